@@ -1,0 +1,101 @@
+"""Everything benchgate can refuse or fail at, as one tree, and the exit codes, in one enum.
+
+    BenchgateError
+    ├── UsageError          the command line asks for something that cannot be          exit 2
+    ├── SuiteError          the suite is wrong; carries every problem with its place    exit 2
+    ├── EmbeddedError       the embedded engine could not be built or started           becomes INVALID
+    ├── TargetError         a deployment does not answer as it must                     becomes INVALID
+    ├── EvidenceError       stored evidence is missing or does not hash                 exit 13
+    ├── StoreError          the store could not be read or written                      exit 13
+    └── PublishError        a report or a publisher failed after the verdict            exit 13
+
+A failed *request* is data in a record, never an exception. An exception that is none of these is a defect of
+benchgate's own and surfaces as a crash (exit 1), which no caller may read as a verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller. Everything but 0 blocks a promotion."""
+
+    OK = 0
+    CRASH = 1
+    USAGE = 2
+    BLOCK = 10
+    INCONCLUSIVE = 11
+    INVALID = 12
+    PUBLISH_FAILED = 13
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class BenchgateError(Exception):
+    """Base of all refusals: the message is a sentence for the user and says what to do."""
+
+    exit_code: ExitCode = ExitCode.CRASH
+
+
+class UsageError(BenchgateError):
+    """The command line asks for something that does not exist or does not fit together."""
+
+    exit_code = ExitCode.USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a suite: where it stands, what was found, what was expected, what to do.
+
+    `line` and `column` count from 1; None when the problem has no place (a missing file, say).
+    """
+
+    source: str
+    line: int | None
+    column: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.source, self.line, self.column) if part is not None)
+        return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+
+
+class SuiteError(BenchgateError):
+    """A suite that cannot be run, with every problem found in it at once, in order of place."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda p: (p.source, p.line or 0, p.column or 0, p.path))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class EmbeddedError(BenchgateError):
+    """The embedded engine could not be built, started or stopped."""
+
+    exit_code = ExitCode.INVALID
+
+
+class TargetError(BenchgateError):
+    """A deployment does not answer as it must; the message names it and the reason."""
+
+    exit_code = ExitCode.INVALID
+
+
+class StoreError(BenchgateError):
+    """The store could not be opened, read or written."""
+
+    exit_code = ExitCode.PUBLISH_FAILED
+
+
+class EvidenceError(StoreError):
+    """Stored evidence is missing, truncated or does not match its hash."""
+
+
+class PublishError(BenchgateError):
+    """The verdict is known, but a report or publisher failed."""
+
+    exit_code = ExitCode.PUBLISH_FAILED

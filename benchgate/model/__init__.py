@@ -1,0 +1,1 @@
+"""The words benchgate thinks in: plain frozen values, no I/O, no clock."""

@@ -1,0 +1,49 @@
+"""A deployment: what is served, where, and what makes two of them the same thing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+
+class Arm(StrEnum):
+    """The two sides of a comparison."""
+
+    BASELINE = "baseline"
+    CANDIDATE = "candidate"
+
+    @property
+    def other(self) -> Arm:
+        """The opposite arm."""
+        return Arm.CANDIDATE if self is Arm.BASELINE else Arm.BASELINE
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What a run remembers of one arm. No secret and no credential is ever part of it.
+
+    `settings` are the declared knobs (weights, slots, context, extra body fields) as plain JSON values.
+    `facts` are what the server said of itself when probed (engine version, parameter count, file type).
+    """
+
+    name: str
+    model: str
+    engine: str
+    url: str | None  # None for an embedded deployment: its port means nothing later
+    settings: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
+    price_usd_per_hour: float | None = None
+    accelerators: int = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over what identifies the deployment: two with the same fingerprint are the same thing served."""
+        identity = {k: v for k, v in asdict(self).items() if k not in ("name", "price_usd_per_hour")}
+        return hashlib.sha256(canonical_json(identity)).hexdigest()
+
+
+def canonical_json(value: object) -> bytes:
+    """One spelling for one value: sorted keys, no spaces, UTF-8; refuses NaN and infinity."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -1,0 +1,110 @@
+"""The metrics of docs/metrics.md, each defined once, over the packed records of one stage.
+
+Array functions return float64 seconds, one element per request in row order. A failed request is +inf, so it never
+leaves a denominator; NaN marks "does not apply" (TPOT of a one-token answer), and callers must drop or count those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchgate.model.records import ABSENT, ACCEPTED_FINISH, BoolArray, FloatArray, RequestColumns
+
+_NS = 1e-9
+
+
+def succeeded(columns: RequestColumns) -> BoolArray:
+    """Success: no error, at least one output token and chunk, an accepted finish reason. The status proves nothing."""
+    accepted = np.array([finish in ACCEPTED_FINISH for finish in columns.finish_reason], dtype=np.bool_)
+    unharmed = np.array([error is None for error in columns.error], dtype=np.bool_)
+    return accepted & unharmed & (columns.output_tokens > 0) & (_chunk_counts(columns) > 0)
+
+
+def ttft_s(columns: RequestColumns) -> FloatArray:
+    """First chunk that carries output minus the *intended* send. +inf for a failed request."""
+    return _latency(columns, _edge(columns, first=True) - columns.intended_ns)
+
+
+def ttft_sent_s(columns: RequestColumns) -> FloatArray:
+    """The same from the actual send; the difference to `ttft_s` is the client's own delay."""
+    return _latency(columns, _edge(columns, first=True) - columns.sent_ns)
+
+
+def tpot_s(columns: RequestColumns) -> FloatArray:
+    """(last output chunk - first output chunk) / (output tokens - 1). NaN below 2 tokens, +inf for a failed request."""
+    tokens = columns.output_tokens.astype(np.float64)
+    span = (_edge(columns, first=False) - _edge(columns, first=True)).astype(np.float64)
+    per_token = np.full(len(columns), np.nan)
+    np.divide(span * _NS, tokens - 1, out=per_token, where=tokens >= 2)
+    return np.where(succeeded(columns), per_token, np.inf)
+
+
+def e2e_s(columns: RequestColumns) -> FloatArray:
+    """Finish event (or `[DONE]`) minus the intended send. +inf for a failed request."""
+    return _latency(columns, columns.end_ns - columns.intended_ns)
+
+
+def itl_s(columns: RequestColumns) -> FloatArray:
+    """Every gap between consecutive output chunks of the successful requests, many per request, in row order."""
+    gaps = np.diff(columns.chunk_ns)
+    inside = np.ones(len(gaps), dtype=np.bool_)
+    borders = columns.chunk_start[1:-1]
+    borders = borders[(borders > 0) & (borders <= len(gaps))]
+    inside[borders - 1] = False  # the step from one request's last chunk to the next one's first
+    owner = np.repeat(succeeded(columns), _chunk_counts(columns))
+    return gaps[inside & owner[1:]] * _NS if len(gaps) else np.empty(0)
+
+
+def send_lag_s(columns: RequestColumns) -> FloatArray:
+    """Actual minus intended send: the client's own lateness. Requests never sent are +inf."""
+    lag = (columns.sent_ns - columns.intended_ns).astype(np.float64) * _NS
+    return np.where(columns.sent_ns == ABSENT, np.inf, lag)
+
+
+def quantile(values: FloatArray, q: float) -> float | None:
+    """The smallest observation with at least a share q at or below it (inverse ECDF); None when there are none.
+
+    An order statistic, so that +inf (a failure) is a value like any other. NaN ("does not apply") is dropped.
+    """
+    applicable = values[~np.isnan(values)]
+    if len(applicable) == 0:
+        return None
+    return float(np.quantile(applicable, q, method="inverted_cdf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What one request must meet to be good. None means that metric is not bounded."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+
+def good(columns: RequestColumns, slo: Slo) -> BoolArray:
+    """Requests that succeed and meet every bound. A bound on what does not apply (TPOT of one token) is met."""
+    passed = succeeded(columns)
+    for bound, values in ((slo.ttft_s, ttft_s), (slo.tpot_s, tpot_s), (slo.e2e_s, e2e_s)):
+        if bound is not None:
+            measured = values(columns)
+            passed &= np.isnan(measured) | (measured <= bound)
+    return passed
+
+
+def _latency(columns: RequestColumns, span_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
+    return np.where(succeeded(columns), span_ns.astype(np.float64) * _NS, np.inf)
+
+
+def _chunk_counts(columns: RequestColumns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.diff(columns.chunk_start)
+
+
+def _edge(columns: RequestColumns, *, first: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Instant of each row's first (or last) output chunk; ABSENT where there is none."""
+    if len(columns.chunk_ns) == 0:
+        return np.full(len(columns), ABSENT, dtype=np.int64)
+    at = columns.chunk_start[:-1] if first else columns.chunk_start[1:] - 1
+    inside = np.clip(at, 0, len(columns.chunk_ns) - 1)
+    return np.where(_chunk_counts(columns) > 0, columns.chunk_ns[inside], ABSENT)

@@ -1,0 +1,111 @@
+"""One execution of a suite: its identity, everything observed in it, and the evidence a verdict rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
+
+
+class RunStatus(StrEnum):
+    """How far a run came. Only a COMPLETE run can promote."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Identity and circumstances of a run; instants are RFC 3339 UTC texts.
+
+    `suite` is the whole suite, defaults filled in, as plain JSON without any secret; `suite_sha256` is over it.
+    `measurement_sha256` covers what was asked of both arms (workload, stages, tasks, prompts, seed) and not the
+    deployments or the policy: two runs with the same one measured the same thing.
+    """
+
+    id: str
+    suite_name: str
+    suite: Mapping[str, object]
+    suite_sha256: str
+    measurement_sha256: str
+    plan_sha256: str
+    seed: int
+    tool_version: str
+    label: str | None
+    status: RunStatus
+    started_at: str
+    finished_at: str | None
+    environment: Mapping[str, object]
+    arms: Mapping[Arm, Deployment]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUse:
+    """What the load generator itself spent and how late it was during one stage."""
+
+    cpu_s: float
+    wall_s: float
+    workers: int
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU seconds per wall second and worker; near 1 the client, not the server, sets the pace."""
+        return self.cpu_s / (self.wall_s * self.workers) if self.wall_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadObservation:
+    """One load stage of one arm in one block. `position` counts the stage executions of the run in time order."""
+
+    stage: str
+    arm: Arm
+    block: int
+    position: int
+    requests: RequestColumns
+    window_s: float
+    client: ClientUse
+
+
+@dataclass(frozen=True, slots=True)
+class QualityObservation:
+    """One eval task on one arm. `fault` is set when the harness or the server failed; items seen so far are kept."""
+
+    task: str
+    arm: Arm
+    items: tuple[EvalItem, ...]
+    expected_n: int
+    fault: str | None
+    harness: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowObservation:
+    """The shadow comparison: every prompt to the baseline twice and to the candidate once."""
+
+    items: tuple[ShadowItem, ...]
+    expected_n: int
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFault:
+    """A deployment that was not there: at the start, or at the check after a stage."""
+
+    arm: Arm
+    when: str  # "at the start", "after block 2 of 6, stage c4"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """All that was observed in a run, as the store gives it back. Sequences are in order of observation."""
+
+    run: Run
+    load: tuple[LoadObservation, ...]
+    quality: tuple[QualityObservation, ...]
+    shadow: ShadowObservation | None
+    target_faults: tuple[TargetFault, ...]

@@ -1,0 +1,108 @@
+"""Human units, parsed once and shown once: `500ms`, `8/s`, `2 points`, `5%`, `$32/h`, `128 tokens`.
+
+Inside benchgate every quantity is in base units and its name says so (`_s`, `_ns`, `_rps`, `_ratio`, `_usd`).
+Every parser raises ValueError with what was found and an example of what was expected.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_NUMBER = r"(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h)")
+_RATE = re.compile(_NUMBER + r"\s*(?:req)?/\s*(?P<unit>s|m|min|h)")
+_PERCENT = re.compile(_NUMBER + r"\s*%")
+_POINTS = re.compile(_NUMBER + r"\s*(?:points?|pp|pts?)")
+_PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*h(?:our)?")
+_TOKENS = re.compile(_NUMBER + r"\s*(?:tokens?|tok)?")
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _match(pattern: re.Pattern[str], text: object, what: str, example: str) -> re.Match[str]:
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not a {what}; write it with its unit, like {example}")
+    match = pattern.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a {what}; write it like {example}")
+    return match
+
+
+def _positive(match: re.Match[str], what: str, *, zero_allowed: bool = False) -> float:
+    value = float(match["number"])
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
+        raise ValueError(f"{match[0]!r} is not a usable {what}; it must be finite and above 0")
+    return value
+
+
+def parse_duration_s(text: object) -> float:
+    """`"500ms"` → 0.5. A bare number is refused: a duration without its unit is a guess."""
+    match = _match(_DURATION, text, "duration", '"500ms", "30s" or "2m"')
+    return _positive(match, "duration") * _SECONDS[match["unit"]]
+
+
+def parse_rate_rps(text: object) -> float:
+    """`"8/s"` → 8.0 requests per second; `"30/m"` → 0.5."""
+    match = _match(_RATE, text, "rate", '"8/s" or "30/m"')
+    return _positive(match, "rate") / _SECONDS[match["unit"]]
+
+
+def parse_percent_ratio(text: object) -> float:
+    """`"5%"` → 0.05. Zero is allowed: a limit of 0% is a limit."""
+    return _positive(_match(_PERCENT, text, "percentage", '"5%"'), "percentage", zero_allowed=True) / 100
+
+
+def parse_points_ratio(text: object) -> float:
+    """`"2 points"` → 0.02, an absolute difference between two shares (percentage points)."""
+    return _positive(_match(_POINTS, text, "difference in points", '"2 points"'), "difference") / 100
+
+
+def parse_price_usd_per_hour(text: object) -> float:
+    """`"$32/h"` → 32.0, the price of the whole deployment per hour."""
+    return _positive(_match(_PRICE, text, "price", '"$32/h"'), "price")
+
+
+def parse_tokens(text: object) -> int:
+    """`"128 tokens"` or `128` → 128."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        text = str(text)
+    value = _positive(_match(_TOKENS, text, "token count", '"128 tokens"'), "token count")
+    if value != int(value):
+        raise ValueError(f"{text!r} is not a whole number of tokens")
+    return int(value)
+
+
+def show_duration(seconds: float) -> str:
+    """0.0534 → `53.4 ms`: three significant digits in the unit a reader expects."""
+    if math.isinf(seconds):
+        return "∞"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def show_percent(ratio: float, *, signed: bool = False) -> str:
+    """0.0512 → `5.12 %`."""
+    if math.isinf(ratio):
+        return "∞"
+    return f"{_three_digits(ratio * 100, signed=signed)} %"
+
+
+def show_points(ratio: float, *, signed: bool = False) -> str:
+    """0.0212 → `2.12 points`."""
+    return f"{_three_digits(ratio * 100, signed=signed)} points"
+
+
+def show_number(value: float) -> str:
+    """5981.4 → `5,981`; 3.14159 → `3.14`."""
+    return _three_digits(value)
+
+
+def _three_digits(value: float, *, signed: bool = False) -> str:
+    sign = "+" if signed and value > 0 else ""
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{sign}{value:,.{min(decimals, 6)}f}"
