@@ -34,7 +34,7 @@ class Deployment:
     url: str | None  # None for an embedded deployment: its port means nothing later
     settings: dict[str, object] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
-    price_usd_per_hour: float | None = None
+    price_usd_per_hour: float | None = None  # of one accelerator
     accelerators: int = 1
 
     @property

@@ -159,8 +159,8 @@ class EvalItem:
 class ShadowItem:
     """One prompt answered by the baseline twice (primary, secondary) and by the candidate once.
 
-    Answers are None when that call failed (then `error` says which and why). Texts are what came back, unnormalised;
-    a suite that stores no text keeps digests in their place, which is enough to compare them.
+    `primary`, `secondary` and `candidate` are SHA-256 digests of the *normalised* answers, None when that call failed
+    (then `error` says which and why). The answers themselves are kept only when the suite asks for it.
     """
 
     prompt_id: str
@@ -172,6 +172,10 @@ class ShadowItem:
     secondary_finish: str | None
     candidate_finish: str | None
     error: str | None
+    prompt_text: str | None = None
+    primary_text: str | None = None
+    secondary_text: str | None = None
+    candidate_text: str | None = None
 
 
 def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem]) -> ColumnMap:

@@ -109,3 +109,18 @@ class Evidence:
     quality: tuple[QualityObservation, ...]
     shadow: ShadowObservation | None
     target_faults: tuple[TargetFault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One derived number of a run, kept for trends; it can always be recomputed from the observations."""
+
+    arm: Arm
+    name: (
+        str  # a metric of docs/metrics.md with its unit, like "output_tokens_per_s" or "usd_per_million_output_tokens"
+    )
+    statistic: str | None
+    stage: str | None
+    task: str | None
+    value: float
+    n: int

@@ -79,7 +79,7 @@ class DeploymentSpec(_Strict):
     model: str | None = None  # required with `url`
     engine: Engine = "openai"
     api_key: str | None = None  # only as ${env:NAME}; the loader refuses a literal
-    price: Price | None = None  # of the whole deployment
+    price: Price | None = None  # of one accelerator
     accelerators: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
