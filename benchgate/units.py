@@ -17,60 +17,74 @@ _POINTS = re.compile(_NUMBER + r"\s*(?:points?|pp|pts?)")
 _PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*h(?:our)?")
 _TOKENS = re.compile(_NUMBER + r"\s*(?:tokens?|tok)?")
 
+_SHOWN_CHARACTERS = 40
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def _match(pattern: re.Pattern[str], text: object, what: str, example: str) -> re.Match[str]:
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} is not a {what}; write it with its unit, like {example}")
+        raise ValueError(f"{show_found(text)} is not a {what}; write it with its unit, like {example}")
     match = pattern.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a {what}; write it like {example}")
+        raise ValueError(f"{show_found(text)} is not a {what}; write it like {example}")
     return match
 
 
-def _positive(match: re.Match[str], what: str, *, zero_allowed: bool = False) -> float:
-    value = float(match["number"])
-    if not math.isfinite(value) or value < 0 or (value == 0 and not zero_allowed):
-        raise ValueError(f"{match[0]!r} is not a usable {what}; it must be finite and above 0")
+def _quantity(match: re.Match[str], what: str, *, scale: float = 1.0, zero_allowed: bool = False) -> float:
+    """The number times `scale`; ValueError when that is not finite, or is 0 where nothing can be 0."""
+    value = float(match["number"]) * scale
+    if not math.isfinite(value) or (value == 0 and not zero_allowed):
+        raise ValueError(f"{show_found(match[0])} is not a usable {what}; it must be finite and above 0")
     return value
 
 
 def parse_duration_s(text: object) -> float:
     """`"500ms"` → 0.5. A bare number is refused: a duration without its unit is a guess."""
     match = _match(_DURATION, text, "duration", '"500ms", "30s" or "2m"')
-    return _positive(match, "duration") * _SECONDS[match["unit"]]
+    return _quantity(match, "duration", scale=_SECONDS[match["unit"]])
 
 
 def parse_rate_rps(text: object) -> float:
     """`"8/s"` → 8.0 requests per second; `"30/m"` → 0.5."""
     match = _match(_RATE, text, "rate", '"8/s" or "30/m"')
-    return _positive(match, "rate") / _SECONDS[match["unit"]]
+    return _quantity(match, "rate", scale=1 / _SECONDS[match["unit"]])
 
 
 def parse_percent_ratio(text: object) -> float:
     """`"5%"` → 0.05. Zero is allowed: a limit of 0% is a limit."""
-    return _positive(_match(_PERCENT, text, "percentage", '"5%"'), "percentage", zero_allowed=True) / 100
+    return _quantity(_match(_PERCENT, text, "percentage", '"5%"'), "percentage", zero_allowed=True) / 100
 
 
 def parse_points_ratio(text: object) -> float:
     """`"2 points"` → 0.02, an absolute difference between two shares (percentage points)."""
-    return _positive(_match(_POINTS, text, "difference in points", '"2 points"'), "difference") / 100
+    return _quantity(_match(_POINTS, text, "difference in points", '"2 points"'), "difference") / 100
 
 
 def parse_price_usd_per_hour(text: object) -> float:
     """`"$32/h"` → 32.0, the price of the whole deployment per hour."""
-    return _positive(_match(_PRICE, text, "price", '"$32/h"'), "price")
+    return _quantity(_match(_PRICE, text, "price", '"$32/h"'), "price")
 
 
 def parse_tokens(text: object) -> int:
     """`"128 tokens"` or `128` → 128."""
     if isinstance(text, int) and not isinstance(text, bool):
         text = str(text)
-    value = _positive(_match(_TOKENS, text, "token count", '"128 tokens"'), "token count")
+    value = _quantity(_match(_TOKENS, text, "token count", '"128 tokens"'), "token count")
     if value != int(value):
-        raise ValueError(f"{text!r} is not a whole number of tokens")
+        raise ValueError(f"{show_found(text)} is not a whole number of tokens")
     return int(value)
+
+
+def show_found(value: object) -> str:
+    """What stands where a quantity should, for a message: text in quotes, cut when long; a collection by its kind."""
+    if isinstance(value, str):
+        return f'"{value}"' if len(value) <= _SHOWN_CHARACTERS else f'"{value[:_SHOWN_CHARACTERS]}…"'
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    if isinstance(value, dict | list | tuple):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    return str(value)
 
 
 def show_duration(seconds: float) -> str:

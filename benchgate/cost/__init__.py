@@ -1,0 +1,1 @@
+"""Prices into dollars per token. Pure arithmetic; the prices come from the suite."""

@@ -45,5 +45,9 @@ class Deployment:
 
 
 def canonical_json(value: object) -> bytes:
-    """One spelling for one value: sorted keys, no spaces, UTF-8; refuses NaN and infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    """One spelling for one value: sorted keys, no spaces, UTF-8; refuses NaN and infinity.
+
+    A lone surrogate (a server can send one in JSON) is kept as its three bytes, which `json.loads` gives back.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass")

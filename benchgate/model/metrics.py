@@ -1,7 +1,7 @@
 """The metrics of docs/metrics.md, each defined once, over the packed records of one stage.
 
-Array functions return float64 seconds, one element per request in row order. A failed request is +inf, so it never
-leaves a denominator; NaN marks "does not apply" (TPOT of a one-token answer), and callers must drop or count those.
+Array functions return float64 seconds, one element per request in row order unless they say otherwise. A failed request
+is +inf, so it never leaves a denominator; NaN marks "does not apply" (TPOT of a one-token answer): drop or count those.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ _NS = 1e-9
 
 
 def succeeded(columns: RequestColumns) -> BoolArray:
-    """Success: no error, at least one output token and chunk, an accepted finish reason. The status proves nothing."""
+    """Success: sent, HTTP 200, no error, an output token and chunk, an end, an accepted finish reason.
+
+    The status alone proves nothing: servers report failures inside a stream that began with 200.
+    """
     accepted = np.array([finish in ACCEPTED_FINISH for finish in columns.finish_reason], dtype=np.bool_)
     unharmed = np.array([error is None for error in columns.error], dtype=np.bool_)
-    return accepted & unharmed & (columns.output_tokens > 0) & (_chunk_counts(columns) > 0)
+    timed: BoolArray = (columns.sent_ns != ABSENT) & (columns.end_ns != ABSENT)
+    status_ok: BoolArray = columns.http_status == 200
+    answered = status_ok & (columns.output_tokens > 0) & (_chunk_counts(columns) > 0)
+    return accepted & unharmed & timed & answered
 
 
 def ttft_s(columns: RequestColumns) -> FloatArray:
@@ -33,11 +39,14 @@ def ttft_sent_s(columns: RequestColumns) -> FloatArray:
 
 
 def tpot_s(columns: RequestColumns) -> FloatArray:
-    """(last output chunk - first output chunk) / (output tokens - 1). NaN below 2 tokens, +inf for a failed request."""
+    """(last output chunk - first output chunk) / (output tokens - 1). +inf for a failed request.
+
+    NaN below 2 tokens, and below 2 chunks: a whole answer in one chunk shows no pace, and 0 would be infinitely fast.
+    """
     tokens = columns.output_tokens.astype(np.float64)
     span = (_edge(columns, first=False) - _edge(columns, first=True)).astype(np.float64)
     per_token = np.full(len(columns), np.nan)
-    np.divide(span * _NS, tokens - 1, out=per_token, where=tokens >= 2)
+    np.divide(span * _NS, tokens - 1, out=per_token, where=(tokens >= 2) & (_chunk_counts(columns) >= 2))
     return np.where(succeeded(columns), per_token, np.inf)
 
 
@@ -47,14 +56,17 @@ def e2e_s(columns: RequestColumns) -> FloatArray:
 
 
 def itl_s(columns: RequestColumns) -> FloatArray:
-    """Every gap between consecutive output chunks of the successful requests, many per request, in row order."""
+    """Every gap between consecutive output chunks, many per request, in row order; then one +inf per failed request.
+
+    Gaps seen before a failure count as they were; the one in which the request failed never ended.
+    """
     gaps = np.diff(columns.chunk_ns)
     inside = np.ones(len(gaps), dtype=np.bool_)
     borders = columns.chunk_start[1:-1]
     borders = borders[(borders > 0) & (borders <= len(gaps))]
     inside[borders - 1] = False  # the step from one request's last chunk to the next one's first
-    owner = np.repeat(succeeded(columns), _chunk_counts(columns))
-    return gaps[inside & owner[1:]] * _NS if len(gaps) else np.empty(0)
+    failed = int(np.count_nonzero(~succeeded(columns)))
+    return np.concatenate([gaps[inside] * _NS, np.full(failed, np.inf)])
 
 
 def send_lag_s(columns: RequestColumns) -> FloatArray:
@@ -84,13 +96,33 @@ class Slo:
 
 
 def good(columns: RequestColumns, slo: Slo) -> BoolArray:
-    """Requests that succeed and meet every bound. A bound on what does not apply (TPOT of one token) is met."""
+    """Requests that succeed and meet every bound. A bound on what does not apply (TPOT of one chunk) is met.
+
+    A server that holds the whole answer back meets a TPOT bound so; the wait is in TTFT and E2E: bound one of them too.
+    """
     passed = succeeded(columns)
     for bound, values in ((slo.ttft_s, ttft_s), (slo.tpot_s, tpot_s), (slo.e2e_s, e2e_s)):
         if bound is not None:
             measured = values(columns)
             passed &= np.isnan(measured) | (measured <= bound)
     return passed
+
+
+def goodput_ratio(columns: RequestColumns, slo: Slo) -> float | None:
+    """Good requests over *scheduled* ones: whatever failed or was never sent stays below. None when none was."""
+    return float(np.mean(good(columns, slo))) if len(columns) else None
+
+
+def requests_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
+    """Successful requests over the window; with an `slo` the good ones, which is goodput. None without a window."""
+    counted = succeeded(columns) if slo is None else good(columns, slo)
+    return float(np.count_nonzero(counted)) / window_s if window_s > 0 else None
+
+
+def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
+    """Output tokens of successful requests over the window; with an `slo` of the good ones. None without a window."""
+    counted = succeeded(columns) if slo is None else good(columns, slo)
+    return float(columns.output_tokens[counted].sum()) / window_s if window_s > 0 else None
 
 
 def _latency(columns: RequestColumns, span_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
+from benchgate.model.verdict import Outcome
 
 
 class RunStatus(StrEnum):
@@ -124,3 +126,34 @@ class MetricRow:
     task: str | None
     value: float
     n: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """One value of one run among those of the runs before it.
+
+    `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
+    """
+
+    run_id: str
+    started_at: str
+    label: str | None
+    outcome: Outcome | None
+    arm: Arm
+    stage: str | None
+    task: str | None
+    value: float
+    n: int
+
+
+def new_run_id(now_ms: int, random_bytes: bytes) -> str:
+    """A UUIDv7 (RFC 9562, 5.7): milliseconds since 1970 in UTC first, so ids sort by time; then 74 random bits.
+
+    `random_bytes` are 10 bytes of the caller's randomness. Raises ValueError for another length or time out of range.
+    """
+    if len(random_bytes) != 10 or not 0 <= now_ms < 1 << 48:
+        raise ValueError("a run id needs 10 random bytes and a time between 1970 and the year 10889")
+    value = int.from_bytes(now_ms.to_bytes(6, "big") + random_bytes, "big")
+    value = value & ~(0xF << 76) | 0x7 << 76  # version
+    value = value & ~(0x3 << 62) | 0x2 << 62  # variant
+    return str(UUID(int=value))

@@ -101,12 +101,16 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
-    """Whether the evidence itself is usable. A tripped guard makes the verdict INVALID, whatever the checks say."""
+    """Whether the evidence itself is usable. A tripped guard prevents PASS, whatever the checks say.
+
+    The checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate.
+    """
 
     id: str
     tripped: bool
     reason: str
     remedy: str | None
+    spoils: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

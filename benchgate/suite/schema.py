@@ -1,46 +1,105 @@
 """The whole language of suites, as types. Text becomes these in `loader`; everything downstream reads only these.
 
 Fields hold base units (`_s`, `_rps`, `_ratio`, `_usd`); in the YAML the same keys carry human units without the suffix,
-like `ttft: 500ms`. Every default is written here and nowhere else, so the stored suite shows them.
+like `ttft: 500ms`. Every default is written here and nowhere else, so the stored suite shows them. What one field or
+one section must be is said here; what sections must be to each other is said in `rules`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from benchgate import units
 from benchgate.model.metrics import Slo
+from benchgate.suite.references import check_address, check_reference
 
 
-def _margin(text: object) -> float:
-    """`5%` (a ratio) or `2 points` (a difference of shares): both become a number, 0.05 and 0.02."""
-    if isinstance(text, str) and text.strip().endswith("%"):
-        return units.parse_percent_ratio(text)
-    try:
-        return units.parse_points_ratio(text)
-    except ValueError:
-        raise ValueError(f'{text!r} is not a margin; write a ratio like "5%" or a difference like "2 points"') from None
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What to write in a field, as a phrase for error messages."""
+
+    phrase: str
 
 
-def _unit(parse: Callable[[object], float]) -> BeforeValidator:
+def _unit(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValidator, Expected]:
     """Parse human units from a suite; a suite read back from the store already has base units."""
 
     def read(value: object, info: ValidationInfo) -> object:
-        return value if (info.context or {}).get("stored") else parse(value)
+        return value if _is_stored(info) else parse(value)
 
-    return BeforeValidator(read)
+    return BeforeValidator(read), Expected(phrase)
 
 
-Duration = Annotated[float, _unit(units.parse_duration_s)]
-Rate = Annotated[float, _unit(units.parse_rate_rps)]
-Percent = Annotated[float, _unit(units.parse_percent_ratio), Field(le=1)]
-Tokens = Annotated[int, _unit(units.parse_tokens)]
-Price = Annotated[float, _unit(units.parse_price_usd_per_hour)]
-Margin = Annotated[float, _unit(_margin), Field(gt=0, lt=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+def _is_stored(info: ValidationInfo) -> bool:
+    return bool((info.context or {}).get("stored"))
+
+
+def _share(text: object) -> float:
+    """`95%` → 0.95, of a whole: at most 100%."""
+    ratio = units.parse_percent_ratio(text)
+    if ratio > 1:
+        raise ValueError(f"{units.show_found(text)} is more than the whole; write at most 100%")
+    return ratio
+
+
+def _positive_share(text: object) -> float:
+    ratio = _share(text)
+    if ratio == 0:
+        raise ValueError(f"{units.show_found(text)} asks for nothing; write more than 0%")
+    return ratio
+
+
+def _margin(text: object, info: ValidationInfo) -> object:
+    """`5%` of a latency or throughput, `2 points` of a share: each metric has one meaning of harm, so one unit."""
+    if _is_stored(info):
+        return text
+    metric = info.data.get("metric")
+    if metric is None:  # it is wrong itself, and so is the check, whatever its margin
+        return 0.5
+    in_percent = metric in RATIO_METRICS
+    try:
+        margin = units.parse_percent_ratio(text) if in_percent else units.parse_points_ratio(text)
+    except ValueError as error:
+        meaning = "a part of the baseline's value" if in_percent else "a difference between two shares"
+        raise ValueError(f"{error}: the margin of {metric} is {meaning}") from None
+    if not 0 < margin < 1:
+        raise ValueError(f"{units.show_found(text)} is not a usable margin; it must be above 0 and below 100")
+    return margin
+
+
+Duration = Annotated[float, *_unit(units.parse_duration_s, 'a duration like "500ms" or "30s"')]
+Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
+Percent = Annotated[float, *_unit(_share, 'a percentage like "1%"'), Field(ge=0, le=1)]
+PositivePercent = Annotated[float, *_unit(_positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
+Tokens = Annotated[int, *_unit(units.parse_tokens, 'a count like "128 tokens"')]
+Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
+Margin = Annotated[float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0, lt=1)]
+Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
+Flag = Annotated[bool, Strict()]  # and "no" for false
+Text = Annotated[str, Field(min_length=1)]
+Address = Annotated[
+    str, AfterValidator(check_address), Expected('an address like "http://host:8000" or a reference like "${env:NAME}"')
+]
+Reference = Annotated[str, AfterValidator(check_reference), Expected('a reference like "${env:NAME}"')]
+Name = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    Expected("a name of at most 64 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
+]
 
 ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
 Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
@@ -53,34 +112,37 @@ Metric = Literal[
     "ttft", "tpot", "itl", "e2e", "output_throughput", "request_throughput",
     "goodput", "error_rate", "accuracy", "shadow_excess",
 ]  # fmt: skip
+RATIO_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS)
+SHARE_METRICS = ("goodput", "error_rate", "accuracy", "shadow_excess")
 STATISTICS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 Statistic = Literal["p50", "p90", "p95", "p99"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # An input may be a secret in the wrong place, so no error repeats one.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Embedded(_Strict):
     """The embedded engine: llama.cpp on this machine, with the model that ships with benchgate."""
 
     weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k"] = "f16"
-    extra_layers: int = Field(default=0, ge=0, le=64)  # layers that change the cost of a token and not its value
-    slots: int = Field(default=8, ge=1, le=64)
-    context_tokens: int = Field(default=256, ge=64, le=512)  # per slot
-    threads: int = Field(default=1, ge=1, le=64)
+    extra_layers: Whole = Field(default=0, ge=0, le=64)  # layers that change the cost of a token and not its value
+    slots: Whole = Field(default=8, ge=1, le=64)
+    context_tokens: Whole = Field(default=256, ge=64, le=512)  # per slot
+    threads: Whole = Field(default=1, ge=1, le=64)
 
 
 class DeploymentSpec(_Strict):
     """Where an arm is served. Exactly one of `url` and `embedded`."""
 
-    url: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    url: Address | None = None  # without a trailing slash
     embedded: Embedded | None = None
-    model: str | None = None  # required with `url`
-    engine: Engine = "openai"
-    api_key: str | None = None  # only as ${env:NAME}; the loader refuses a literal
+    model: Text | None = None  # required with `url`
+    engine: Engine = Field(default_factory=lambda known: "llamacpp" if known.get("embedded") else "openai")
+    api_key: Reference | None = None
     price: Price | None = None  # of one accelerator
-    accelerators: int = Field(default=1, ge=1)
+    accelerators: Whole = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
@@ -98,23 +160,24 @@ class Workload(_Strict):
     input_tokens: Tokens = Field(alias="input", ge=1, le=1_000_000)
     text: Literal["words", "letters"] = "words"  # one short common word a token; letters for byte-level models
     output_tokens: Tokens = Field(alias="output", ge=1, le=1_000_000)
-    ignore_eos: bool = True  # where the engine knows it; answers of equal length make tokens/s comparable
+    ignore_eos: Flag = True  # where the engine knows it; answers of equal length make tokens/s comparable
 
 
 class Stage(_Strict):
     """One load level held: a closed loop (`concurrency` in flight) or an open one (`rate`, Poisson by default)."""
 
     name: Name = Field(alias="stage")
-    concurrency: int | None = Field(default=None, ge=1, le=10_000)
+    concurrency: Whole | None = Field(default=None, ge=1, le=10_000)
     rate_rps: Rate | None = Field(default=None, alias="rate")
     arrival: Literal["poisson", "constant"] = "poisson"
-    requests: int = Field(ge=1, le=1_000_000)  # per block and arm
+    requests: Whole = Field(ge=1, le=1_000_000)  # per block and arm
 
     @model_validator(mode="after")
-    def _one_level(self) -> Self:
+    def _one_level(self, info: ValidationInfo) -> Self:
         if (self.concurrency is None) == (self.rate_rps is None):
             raise ValueError("a stage needs exactly one of `concurrency` (closed loop) and `rate` (open loop)")
-        if self.concurrency is not None and "arrival" in self.model_fields_set:
+        # A stored suite has every default filled in.
+        if self.concurrency is not None and "arrival" in self.model_fields_set and not _is_stored(info):
             raise ValueError("`arrival` means nothing in a closed loop; give `rate` or leave it out")
         return self
 
@@ -135,7 +198,7 @@ class SloSpec(_Strict):
     ttft_s: Duration | None = Field(default=None, alias="ttft")
     tpot_s: Duration | None = Field(default=None, alias="tpot")
     e2e_s: Duration | None = Field(default=None, alias="e2e")
-    target_ratio: Percent = Field(default=0.95, alias="target")
+    target_ratio: PositivePercent = Field(default=0.95, alias="target")
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
@@ -154,24 +217,17 @@ class Load(_Strict):
 
     workload: Workload
     sweep: tuple[Stage, ...] = Field(min_length=1)
-    blocks: int = Field(default=10, ge=2, le=200)  # paired blocks; the order inside alternates A B B A
-    warmup_requests: int = Field(default=8, ge=0, le=10_000)  # before the first block, per stage and arm, discarded
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        names = [stage.name for stage in self.sweep]
-        if len(set(names)) != len(names):
-            raise ValueError("two stages of the sweep have the same name")
-        return self
+    blocks: Whole = Field(default=10, ge=2, le=200)  # paired blocks; the order inside alternates A B B A
+    warmup_requests: Whole = Field(default=8, ge=0, le=10_000)  # before the first block, per stage and arm, discarded
 
 
 class Quality(_Strict):
     """Evals by lm-eval on task files; paths are relative to the suite."""
 
-    tasks: tuple[str, ...] = Field(min_length=1)
+    tasks: tuple[Text, ...] = Field(min_length=1)
     endpoint: Literal["chat", "completions"] = "chat"
-    limit: int | None = Field(default=None, ge=1)  # items per task, the first ones by file order
-    concurrency: int = Field(default=8, ge=2, le=1024)  # never 1: lm-eval then takes another code path
+    limit: Whole | None = Field(default=None, ge=1)  # items per task, the first ones by file order
+    concurrency: Whole = Field(default=8, ge=2, le=1024)  # never 1: lm-eval then takes another code path
     max_tokens: Tokens = Field(default=256, ge=1)
     max_empty_ratio: Percent = 0.01  # empty answers above this make the evidence INVALID
     timeout_s: Duration = Field(default=900.0, alias="timeout")
@@ -180,11 +236,11 @@ class Quality(_Strict):
 class Shadow(_Strict):
     """Recorded prompts (JSONL: `id`, `prompt`) sent to the baseline twice and to the candidate once."""
 
-    prompts: str
-    limit: int | None = Field(default=None, ge=1)
-    concurrency: int = Field(default=8, ge=1, le=1024)
+    prompts: Text
+    limit: Whole | None = Field(default=None, ge=1)
+    concurrency: Whole = Field(default=8, ge=1, le=1024)
     max_tokens: Tokens = Field(default=128, ge=1)
-    store_text: bool = False  # keep the answers themselves, not only their digests
+    store_text: Flag = False  # keep the answers themselves, not only their digests
 
 
 class Check(_Strict):
@@ -200,47 +256,70 @@ class Check(_Strict):
     margin: Margin | None = None
     max: str | None = None  # "500ms" for latencies, "1%" for error_rate
     min: str | None = None  # "95%" for goodput and accuracy, "100/s" for throughputs
-    required: bool = True
+    required: Flag = True
     block_when: Literal["harm", "breach"] = "harm"
 
+    @field_validator("statistic", "stage", "task")
+    @classmethod
+    def _belongs_to_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+        metric, owners = info.data.get("metric"), _OWNERS[str(info.field_name)]
+        if value is not None and metric is not None and metric not in owners:
+            raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(owners)}; remove it")
+        return value
+
+    @field_validator("max", "min", mode="before")
+    @classmethod
+    def _bounds_its_metric(cls, value: object, info: ValidationInfo) -> object:
+        metric = info.data.get("metric")
+        if value is not None and metric is not None:
+            _ = _slo_bound(metric, str(info.field_name), value)
+        return value
+
     @model_validator(mode="after")
-    def _fits_its_metric(self) -> Self:
-        if self.statistic is not None and self.metric not in LATENCY_METRICS:
-            raise ValueError(f"`statistic` means nothing for {self.metric}; it belongs to {', '.join(LATENCY_METRICS)}")
-        if self.stage is not None and self.metric not in LOAD_METRICS:
-            raise ValueError(f"`stage` means nothing for {self.metric}; it belongs to {', '.join(LOAD_METRICS)}")
-        if self.task is not None and self.metric != "accuracy":
-            raise ValueError(f"`task` means nothing for {self.metric}; it belongs to accuracy")
+    def _one_bound(self) -> Self:
         bounds = [name for name in ("margin", "max", "min") if getattr(self, name) is not None]
         if len(bounds) > 1 or (not bounds and self.metric != "goodput"):
-            raise ValueError("a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO)")
-        if self.max is not None or self.min is not None:
-            _ = self.slo_value
+            found = " and ".join(f"`{name}`" for name in bounds) or "none of them"
+            raise ValueError(
+                f"a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found {found}"
+            )
         return self
 
     @property
     def slo_value(self) -> float | None:
-        """The bound of an absolute check in base units, None for a relative one; ValueError when it does not fit."""
+        """The bound of an absolute check in base units, None for a relative one."""
         if self.max is not None:
-            if self.metric in LATENCY_METRICS:
-                return units.parse_duration_s(self.max)
-            if self.metric == "error_rate":
-                return units.parse_percent_ratio(self.max)
-            raise ValueError(f"{self.metric} has no upper bound; use `min` or `margin`")
+            return _slo_bound(self.metric, "max", self.max)
         if self.min is not None:
-            if self.metric in ("goodput", "accuracy"):
-                return units.parse_percent_ratio(self.min)
-            if self.metric in THROUGHPUT_METRICS:
-                return units.parse_rate_rps(self.min)
-            raise ValueError(f"{self.metric} has no lower bound; use `max` or `margin`")
+            return _slo_bound(self.metric, "min", self.min)
         return None
+
+
+_OWNERS = {"statistic": LATENCY_METRICS, "stage": LOAD_METRICS, "task": ("accuracy",)}
+
+
+def _slo_bound(metric: str, side: str, text: object) -> float:
+    """A `max` or `min` in the metric's own unit, as a base unit; ValueError when it bounds nothing or does not fit."""
+    if side == "max" and metric in LATENCY_METRICS:
+        return units.parse_duration_s(text)
+    if side == "min" and metric in THROUGHPUT_METRICS:
+        return units.parse_rate_rps(text)
+    if side == "max" and metric == "error_rate":
+        bound = _share(text)
+        if bound == 1:
+            raise ValueError(f"{units.show_found(text)} is met by every deployment; write less than 100%")
+        return bound
+    if side == "min" and metric in ("goodput", "accuracy"):
+        return _positive_share(text)
+    lower, remedy = ("upper", "`min` or `margin`") if side == "max" else ("lower", "`max` or `margin`")
+    raise ValueError(f"{metric} has no {lower} bound; use {'`margin`' if metric == 'shadow_excess' else remedy}")
 
 
 class Gate(_Strict):
     """How evidence becomes a verdict."""
 
-    alpha: float = Field(default=0.05, gt=0, lt=0.5)  # one-sided
-    warn_fraction: Percent = 0.8  # past this share of an SLO the check is WARN
+    alpha: Annotated[float, Strict()] = Field(default=0.05, gt=0, lt=0.5)  # one-sided
+    warn_fraction: PositivePercent = 0.8  # past this share of an SLO the check is WARN
     checks: tuple[Check, ...] = Field(min_length=1)
 
 
@@ -248,7 +327,7 @@ class Suite(_Strict):
     """One declaration of what to measure and what is allowed."""
 
     suite: Name
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: Whole = Field(default=0, ge=0, lt=2**63)
     deployments: dict[Name, DeploymentSpec] = Field(min_length=1)
     baseline: Name = "baseline"
     candidate: Name = "candidate"

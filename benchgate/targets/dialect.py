@@ -27,6 +27,7 @@ class Dialect:
     extra: Mapping[str, object] = field(default_factory=dict)
     stream_usage: bool = True  # understands stream_options.include_usage
     health_path: str | None = "/health"
+    version_at: tuple[str, str] | None = None  # path and key of a JSON document that tells the engine's version
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
@@ -34,14 +35,19 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         d.engine: d
         for d in (
             Dialect("openai", health_path=None),
-            Dialect("vllm", ignore_eos={"ignore_eos": True}),
+            Dialect("vllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version")),
             Dialect("sglang", ignore_eos={"ignore_eos": True}),
-            Dialect("tgi"),
-            Dialect("trtllm", ignore_eos={"ignore_eos": True}),
+            Dialect("tgi", version_at=("/info", "version")),
+            Dialect("trtllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version")),
             Dialect("triton", ignore_eos={"ignore_eos": True}, health_path="/v2/health/ready"),
             # The prompt cache would answer the second of two equal prompts for free.
-            Dialect("llamacpp", ignore_eos={"ignore_eos": True}, extra={"cache_prompt": False}),
-            Dialect("ollama", health_path=None),
+            Dialect(
+                "llamacpp",
+                ignore_eos={"ignore_eos": True},
+                extra={"cache_prompt": False},
+                version_at=("/props", "build_info"),
+            ),
+            Dialect("ollama", health_path=None, version_at=("/api/version", "version")),
         )
     }
 )
@@ -66,6 +72,10 @@ class Target:
         if self.api_key is not None:
             headers["authorization"] = f"Bearer {self.api_key}"
         return headers
+
+    def redact(self, text: str) -> str:
+        """A text of the server's, safe to store and show: an echoed API key is blanked."""
+        return text.replace(self.api_key, "[api key]") if self.api_key else text
 
 
 def request_body(

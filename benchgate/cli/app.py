@@ -1,0 +1,66 @@
+"""The command line: parse, call the pipeline, print, exit with the code of what happened.
+
+Results go to stdout, progress and problems to stderr. Everything heavy is imported inside the commands, so that
+`--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import typer
+
+from benchgate import __version__
+from benchgate.cli import measure_commands, result_commands, tool_commands
+from benchgate.errors import BenchgateError, ExitCode
+
+app = typer.Typer(
+    name="benchgate",
+    help="Measure a baseline and a candidate deployment of an LLM, and decide whether the candidate may be promoted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich would double the time --help takes
+    epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict reached but not kept or "
+    "published, 2 usage or suite error, 1 a defect of benchgate's own. Everything but 0 blocks a promotion.",
+)
+app.command()(measure_commands.demo)
+app.command()(measure_commands.run)
+app.command()(measure_commands.compare)
+app.command()(result_commands.gate)
+app.command()(result_commands.report)
+app.command()(measure_commands.validate)
+app.command()(result_commands.trend)
+app.command()(tool_commands.load)
+store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
+store_app.command()(tool_commands.upgrade)
+app.add_typer(store_app, name="store")
+
+
+class Terminated(BaseException):
+    """SIGTERM, made to unwind like Ctrl-C does: what was measured is stored and marked partial."""
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and leave.", is_eager=True)) -> None:
+    if version:
+        typer.echo(f"benchgate {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: the one place that turns exceptions into exit codes. Ctrl-C is 130 by typer's own hand."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app()
+    except BenchgateError as error:
+        sys.stderr.write(f"benchgate: {error}\n")
+        sys.exit(error.exit_code)
+    except Terminated:
+        sys.exit(ExitCode.TERMINATED)
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise Terminated

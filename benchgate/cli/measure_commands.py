@@ -1,0 +1,138 @@
+"""Commands that measure, or check what would be measured: demo, run, compare, validate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.conclude import conclude, finish
+from benchgate.cli.options import Format
+from benchgate.cli.places import find_suite
+from benchgate.cli.progress import make_progress
+from benchgate.errors import ExitCode, SuiteError, UsageError
+
+if TYPE_CHECKING:
+    from benchgate.pipeline import Decision
+    from benchgate.suite.schema import Suite
+
+DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
+
+
+def run(
+    suite: Annotated[str, typer.Argument(help="Suite file, or the name of a shipped suite.")],
+    baseline: options.BaselineOption = None,
+    candidate: options.CandidateOption = None,
+    store: options.StoreOption = options.STORE,
+    work_dir: options.WorkDirOption = options.WORK_DIR,
+    report: options.ReportOption = None,
+    label: options.LabelOption = None,
+    strict: options.StrictOption = False,
+    output: options.FormatOption = Format.TEXT,
+) -> None:
+    """Measure a suite's baseline and candidate, judge the candidate, and exit with the verdict's code."""
+    path = find_suite(suite)
+    decision = _measure(path, baseline, candidate, store, work_dir, label)
+    conclude(decision, output, strict=strict, report=report, publish=True)
+
+
+def compare(
+    baseline: Annotated[str, typer.Argument(help="Stored run (id, prefix, label, @latest, @previous), or deployment.")],
+    candidate: Annotated[str, typer.Argument(help="Stored run, or deployment, to judge.")],
+    suite: Annotated[str | None, typer.Option("--suite", help="Measure these two deployments of a suite now.")] = None,
+    store: options.StoreOption = options.STORE,
+    work_dir: options.WorkDirOption = options.WORK_DIR,
+    report: options.ReportOption = None,
+    label: options.LabelOption = None,
+    strict: options.StrictOption = False,
+    output: options.FormatOption = Format.TEXT,
+) -> None:
+    """Judge what one stored run measured against another, from the store alone; with --suite, measure first."""
+    if suite is not None:
+        decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label)
+    else:
+        from benchgate import pipeline
+        from benchgate.store.repository import Store
+
+        with Store.open(store, create=False) as opened:
+            decision = pipeline.decide_stored(opened, opened.resolve(candidate), opened.resolve(baseline))
+    conclude(decision, output, strict=strict, report=report, publish=suite is not None)
+
+
+def validate(
+    suites: Annotated[list[str], typer.Argument(help="Suite files, or names of shipped suites.")],
+) -> None:
+    """Check suites and the data they name; every problem at once, with its line and column."""
+    from benchgate import pipeline
+
+    problems: list[str] = []
+    for reference in suites:
+        path = find_suite(reference)
+        try:
+            suite = load_suite(path)
+            plan = pipeline.read_plan(suite, path.parent)
+        except SuiteError as error:
+            problems.append(str(error))
+            continue
+        requests = sum(len(stage.requests) for block in plan.blocks for stage in block.stages) * 2
+        items = sum(len(task.rows) for task in plan.tasks) * 2
+        counts = (
+            f"{len(plan.blocks)} blocks, {requests:,} load requests, {items:,} eval items, {len(plan.shadow) * 3:,}"
+        )
+        typer.echo(f"{path}: valid; {counts} shadow requests; plan {plan.sha256[:12]}")
+    if problems:
+        sys.stderr.write("\n".join(problems) + "\n")
+        raise typer.Exit(int(ExitCode.USAGE))
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the store and the reports.")] = Path("benchgate-demo"),
+    candidate: Annotated[
+        list[str] | None, typer.Option("--candidate", help="Judge only these of q8_0, q2_k, padded.")
+    ] = None,
+) -> None:
+    """Serve a real quantised model here and judge three candidates: one promoted, two blocked."""
+    chosen = candidate or list(DEMO_EXPECTED)
+    unknown = [name for name in chosen if name not in DEMO_EXPECTED]
+    if unknown:
+        raise UsageError(f"the demo has no candidate {unknown[0]!r}; it has {', '.join(DEMO_EXPECTED)}")
+    path = find_suite("demo")
+    rows, surprises = [], 0
+    for name in chosen:
+        decision = _measure(path, None, name, str(out / "benchgate.db"), out / "work", f"demo-{name}")
+        report = out / f"report-{name}.html"
+        code = finish(decision, Format.TEXT, strict=False, report=report)
+        outcome = decision.verdict.outcome
+        surprises += outcome not in DEMO_EXPECTED[name]
+        rows.append(f"{name:8} {outcome.value:12} exit {int(code):<3} {report}")
+    sys.stdout.write("\n" + "\n".join(rows) + "\n")
+    if surprises:
+        expected = ", ".join(f"{name} {' or '.join(DEMO_EXPECTED[name])}" for name in chosen)
+        sys.stderr.write(f"benchgate: not what this demo shows on a calm machine ({expected}); see the reports\n")
+        raise typer.Exit(int(ExitCode.CRASH))
+
+
+def load_suite(path: Path) -> Suite:
+    """Read and parse a suite file."""
+    from benchgate.suite.loader import parse_suite
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the suite {path} cannot be read: {error}") from error
+    return parse_suite(text, str(path))
+
+
+def _measure(
+    path: Path, baseline: str | None, candidate: str | None, store: str, work_dir: Path, label: str | None
+) -> Decision:
+    from benchgate import pipeline
+    from benchgate.suite.rules import with_arms
+
+    suite = with_arms(load_suite(path), baseline, candidate)
+    run_options = pipeline.RunOptions(store=store, work_dir=work_dir, label=label)
+    with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        return pipeline.run_suite(suite, path.parent, run_options, progress)

@@ -1,0 +1,37 @@
+"""The options several commands share, spelled once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchgate.cli.places import DEFAULT_STORE, DEFAULT_WORK_DIR
+
+
+class Format(StrEnum):
+    """How the result is printed on stdout."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+StoreOption = Annotated[
+    str,
+    typer.Option("--store", envvar="BENCHGATE_STORE", help="SQLite file or database URL.", show_default=DEFAULT_STORE),
+]
+WorkDirOption = Annotated[
+    Path, typer.Option("--work-dir", help="Folder for engine logs, harness logs and made weights.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")]
+ReportOption = Annotated[Path | None, typer.Option("--report", help="Write the HTML report to this file.")]
+LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find this run by later.")]
+BaselineOption = Annotated[str | None, typer.Option("--baseline", help="Deployment of the suite to use as baseline.")]
+CandidateOption = Annotated[str | None, typer.Option("--candidate", help="Deployment of the suite to judge.")]
+
+WORK_DIR = DEFAULT_WORK_DIR
+STORE = DEFAULT_STORE

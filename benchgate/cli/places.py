@@ -1,0 +1,32 @@
+"""Where the command line finds and keeps things: suites by path or name, the store, the working folder."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from benchgate.errors import UsageError
+
+DEFAULT_STORE = ".benchgate/benchgate.db"
+DEFAULT_WORK_DIR = Path(".benchgate")
+
+_PACKAGED = Path(__file__).parent.parent / "_suites"
+_CHECKOUT = Path(__file__).parent.parent.parent / "suites"
+
+
+def shipped_suites_dir() -> Path:
+    """The suites that ship with benchgate: inside the wheel, or beside the package in a checkout."""
+    return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+
+
+def find_suite(reference: str) -> Path:
+    """A suite file: a path, or the name of a shipped suite. UsageError with the nearest name otherwise."""
+    path = Path(reference)
+    if path.is_file():
+        return path
+    shipped = {file.stem: file for file in sorted(shipped_suites_dir().glob("*.yaml"))}
+    if reference in shipped:
+        return shipped[reference]
+    near = difflib.get_close_matches(reference, shipped, n=1)
+    hint = f"; did you mean the shipped suite {near[0]!r}?" if near else f"; shipped suites: {', '.join(shipped)}"
+    raise UsageError(f"there is no suite file {reference!r}{hint}")

@@ -1,0 +1,94 @@
+"""Progress on stderr: a bar on a terminal, a line per phase and every few seconds in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol, Self
+
+_LINE_EVERY_S = 5.0
+
+
+class CliProgress(Protocol):
+    """Progress that the command line opens and closes around a run."""
+
+    def __enter__(self) -> Self:
+        """Start showing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop showing."""
+
+    def begin(self, phase: str, steps: int) -> None:
+        """A phase starts; `steps` steps will follow."""
+
+    def step(self, done: str) -> None:
+        """One step is done."""
+
+
+def make_progress(title: str) -> CliProgress:
+    """A bar when stderr is a terminal, plain lines otherwise."""
+    return _Bar(title) if sys.stderr.isatty() else _Lines(title)
+
+
+class _Lines:
+    """Plain lines for CI logs: every phase, and the state of a long one every few seconds."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._phase, self._steps, self._done, self._last_s = title, "", 0, 0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def begin(self, phase: str, steps: int) -> None:
+        self._phase, self._steps, self._done, self._last_s = phase, steps, 0, time.monotonic()
+        sys.stderr.write(f"{self._title}: {phase}\n")
+
+    def step(self, done: str) -> None:
+        self._done += 1
+        now_s = time.monotonic()
+        if now_s - self._last_s >= _LINE_EVERY_S:
+            self._last_s = now_s
+            sys.stderr.write(f"{self._title}: {self._phase} {self._done}/{self._steps}: {done}\n")
+
+
+class _Bar:
+    """A rich progress bar, one line a phase."""
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._title = title
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[done]}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._bars.add_task(title, total=None, done="")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def begin(self, phase: str, steps: int) -> None:
+        self._bars.update(self._task, visible=False)
+        self._task = self._bars.add_task(f"{self._title}: {phase}", total=steps, done="")
+
+    def step(self, done: str) -> None:
+        self._bars.update(self._task, advance=1, done=done)

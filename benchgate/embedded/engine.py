@@ -1,0 +1,76 @@
+"""The llama.cpp build inside the xllamacpp wheel: is it there, which version, and its C functions.
+
+xllamacpp is never imported here: its server runs in a process of its own (`child`), and its quantizers are plain C.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+from importlib import metadata
+from pathlib import Path
+
+from benchgate.errors import EmbeddedError
+
+INSTALL_HINT = "install the embedded engine with: pip install 'benchgate[demo]'"
+
+
+def require_engine() -> str:
+    """Version of the installed xllamacpp wheel; raises EmbeddedError when it is not installed."""
+    return _version("xllamacpp")
+
+
+def require_gguf() -> str:
+    """Version of the installed gguf package; raises EmbeddedError when it is not installed."""
+    return _version("gguf")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError as error:
+        raise EmbeddedError(
+            f"the embedded engine needs {distribution}, which is not installed; {INSTALL_HINT}"
+        ) from error
+
+
+@functools.cache
+def engine_library() -> ctypes.CDLL:
+    """The extension module of xllamacpp opened as a C library, with the types of ggml's quantizers declared.
+
+    The wheel leaves out `llama_model_quantize` and exports `ggml_quantize_chunk`, the function it calls per tensor.
+    Raises EmbeddedError when the library is missing, cannot be loaded or lacks a function.
+    """
+    version = require_engine()
+    spec = importlib.util.find_spec("xllamacpp")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    files = sorted(folder.glob("xllamacpp*.so")) if folder is not None else []
+    if not files:
+        raise EmbeddedError(f"xllamacpp {version} has no extension module; reinstall it, or {INSTALL_HINT}")
+    try:
+        return _declared(ctypes.CDLL(str(files[0])))
+    except (OSError, AttributeError) as error:
+        raise EmbeddedError(
+            f"the C library of xllamacpp {version} cannot be used: {error}; it needs libgomp (on Debian: libgomp1), "
+            "and versions from 2026.10 on export what benchgate calls"
+        ) from error
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Give ctypes the signatures of ggml.h; an absent function raises AttributeError here and not in mid-use."""
+    library.ggml_row_size.restype = ctypes.c_size_t
+    library.ggml_row_size.argtypes = [ctypes.c_int, ctypes.c_int64]
+    library.ggml_quantize_init.restype = None
+    library.ggml_quantize_init.argtypes = [ctypes.c_int]
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    library.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int,  # ggml type
+        ctypes.c_void_p,  # float32 source
+        ctypes.c_void_p,  # destination
+        ctypes.c_int64,  # first element
+        ctypes.c_int64,  # rows
+        ctypes.c_int64,  # elements per row
+        ctypes.c_void_p,  # importance matrix, or null
+    ]
+    return library

@@ -1,0 +1,61 @@
+"""What is compared with what: one run's candidate with its own baseline, or with the candidate of a stored run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence, LoadObservation, QualityObservation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """The run whose candidate is judged, and for stored comparisons the run whose candidate it is judged against.
+
+    Two runs were not interleaved, so their load is compared through the baseline each one measured live beside its
+    candidate: what differs is candidate-over-baseline in one run against candidate-over-baseline in the other.
+    """
+
+    judged: Evidence
+    reference: Evidence | None = None
+
+    @property
+    def stored(self) -> bool:
+        """Whether two stored runs are compared."""
+        return self.reference is not None
+
+    def baseline_name(self) -> str:
+        """Name of what the candidate is held against."""
+        if self.reference is not None:
+            return self.reference.run.arms[Arm.CANDIDATE].name
+        return self.judged.run.arms[Arm.BASELINE].name
+
+    def candidate_name(self) -> str:
+        """Name of the candidate judged."""
+        return self.judged.run.arms[Arm.CANDIDATE].name
+
+    def baseline_quality(self, task: str) -> QualityObservation | None:
+        """The items the candidate's are paired with."""
+        if self.reference is not None:
+            return quality_of(self.reference, Arm.CANDIDATE, task)
+        return quality_of(self.judged, Arm.BASELINE, task)
+
+    def candidate_quality(self, task: str) -> QualityObservation | None:
+        """The candidate's items."""
+        return quality_of(self.judged, Arm.CANDIDATE, task)
+
+
+def quality_of(evidence: Evidence, arm: Arm, task: str) -> QualityObservation | None:
+    """The observation of one task on one arm; None when it was never made."""
+    return next((o for o in evidence.quality if o.arm is arm and o.task == task), None)
+
+
+def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
+    """The executions of one stage on one arm by block number."""
+    return {o.block: o for o in evidence.load if o.stage == stage and o.arm is arm}
+
+
+def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, LoadObservation]]:
+    """(baseline, candidate) of every block that has both, in block order."""
+    baseline, candidate = load_of(evidence, stage, Arm.BASELINE), load_of(evidence, stage, Arm.CANDIDATE)
+    return [(baseline[block], candidate[block]) for block in sorted(baseline.keys() & candidate.keys())]

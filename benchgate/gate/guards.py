@@ -1,0 +1,173 @@
+"""Is the evidence usable at all? A tripped guard prevents PASS: nothing is said for or against the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.saturation import saturation_reasons
+from benchgate.model.deployment import Arm
+from benchgate.model.records import EvalItem
+from benchgate.model.run import Evidence, QualityObservation, RunStatus
+from benchgate.model.verdict import GuardResult
+from benchgate.stats.proportions import tango_limits
+from benchgate.suite.schema import Suite
+
+_SATURATED_SHARE = 0.25  # of a stage's executions: one disturbed block of a shared machine does not spoil a run
+_EMPTY_GAP = 0.01  # arms whose empty-answer rates differ by more than a point did not do the same task
+_IMPLAUSIBLE_GAIN = 0.05
+
+
+def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
+    """Every guard with its finding, tripped or not, in a fixed order."""
+    runs = [comparison.judged] if comparison.reference is None else [comparison.reference, comparison.judged]
+    results = [*_comparable(comparison)]
+    for evidence in runs:
+        results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
+        results += [_client_keeps_up(evidence, suite), _tokens_counted_alike(evidence, suite)]
+        results += [_answers_not_empty(evidence, suite), _baseline_can_do_it(evidence)]
+    results.append(_gain_plausible(comparison, suite))
+    return tuple(results)
+
+
+def _ok(name: str, reason: str) -> GuardResult:
+    return GuardResult(id=name, tripped=False, reason=reason, remedy=None)
+
+
+def _tripped(name: str, reason: str, remedy: str, spoils: tuple[str, ...] = ()) -> GuardResult:
+    return GuardResult(id=name, tripped=True, reason=reason, remedy=remedy, spoils=spoils)
+
+
+def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
+    """Two stored runs must have measured the same thing, beside the same baseline."""
+    reference = comparison.reference
+    if reference is None:
+        return
+    judged = comparison.judged
+    if reference.run.measurement_sha256 != judged.run.measurement_sha256:
+        what = "the two runs did not measure the same thing (workload, stages, tasks, prompts, seed or limits differ)"
+        yield _tripped("same-measurement", what, "measure both with the same suite and seed", _EVERYTHING)
+    else:
+        yield _ok("same-measurement", "both runs measured the same thing")
+    fingerprints = [evidence.run.arms[Arm.BASELINE].fingerprint for evidence in (reference, judged)]
+    if fingerprints[0] != fingerprints[1]:
+        what = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
+        yield _tripped("same-baseline", what, "measure the two deployments in one run", _EVERYTHING)
+    else:
+        yield _ok("same-baseline", "both runs had the same baseline beside them")
+
+
+def _targets_up(evidence: Evidence) -> GuardResult:
+    if evidence.target_faults:
+        fault = evidence.target_faults[0]
+        name = evidence.run.arms[fault.arm].name
+        what = f"the {fault.arm.value} {name} did not answer {fault.when}: {fault.reason}"
+        return _tripped("targets-up", what, "see the server's log; start it and run again")
+    return _ok("targets-up", "both deployments answered throughout")
+
+
+def _complete(evidence: Evidence) -> GuardResult:
+    if evidence.run.status is not RunStatus.COMPLETE:
+        what = f"the run is {evidence.run.status.value}: not everything that was planned was measured"
+        return _tripped("run-complete", what, "run the suite again to its end")
+    return _ok("run-complete", "everything that was planned was measured")
+
+
+def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
+    """Every planned request of every stage, block and arm has its record: nothing was dropped on the way."""
+    for stage in suite.load.sweep if suite.load else ():
+        blocks = range(suite.load.blocks if suite.load else 0)
+        for arm in Arm:
+            observed = load_of(evidence, stage.name, arm)
+            for block in blocks:
+                rows = len(observed[block].requests) if block in observed else 0
+                if rows != stage.requests:
+                    where = f"stage {stage.name}, block {block + 1}, {arm.value}"
+                    what = f"{where}: {rows} of {stage.requests} planned requests have a record"
+                    return _tripped("all-measured", what, "run the suite again to its end")
+    return _ok("all-measured", "every planned request has its record")
+
+
+def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
+    """The load generator itself did not set the pace."""
+    rates = {stage.name: stage.rate_rps for stage in suite.load.sweep} if suite.load else {}
+    for stage, rate in rates.items():
+        executions = [o for o in evidence.load if o.stage == stage]
+        reasons = [saturation_reasons(o.client, o.requests, rate) for o in executions]
+        spoilt = [r for r in reasons if r]
+        if spoilt and len(spoilt) > _SATURATED_SHARE * len(executions):
+            what = f"the load generator was the bottleneck in {len(spoilt)} of {len(executions)} executions of stage"
+            remedy = "lower the load, or give the load generator a machine or cores of its own"
+            return _tripped("client-keeps-up", f"{what} {stage}: {spoilt[0][0]}", remedy, ("load",))
+    return _ok("client-keeps-up", "the load generator kept up with its schedule")
+
+
+def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
+    """Tokens counted by usage on one arm and by chunks on the other are not the same unit."""
+    for stage in suite.load.sweep if suite.load else ():
+        sources = {}
+        for arm in Arm:
+            observed = load_of(evidence, stage.name, arm).values()
+            sources[arm] = {s for o in observed for s in o.requests.token_source if s is not None}
+        if all(sources.values()) and sources[Arm.BASELINE] != sources[Arm.CANDIDATE]:
+            found = " and ".join(f"{'/'.join(sorted(s))} on the {arm.value}" for arm, s in sources.items())
+            what = f"stage {stage.name}: output tokens come from {found}"
+            return _tripped("tokens-alike", what, "make both servers report usage in their streams", ("load",))
+    return _ok("tokens-alike", "output tokens were counted the same way on both arms")
+
+
+def _answers_not_empty(evidence: Evidence, suite: Suite) -> GuardResult:
+    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
+    shares: dict[tuple[str, Arm], float] = {}
+    for observation in evidence.quality:
+        share = _empty_share(observation)
+        shares[observation.task, observation.arm] = share
+        if share > allowed:
+            where = f"{share:.1%} of the {observation.arm.value}'s answers to {observation.task} are empty"
+            return _tripped("answers-not-empty", where, _EMPTY_REMEDY, ("quality",))
+    for (task, arm), share in shares.items():
+        if abs(share - shares.get((task, arm.other), share)) > _EMPTY_GAP:
+            what = f"the arms' rates of empty answers to {task} differ"
+            return _tripped("answers-not-empty", what, _EMPTY_REMEDY, ("quality",))
+    return _ok("answers-not-empty", "the answers are not empty")
+
+
+def _baseline_can_do_it(evidence: Evidence) -> GuardResult:
+    """A baseline that gets nothing right measures the harness, not the model."""
+    for observation in evidence.quality:
+        right = sum(item.correct is True for item in observation.items)
+        if observation.arm is Arm.BASELINE and observation.fault is None and observation.items and right == 0:
+            what = f"the baseline answers none of the {len(observation.items)} items of {observation.task} right"
+            return _tripped("baseline-able", what, "check the prompt, the chat template and the answer extraction")
+    return _ok("baseline-able", "the baseline is able to do the tasks")
+
+
+def _gain_plausible(comparison: Comparison, suite: Suite) -> GuardResult:
+    """A candidate far better than its own baseline more likely shows a broken baseline than a better candidate."""
+    tasks = sorted({o.task for o in comparison.judged.quality})
+    for task in tasks:
+        baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
+        if baseline is None or candidate is None or not baseline.items:
+            continue
+        theirs = {item.item_id: item for item in baseline.items}
+        pairs = [(theirs[item.item_id], item) for item in candidate.items if item.item_id in theirs]
+        lost = sum(b.correct is True and c.correct is False for b, c in pairs)
+        gained = sum(b.correct is False and c.correct is True for b, c in pairs)
+        if pairs and tango_limits(lost, gained, len(pairs), suite.gate.alpha).upper < -_IMPLAUSIBLE_GAIN:
+            what = f"the candidate is better than the baseline by more than 5 points on {task}, which is not plausible"
+            return _tripped("gain-plausible", what, "look for truncated, cached or mis-templated baseline answers")
+    return _ok("gain-plausible", "no implausible gain")
+
+
+def _empty_share(observation: QualityObservation) -> float:
+    """Share of items that came back without an answer; a fault of the harness is reported by the check itself."""
+    answered = [item for item in observation.items if item.error is None]
+    return sum(map(_is_empty, answered)) / len(answered) if answered else 0.0
+
+
+def _is_empty(item: EvalItem) -> bool:
+    return not (item.answer or "").strip()
+
+
+_EVERYTHING = ("load", "quality", "shadow")
+_EMPTY_REMEDY = "raise `quality.max_tokens`, and see whether the server returns its answer in another field"

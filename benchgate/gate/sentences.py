@@ -1,0 +1,176 @@
+"""What the verdict says in words: one sentence a release manager understands, and what to do next."""
+
+from __future__ import annotations
+
+import math
+
+from benchgate import units
+from benchgate.gate.rule import Finding, slo_share
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
+
+_METRIC_TITLES = {
+    "ttft": "Time to first token",
+    "tpot": "Time per output token",
+    "itl": "Inter-token latency",
+    "e2e": "End-to-end latency",
+    "output_throughput": "Output tokens per second",
+    "request_throughput": "Requests per second",
+    "goodput": "Goodput",
+    "error_rate": "Error rate",
+    "accuracy": "Accuracy",
+    "shadow_excess": "Shadow disagreement beyond the baseline's own",
+}
+
+
+RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S)
+
+
+def check_title(metric: str, statistic: str | None, stage: str | None, task: str | None) -> str:
+    """`Time to first token p95 at c4`, `Accuracy on tiny_add`, `Accuracy over all tasks`."""
+    title = _METRIC_TITLES[metric] + (f" {statistic}" if statistic else "")
+    if stage:
+        return f"{title} at {stage}"
+    if metric == "accuracy":
+        return f"{title} on {task}" if task and task != "each" else f"{title} over all tasks"
+    return title
+
+
+def show_value(value: float | None, unit: Unit) -> str:
+    """A measured value in the unit a reader expects; a dash when there is none."""
+    if value is None:
+        return "—"
+    if math.isinf(value):
+        return "∞"
+    if unit is Unit.SECONDS:
+        return units.show_duration(value)
+    if unit is Unit.RATIO:
+        return units.show_percent(value)
+    return f"{units.show_number(value)} {unit.value}"
+
+
+def show_margin(margin: float, scale: Scale, unit: Unit) -> str:
+    """What is allowed: a ratio as the percentage by which the metric may move, a difference in points, an SLO as is."""
+    if scale is Scale.ABSOLUTE:
+        return show_value(margin, unit)
+    if scale is Scale.LOG_RATIO:
+        return units.show_percent(abs(relative_change(margin, unit)))
+    return units.show_points(margin)
+
+
+def relative_change(harm: float, unit: Unit) -> float:
+    """Harm as a log ratio → the relative change of the metric: up for latencies, down for rates."""
+    return math.expm1(-harm if unit in RATES else harm)
+
+
+def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float) -> str:
+    """Why this check has this outcome, with its decisive numbers."""
+    if finding.problem is not None:
+        return finding.problem.reason
+    if finding.limits is None:
+        return "there is no estimate"
+    margin = show_margin(finding.margin, finding.scale, finding.unit)
+    if finding.scale is Scale.ABSOLUTE:
+        lower, upper = (show_value(value, finding.unit) for value in (finding.limits.lower, finding.limits.upper))
+        estimate = f"{show_value(finding.harm, finding.unit)} [{lower}, {upper}]"
+        return _slo_reason(finding, outcome, estimate, margin, warn_fraction)
+    change = _change(finding)
+    match outcome:
+        case Outcome.PASS:
+            return f"{change}, inside the margin of {margin}"
+        case Outcome.WARN if finding.warning is not None:
+            return f"{change}, inside the margin of {margin}, but {finding.warning}"
+        case Outcome.WARN:
+            return f"{change}: real harm, though inside the margin of {margin}"
+        case Outcome.BLOCK:
+            return f"{change}; the margin is {margin}"
+        case _:
+            return f"{change}: neither shown to be harm nor shown to stay inside the margin of {margin}"
+
+
+def check_advice(finding: Finding, outcome: Outcome) -> str | None:
+    """What to do about a check that is not PASS."""
+    if finding.problem is not None:
+        return finding.problem.advice
+    if outcome is Outcome.INCONCLUSIVE:
+        more = {"blocks": "measure more blocks", "items": "use more items", "prompts": "use more prompts"}
+        return f"{more.get(finding.n_unit, 'measure more requests')}, or state a margin the size can carry"
+    if outcome is Outcome.BLOCK:
+        return "look at the candidate; do not widen the margin after the fact"
+    return None
+
+
+def verdict_reason(
+    outcome: Outcome, checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...], names: tuple[str, str]
+) -> str:
+    """The one sentence: what was decided about whom, and the number or the fault that decided it."""
+    baseline, candidate = names
+    required = [check for check in checks if check.required]
+    decisive = [check for check in required if check.outcome is outcome]
+    match outcome:
+        case Outcome.BLOCK:
+            return f"{candidate} must not be promoted: {_told(_worst(decisive))}{_and_more(decisive)}."
+        case Outcome.INVALID:
+            tripped = [guard.reason for guard in guards if guard.tripped]
+            told = tripped[0] if tripped else _told(decisive[0]) if decisive else "the policy has no required check"
+            return f"Nothing can be said about {candidate}: {told}."
+        case Outcome.INCONCLUSIVE:
+            told = f"{_told(_worst(decisive))}{_and_more(decisive)}"
+            return f"{candidate} is not promoted, because the evidence does not carry it: {told}."
+        case Outcome.WARN:
+            warned = decisive or [check for check in checks if check.outcome in (Outcome.WARN, Outcome.BLOCK)]
+            return f"{candidate} may be promoted, with care: {_told(warned[0])}{_and_more(warned)}."
+        case _:
+            held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
+            return f"{candidate} may be promoted: {held} against {baseline}."
+
+
+def _change(finding: Finding) -> str:
+    """`rose by 4.2 % [3.1 %, 5.3 %]`: the harm and its one-sided limits in the direction the metric moved."""
+    if finding.harm is None or finding.limits is None or math.isinf(finding.harm):
+        return "without bound, because requests failed"
+    values = (finding.harm, finding.limits.lower, finding.limits.upper)
+    if finding.scale is Scale.LOG_RATIO:
+        moved = [relative_change(value, finding.unit) for value in values]
+        show = units.show_percent
+    else:
+        moved = [-value if finding.falls else value for value in values]
+        show = units.show_points
+    low, high = sorted(moved[1:])
+    if moved[0] == 0:
+        return f"unchanged [{show(low, signed=True)}, {show(high, signed=True)}]"
+    verb, sign = ("rose by", 1) if moved[0] > 0 else ("fell by", -1)
+    low, high = sorted((sign * low, sign * high))
+    return f"{verb} {show(sign * moved[0])} [{show(low)}, {show(high)}]"
+
+
+def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:
+    bound = f"the SLO of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
+    match outcome:
+        case Outcome.PASS:
+            return f"{estimate} holds {bound}"
+        case Outcome.WARN:
+            used = f"{slo_share(finding):.0%} of what it allows is used, past the warning at {warn_fraction:.0%}"
+            return f"{estimate} holds {bound}, but {used}"
+        case Outcome.BLOCK:
+            return f"{estimate} breaks {bound}"
+        case _:
+            return f"{estimate} neither breaks nor surely holds {bound}"
+
+
+def _worst(checks: list[CheckResult]) -> CheckResult:
+    """The check whose harm is largest against its margin; those without a number come last."""
+    return max(checks, key=lambda c: c.harm / c.margin if c.harm is not None and c.scale is not Scale.ABSOLUTE else 0.0)
+
+
+def _told(check: CheckResult) -> str:
+    values = ""
+    if check.baseline is not None and check.candidate is not None:
+        shown = f"{show_value(check.baseline, check.unit)} → {show_value(check.candidate, check.unit)}"
+        values = f" ({shown}, {check.n:,} {check.n_unit})"
+    joint = ": " if check.outcome is Outcome.INVALID or check.scale is Scale.ABSOLUTE else " "
+    return f"{check.title}{joint}{check.reason}{values}"
+
+
+def _and_more(checks: list[CheckResult]) -> str:
+    more = len(checks) - 1
+    return "" if more <= 0 else f"; and {more} more check{'s' if more > 1 else ''}"

@@ -1,0 +1,152 @@
+"""The bare load test: one server, one load, one JSON document (docs/cli.md, `benchgate load`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from benchgate.gate.saturation import saturation_reasons
+from benchgate.load.fleet import run_fleet
+from benchgate.load.options import BareOptions
+from benchgate.load.worker import StageResult
+from benchgate.model import metrics
+from benchgate.model.deployment import Arm
+from benchgate.model.metrics import Slo
+from benchgate.model.records import ErrorClass, FloatArray, RequestColumns
+from benchgate.model.verdict import Outcome
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.probe import detect_engine
+from benchgate.units import show_percent
+
+__all__ = ["BareOptions", "run_bare"]
+
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+_TARGET_RATIO = 0.95
+_ALPHA = 0.05  # one-sided
+_NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
+
+
+def run_bare(options: BareOptions) -> dict[str, object]:
+    """Run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
+
+    A server that is down gives a document too, with every request failed. Raises KeyboardInterrupt when interrupted.
+    """
+    engine = detect_engine(options.url, options.api_key) if options.engine == "auto" else options.engine
+    target = Target(Arm.CANDIDATE, options.url, options.model, DIALECTS[engine], options.api_key)
+    return _document(options, engine, run_fleet(options, target))
+
+
+def _document(options: BareOptions, engine: str, result: StageResult) -> dict[str, object]:
+    columns = result.requests
+    ok = metrics.succeeded(columns)
+    output_tokens = int(columns.output_tokens[ok].sum())
+    reasons = saturation_reasons(result.client, columns, options.rate_rps)
+    document: dict[str, object] = {
+        "url": options.url,
+        "model": options.model,
+        "engine": engine,
+        "endpoint": options.endpoint,
+        "load": _load(options),
+        "requests": {
+            "scheduled": len(columns),
+            "ok": int(ok.sum()),
+            "failed_by_class": dict(sorted(Counter(e for e in columns.error if e is not None).items())),
+        },
+        "failures": _failures(columns),
+        "output_tokens": output_tokens,
+        "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
+        "window_s": result.window_s,
+        "throughput": {
+            "output_tokens_per_s": metrics.output_tokens_per_s(columns, result.window_s),
+            "requests_per_s": metrics.requests_per_s(columns, result.window_s),
+        },
+        "goodput_ratio": metrics.goodput_ratio(columns, options.slo or Slo()),
+    }
+    for measure in (
+        metrics.ttft_s, metrics.ttft_sent_s, metrics.tpot_s, metrics.itl_s, metrics.e2e_s, metrics.send_lag_s,
+    ):  # fmt: skip
+        document[measure.__name__] = _summary(measure(columns))
+    document["client"] = {
+        "cpu_s": result.client.cpu_s,
+        "cpu_us_per_token": result.client.cpu_s / output_tokens * 1e6 if output_tokens else None,
+        "workers": result.client.workers,
+        "saturated": bool(reasons),
+        "reasons": list(reasons),
+    }
+    if options.slo is not None:
+        document["verdict"] = _verdict(columns, options.slo, reasons)
+    return document
+
+
+def _load(options: BareOptions) -> dict[str, object]:
+    """What was asked for."""
+    return {
+        "concurrency": options.concurrency,
+        "rate_rps": options.rate_rps,
+        "arrival": None if options.rate_rps is None else options.arrival.process,
+        "arrival_cv": options.arrival.cv
+        if options.rate_rps is not None and options.arrival.process == "gamma"
+        else None,
+        "requests": options.requests,
+        "duration_s": options.duration_s,
+        "input_tokens": options.input_tokens,
+        "output_tokens": options.output_tokens,
+        "seed": options.seed,
+    }
+
+
+def _failures(columns: RequestColumns) -> list[dict[str, object]]:
+    """The commonest reasons in words, so that nobody has to run it again to learn why."""
+    details = Counter(detail for detail in columns.error_detail if detail is not None)
+    return [{"count": count, "detail": detail} for detail, count in details.most_common(5)]
+
+
+def _summary(values: FloatArray) -> dict[str, object]:
+    """Failures are +inf: counted in `n` and in every quantile, which is null where it falls on one of them."""
+    applicable = values[~np.isnan(values)]
+    failed = int(np.isinf(applicable).sum())
+    mean = float(applicable.mean()) if len(applicable) and not failed else None
+    summary: dict[str, object] = {"n": len(applicable), "failed": failed, "mean": mean}
+    for name, q in _QUANTILES.items():
+        value = metrics.quantile(applicable, q)
+        summary[name] = None if value is None or np.isinf(value) else value
+    return summary
+
+
+def _verdict(columns: RequestColumns, slo: Slo, saturated: tuple[str, ...]) -> dict[str, object]:
+    """Is the share of good requests shown to be at least, or shown to be below, 95 %?
+
+    By the exact one-sided 95 % limits of Clopper and Pearson over the requests scheduled.
+    """
+    from benchgate.stats.proportions import clopper_pearson  # scipy takes a second to load
+
+    outcome, reason, lower, upper = Outcome.INVALID, "", None, None
+    if len(columns) == 0:
+        reason = "no request was scheduled"
+    elif all(error in _NO_SERVER for error in columns.error):
+        reason = f"the server was not there: {columns.error_detail[0]}"
+    elif saturated:
+        reason = f"the client was the bottleneck: {saturated[0]}"
+    else:
+        good = int(metrics.good(columns, slo).sum())
+        limits = clopper_pearson(good, len(columns), _ALPHA)
+        lower, upper = limits.lower, limits.upper
+        outcome, standing = _judge(lower, upper)
+        reason = f"{good} of {len(columns)} requests were good, {standing} the target of {show_percent(_TARGET_RATIO)}"
+    return {
+        "outcome": outcome.value,
+        "exit_code": int(outcome.exit_code()),
+        "reason": reason,
+        "target_ratio": _TARGET_RATIO,
+        "goodput_lower": lower,
+        "goodput_upper": upper,
+    }
+
+
+def _judge(lower: float, upper: float) -> tuple[Outcome, str]:
+    if lower >= _TARGET_RATIO:
+        return Outcome.PASS, "which shows"
+    if upper < _TARGET_RATIO:
+        return Outcome.BLOCK, "which shows a breach of"
+    return Outcome.INCONCLUSIVE, "too few to show or to refute"

@@ -1,0 +1,74 @@
+"""Server-sent events, pure: bytes in, events out, each with the instant of the read that completed it.
+
+Follows the standard (https://html.spec.whatwg.org/multipage/server-sent-events.html): lines end with LF, CR or CRLF,
+comments are skipped, several data lines make one event, and an event that no blank line ended is not an event.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_LF = 0x0A
+
+
+class Event(NamedTuple):
+    """One event: when the read that completed it arrived, and its data."""
+
+    at_ns: int
+    data: str
+
+
+class EventParser:
+    """Cuts a stream into events, fed in reads split anywhere, also inside a character or between CR and LF."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()  # the event whose blank line has not come yet
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, at_ns: int, data: bytes) -> list[Event]:
+        """The events completed by a read that arrived at `at_ns`, in order."""
+        if _is_one_plain_event(data) and not self._pending and not self._after_cr:
+            self._at_start = False
+            return [Event(at_ns, data[6:-2].decode("utf-8", "replace"))]
+        if self._after_cr or b"\r" in data:
+            data = self._with_lf(data)
+        pending = self._pending
+        scanned = max(0, len(pending) - 1)
+        pending += data
+        end = pending.rfind(b"\n\n", scanned)
+        if end < 0:
+            return []
+        blocks = bytes(pending[:end])
+        del pending[: end + 2]
+        if self._at_start:
+            self._at_start = False
+            blocks = blocks.removeprefix(b"\xef\xbb\xbf")
+        texts = (_data_of(block) for block in blocks.split(b"\n\n"))
+        return [Event(at_ns, text) for text in texts if text is not None]
+
+    def _with_lf(self, data: bytes) -> bytes:
+        """The same with every line end an LF. A CR is one at once: the LF that may follow it is dropped later."""
+        if not data:
+            return data
+        if self._after_cr:
+            data = data.removeprefix(b"\n")
+        self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _is_one_plain_event(data: bytes) -> bool:
+    """Whether a read is exactly one event of one data line, as nearly all are: worth a shorter way."""
+    return data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data[-1] == _LF and b"\r" not in data
+
+
+def _data_of(block: bytes) -> str | None:
+    """The data of one event; None when it has no data line (a comment, a bare id)."""
+    if block.startswith(b"data: ") and b"\n" not in block:
+        return block[6:].decode("utf-8", "replace")
+    values = []
+    for line in block.decode("utf-8", "replace").split("\n"):
+        name, _, value = line.partition(":")
+        if name == "data":
+            values.append(value.removeprefix(" "))
+    return "\n".join(values) if values else None

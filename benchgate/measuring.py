@@ -1,0 +1,198 @@
+"""Drives the shells through the plan: both arms brought up, load in interleaved blocks, evals, the shadow comparison.
+
+Every observation is handed to the run's writer, and is on disk, before the next one is made.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from benchgate.embedded.server import serve
+from benchgate.errors import EmbeddedError, TargetError
+from benchgate.load.worker import StageResult, run_stage
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metrics import succeeded
+from benchgate.model.records import ErrorClass
+from benchgate.model.run import LoadObservation, TargetFault
+from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.quality.harness import evaluate
+from benchgate.shadow.mirror import mirror
+from benchgate.store.repository import RunWriter
+from benchgate.suite.loader import resolve_secret
+from benchgate.suite.schema import Load, Suite
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.probe import still_alive, wait_ready
+
+
+class Progress(Protocol):
+    """What a run tells whoever watches it. `steps` is how many `step` calls will follow."""
+
+    def begin(self, phase: str, steps: int) -> None:
+        """A phase starts."""
+
+    def step(self, done: str) -> None:
+        """One step of the phase is done and stored."""
+
+
+class _TargetDown(Exception):
+    """A deployment stopped answering; measuring on would only record its absence again and again."""
+
+    def __init__(self, fault: TargetFault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+def measure(suite: Suite, plan: Plan, writer: RunWriter, log_dir: Path, weights_dir: Path, progress: Progress) -> bool:
+    """Measure all that the plan holds; True when it was all measured, False when a deployment was not there."""
+    with ExitStack() as stack:
+        try:
+            progress.begin("deployments", len(Arm))
+            targets = {arm: _bring_up(stack, suite, arm, writer, log_dir, weights_dir, progress) for arm in Arm}
+            if suite.load is not None:
+                _measure_load(suite, suite.load, plan, targets, writer, progress)
+            _measure_quality(suite, plan, targets, writer, log_dir, progress)
+            _measure_shadow(suite, plan, targets, writer, progress)
+        except _TargetDown as down:
+            writer.add_target_fault(down.fault)
+            return False
+    return True
+
+
+def declared(suite: Suite, name: str) -> Deployment:
+    """What the suite says of a deployment, as the run remembers it; no secret, not even its reference."""
+    spec = suite.deployments[name]
+    if spec.embedded is not None:
+        return Deployment(
+            name=name,
+            model="benchgate-tiny",
+            engine="llamacpp",
+            url=None,
+            settings=spec.embedded.model_dump(mode="json"),
+            price_usd_per_hour=spec.price,
+            accelerators=spec.accelerators,
+        )
+    return Deployment(
+        name=name,
+        model=spec.model or "",
+        engine=spec.engine,
+        url=spec.url,
+        price_usd_per_hour=spec.price,
+        accelerators=spec.accelerators,
+    )
+
+
+def _bring_up(
+    stack: ExitStack,
+    suite: Suite,
+    arm: Arm,
+    writer: RunWriter,
+    log_dir: Path,
+    weights_dir: Path,
+    progress: Progress,
+) -> Target:
+    """Start the arm if it is ours to start, wait until it answers a real completion, and note what it says it is."""
+    name = suite.baseline if arm is Arm.BASELINE else suite.candidate
+    spec = suite.deployments[name]
+    deployment = declared(suite, name)
+    try:
+        if spec.embedded is not None:
+            server = stack.enter_context(
+                serve(spec.embedded, name=f"{arm}-{name}", cache_dir=weights_dir, log_dir=log_dir)
+            )
+            target = Target(arm, server.url, server.model, DIALECTS["llamacpp"])
+        else:
+            key = resolve_secret(spec.api_key, os.environ) if spec.api_key else None
+            url = resolve_secret(spec.url or "", os.environ)
+            target = Target(arm, url.rstrip("/"), spec.model or "", DIALECTS[spec.engine], key)
+        facts = wait_ready(
+            target,
+            endpoint=suite.load.workload.endpoint if suite.load else "chat",
+            ready_s=suite.limits.ready_s,
+            connect_s=suite.limits.connect_s,
+        )
+    except (EmbeddedError, TargetError) as fault:
+        raise _TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
+    writer.set_arm(arm, replace(deployment, facts=facts))
+    progress.step(f"{arm} {name} answers")
+    return target
+
+
+def _measure_load(
+    suite: Suite, load: Load, plan: Plan, targets: dict[Arm, Target], writer: RunWriter, progress: Progress
+) -> None:
+    """Warm both arms up, then every block: each stage on one arm and at once on the other."""
+    progress.begin("load", (len(plan.warmup) + sum(len(block.stages) for block in plan.blocks)) * len(Arm))
+    for stage in plan.warmup:
+        for arm in Arm:
+            _send(suite, load, targets[arm], stage)
+            progress.step(f"warm-up {stage.name} on {arm}")
+    position = 0
+    for block in plan.blocks:
+        for stage in block.stages:
+            for arm in block.order:
+                result = _send(suite, load, targets[arm], stage)
+                writer.add_load(
+                    LoadObservation(
+                        stage.name, arm, block.number, position, result.requests, result.window_s, result.client
+                    )
+                )
+                position += 1
+                where = f"block {block.number + 1} of {len(plan.blocks)}, stage {stage.name}"
+                progress.step(f"{where} on {arm}")
+                if _looks_dead(result):
+                    _require_alive(targets[arm], f"after {where}")
+
+
+def _send(suite: Suite, load: Load, target: Target, stage: PlannedStage) -> StageResult:
+    return run_stage(
+        target, stage, endpoint=load.workload.endpoint, ignore_eos=load.workload.ignore_eos, limits=suite.limits
+    )
+
+
+def _measure_quality(
+    suite: Suite, plan: Plan, targets: dict[Arm, Target], writer: RunWriter, log_dir: Path, progress: Progress
+) -> None:
+    """Every eval task on both arms; the harness runs in processes of its own."""
+    if suite.quality is None:
+        return
+    progress.begin("quality", len(plan.tasks) * len(Arm))
+    faulted: set[Arm] = set()
+    for observation in evaluate(targets, plan.tasks, suite.quality, log_dir):
+        writer.add_quality(observation)
+        progress.step(f"{observation.task} on {observation.arm}")
+        if observation.fault is not None:
+            faulted.add(observation.arm)
+    for arm in sorted(faulted):
+        _require_alive(targets[arm], "after the evals")
+
+
+def _measure_shadow(
+    suite: Suite, plan: Plan, targets: dict[Arm, Target], writer: RunWriter, progress: Progress
+) -> None:
+    """Every recorded prompt to the baseline, the baseline again, and the candidate."""
+    if suite.shadow is None:
+        return
+    progress.begin("shadow", 1)
+    baseline, candidate = targets[Arm.BASELINE], targets[Arm.CANDIDATE]
+    observation = mirror(baseline, candidate, plan.shadow, suite.shadow, suite.limits)
+    writer.add_shadow(observation)
+    progress.step(f"{len(observation.items)} prompts")
+    if observation.fault is not None:
+        for target in (baseline, candidate):
+            _require_alive(target, "after the shadow comparison")
+
+
+def _looks_dead(result: StageResult) -> bool:
+    """No request came through, or the address refused connections: worth a look before the next stage."""
+    refused = any(error == ErrorClass.CONNECT for error in result.requests.error)
+    return refused or not succeeded(result.requests).any()
+
+
+def _require_alive(target: Target, when: str) -> None:
+    reason = still_alive(target)
+    if reason is not None:
+        raise _TargetDown(TargetFault(target.arm, when, reason))

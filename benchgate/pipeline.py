@@ -1,0 +1,176 @@
+"""The road: suite → plan → measurements → store → verdict → report. The only place that knows several shells.
+
+Everything measured is on disk before anything is computed from it, and everything computed is computed from what is
+on disk: a verdict given right after a run and one given from the store a year later take the same path below.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchgate import __version__
+from benchgate.circumstances import environment_facts, new_run_id, utc_now
+from benchgate.errors import PublishError, StoreError, UsageError
+from benchgate.gate.decide import judge
+from benchgate.gate.metric_rows import metric_rows
+from benchgate.measuring import Progress, declared, measure
+from benchgate.model.deployment import Arm, canonical_json
+from benchgate.model.run import Evidence, Run, RunStatus
+from benchgate.model.verdict import Verdict
+from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
+from benchgate.publish import github
+from benchgate.quality.harness import require_lm_eval
+from benchgate.quality.tasks import load_tasks
+from benchgate.report.document import document_json, verdict_document
+from benchgate.report.html import render_html
+from benchgate.report.markdown import render_markdown
+from benchgate.shadow.sample import load_prompts
+from benchgate.store.repository import RunWriter, Store
+from benchgate.suite.schema import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Where a run keeps things, and what it is called."""
+
+    store: str
+    work_dir: Path  # engine logs, harness logs, made weights
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """A verdict with the evidence it rests on. `store_fault` says why it could not be kept, when it could not."""
+
+    evidence: Evidence
+    reference: Evidence | None
+    verdict: Verdict
+    document: Mapping[str, object]
+    store_fault: str | None = None
+
+    @property
+    def json(self) -> str:
+        """The verdict document in its one spelling: same store, same bytes."""
+        return document_json(self.document)
+
+
+def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
+    """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
+    plan = read_plan(suite, suite_dir)
+    with Store.open(options.store) as store:
+        run = _describe(suite, plan, options)
+        with _recorded(store, run, plan) as writer:
+            complete = measure(suite, plan, writer, options.work_dir / run.id, options.work_dir / "weights", progress)
+            writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
+        return decide_stored(store, run.id)
+
+
+def read_plan(suite: Suite, suite_dir: Path) -> Plan:
+    """Read the data files a suite names and make its plan, before any request is sent."""
+    if suite.quality is not None:
+        require_lm_eval()
+    tasks = load_tasks(suite_dir, suite.quality.tasks) if suite.quality else ()
+    prompts = load_prompts(suite_dir / suite.shadow.prompts) if suite.shadow else ()
+    return make_plan(suite, tasks, prompts)
+
+
+def decide_stored(store: Store, run_id: str, against: str | None = None, *, policy: Suite | None = None) -> Decision:
+    """Judge a stored run: against its own baseline, or against the candidate of the stored run `against`.
+
+    `policy` replaces the gate section the run was measured under; what was measured stays what it was.
+    """
+    evidence = store.evidence(run_id)
+    reference = store.evidence(against) if against is not None else None
+    suite = Suite.from_stored(evidence.run.suite)
+    if policy is not None:
+        suite = suite.model_copy(update={"gate": policy.gate})
+        _must_fit(suite)
+    verdict = judge(suite, evidence, reference)
+    document = verdict_document(evidence.run, verdict, against=reference.run if reference else None)
+    fault = _keep(store, evidence, verdict, document, against)
+    return Decision(evidence, reference, verdict, document, fault)
+
+
+def write_report(decision: Decision, path: Path) -> None:
+    """Write the HTML report; PublishError when that fails."""
+    html = render_html(decision.evidence, decision.verdict, against=decision.reference)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise PublishError(f"the report could not be written to {path}: {error.strerror}") from error
+
+
+def publish_decision(decision: Decision, report_path: Path | None, *, exit_code: int) -> None:
+    """Tell the CI system this process runs in, if any."""
+    github.publish(
+        os.environ,
+        verdict=decision.verdict,
+        run_id=decision.evidence.run.id,
+        exit_code=exit_code,
+        report_path=report_path,
+        summary_markdown=render_markdown(decision.evidence, decision.verdict),
+    )
+
+
+@contextmanager
+def _recorded(store: Store, run: Run, plan: Plan) -> Iterator[RunWriter]:
+    """A run in the store that is never left looking complete, or still running, when it was cut short."""
+    writer = store.begin_run(run, plan.canonical)
+    try:
+        yield writer
+    except BaseException as cut:
+        writer.event("cut_short", {"by": type(cut).__name__})
+        writer.finish(RunStatus.PARTIAL, utc_now())
+        raise
+
+
+def _describe(suite: Suite, plan: Plan, options: RunOptions) -> Run:
+    stored = suite.to_stored()
+    return Run(
+        id=new_run_id(),
+        suite_name=suite.suite,
+        suite=stored,
+        suite_sha256=_sha256(stored),
+        measurement_sha256=measurement_sha256(suite, plan),
+        plan_sha256=plan.sha256,
+        seed=suite.seed,
+        tool_version=__version__,
+        label=options.label,
+        status=RunStatus.RUNNING,
+        started_at=utc_now(),
+        finished_at=None,
+        environment=environment_facts(),
+        arms={Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)},
+    )
+
+
+def _keep(
+    store: Store, evidence: Evidence, verdict: Verdict, document: Mapping[str, object], against: str | None
+) -> str | None:
+    """Store the verdict and the run's metrics; a store that fails now must not swallow the verdict."""
+    try:
+        store.save_verdict(evidence.run.id, document, compared_run_id=against)
+        store.save_metrics(evidence.run.id, metric_rows(evidence))
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def _must_fit(suite: Suite) -> None:
+    """A policy may only speak of what was measured."""
+    from benchgate.suite.rules import rule_problems
+
+    problems = rule_problems(suite)
+    if problems:
+        raise UsageError(f"this policy does not fit what the run measured: {problems[0]}")
+
+
+def _sha256(value: object) -> str:
+    import hashlib
+
+    return hashlib.sha256(canonical_json(value)).hexdigest()

@@ -1,0 +1,82 @@
+"""What a GitHub Actions job hands on: the job summary, and outputs that other steps may trust.
+
+Outputs carry only enumerated words, numbers, hashes and names in a narrow alphabet, so that nothing a model or a server
+said can become a command, a second output or a shell word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchgate.errors import PublishError
+from benchgate.model.verdict import Verdict
+
+SUMMARY_LIMIT_BYTES = 1024 * 1024
+"""GitHub drops a step's whole summary above this, and leaves the step green."""
+
+_CUT_NOTICE = "\n\n_The summary was cut here: a job summary holds 1 MiB._\n"
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def publish(
+    environment: Mapping[str, str],
+    *,
+    verdict: Verdict,
+    run_id: str,
+    exit_code: int,
+    report_path: Path | None,
+    summary_markdown: str,
+) -> None:
+    """Append the summary to GITHUB_STEP_SUMMARY and the outputs to GITHUB_OUTPUT, each only where it is set.
+
+    Outputs: `verdict` in lower case, `exit-code`, `run-id`, and with a report `report-path` and `report-sha256`. Raises
+    PublishError when a file cannot be read or written, or a value is not fit to be an output.
+    """
+    outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": _checked(run_id)}
+    try:
+        if report_path is not None:
+            outputs["report-path"] = str(report_path)
+            outputs["report-sha256"] = hashlib.sha256(report_path.read_bytes()).hexdigest()
+        if path := environment.get("GITHUB_OUTPUT"):
+            _append(Path(path), "".join(_output(name, value) for name, value in outputs.items()).encode())
+        if path := environment.get("GITHUB_STEP_SUMMARY"):
+            _append(Path(path), _fitting(Path(path), summary_markdown))
+    except OSError as exc:
+        raise PublishError(f"GitHub's job files: {exc}; the verdict itself stands") from exc
+
+
+def _checked(run_id: str) -> str:
+    if not _RUN_ID.fullmatch(run_id):
+        raise PublishError(f"run id {run_id!r} is not fit for an output; expected letters, digits, '.', '_' and '-'")
+    return run_id
+
+
+def _output(name: str, value: str) -> str:
+    """`name=value`, or a block between delimiters that nobody can foresee when the value has several lines."""
+    if not re.search(r"[\r\n]", value):
+        return f"{name}={value}\n"
+    delimiter = f"benchgate-{secrets.token_hex(16)}"
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def _fitting(path: Path, summary: str) -> bytes:
+    """The summary, cut at a line's end where it would pass the limit together with what the file already holds."""
+    text = f"{summary.rstrip()}\n".encode(errors="replace")
+    held = path.stat().st_size if path.exists() else 0
+    room = SUMMARY_LIMIT_BYTES - held
+    if len(text) <= room:
+        return text
+    notice = _CUT_NOTICE.encode()
+    end = text.rfind(b"\n", 0, max(0, room - len(notice)))
+    if end <= 0:
+        raise PublishError(f"the job summary already holds {held:,} bytes, so the verdict does not fit into it")
+    return text[:end] + notice
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)

@@ -1,0 +1,143 @@
+"""The eval process of one arm seen from outside: started, followed, ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchgate.model.run import QualityObservation
+from benchgate.quality.observe import TaskRecord
+from benchgate.quality.spool import API_KEY_VARIABLE, Answered, Job, Ready, Scored, SpoolReader, TaskDone
+from benchgate.targets.dialect import Target
+
+_SHOWN_CHARACTERS = 300
+
+
+class ArmProcess:
+    """One arm's eval process and what it has delivered. Leaving the context ends the process, whatever happened."""
+
+    def __init__(self, target: Target, job: Job, work_dir: Path, on_progress: Callable[[str, int], None]) -> None:
+        self.ready = False
+        self._target = target
+        self._job = job
+        self._on_progress = on_progress
+        self._records = {task.name: TaskRecord(task) for task in job.tasks}
+        self._open = list(self._records)  # tasks not yet observed, in order
+        self._harness: dict[str, object] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix=f"quality-{target.arm.value}-", dir=work_dir))  # mode 0700
+        self._spool = SpoolReader(self._folder / "spool.jsonl")
+        self._log = self._folder / "log.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        job_path, spool_path = self._folder / "job.json", self._folder / "spool.jsonl"
+        self._job.write(job_path)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "benchgate.quality.child", str(job_path), str(spool_path)],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                env=self._environment(),
+                start_new_session=True,  # a group of its own, so that all of it can be ended at once
+            )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.kill()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    @property
+    def finished(self) -> bool:
+        """True when every task has been observed."""
+        return not self._open
+
+    @property
+    def ended(self) -> bool:
+        """True when the process is gone, in peace or not."""
+        return self._process is None or self._process.poll() is not None
+
+    def start(self) -> None:
+        """Give the word: the process begins to ask."""
+        if self._process is not None and self._process.stdin is not None and not self.ended:
+            try:
+                self._process.stdin.write(b"\n")
+            except BrokenPipeError:
+                return  # it ended just now: `ended` will say so, and its log why
+
+    def kill(self) -> None:
+        """End the process and all it started."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def new_observations(self) -> Iterator[QualityObservation]:
+        """Take in what the spool has new: an observation for each task that is now complete."""
+        for line in self._spool.new_lines():
+            match line:
+                case Ready():
+                    self.ready = True
+                    self._harness = self._describe(line)
+                case Answered():
+                    record = self._records[line.task]
+                    record.answered[line.item_id] = line
+                    self._on_progress(line.task, len(record.answered))
+                case Scored():
+                    self._records[line.task].scored[line.item_id] = line
+                case TaskDone():
+                    self._open.remove(line.task)
+                    record = self._records[line.task]
+                    yield record.observation(self._target.arm, record.fault(line), self._harness)
+
+    def abandoned(self, fault: str) -> Iterator[QualityObservation]:
+        """An observation for every task that will not finish: the fault, and whatever items had come."""
+        while self._open:
+            yield self._records[self._open.pop(0)].observation(self._target.arm, fault, self._harness)
+
+    def end_reason(self) -> str:
+        """Why the process ended, in one sentence: the signal, or the last line it said."""
+        code = self._process.returncode if self._process is not None else None
+        if code is not None and code < 0:
+            return f"the eval process was ended by {signal.Signals(-code).name}"
+        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"the eval process ended with exit code {code}: {self._target.redact(last)[:_SHOWN_CHARACTERS]}"
+
+    def _describe(self, ready: Ready) -> dict[str, object]:
+        return {
+            "lm_eval": ready.lm_eval_version,
+            "endpoint": self._job.endpoint,
+            "chat_template": self._job.endpoint == "chat",
+            "num_concurrent": self._job.concurrency,
+            "max_tokens": self._job.max_tokens,
+        }
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, with the same import path, everything offline, and the API key where only this process sees it."""
+        environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
+        caches = str(self._folder / "cache")
+        environment |= {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "PYTHONWARNINGS": "ignore",
+            "HF_HUB_OFFLINE": "1",
+            "HF_DATASETS_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HOME": caches,
+            "HF_DATASETS_CACHE": caches,
+            "TQDM_DISABLE": "1",
+            "LMEVAL_LOG_LEVEL": "WARNING",
+        }
+        if self._target.api_key is not None:
+            environment[API_KEY_VARIABLE] = self._target.api_key
+        return environment

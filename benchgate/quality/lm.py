@@ -1,0 +1,170 @@
+"""The model that lm-eval asks: its own OpenAI backend makes the requests' content, this sends and records them.
+
+Imported only in an eval process. lm-eval's own sending is not used, because it hides what a gate must see: it takes an
+answer without choices for an empty one, forgets finish reasons, gives up the whole evaluation on one failure, and
+reports failures without the server's words. Every failure here is recorded on its own item, and the evaluation goes on
+until the server has clearly gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+
+from benchgate.errors import TargetError
+from benchgate.quality.spool import Answered, Job, SpoolWriter
+from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer
+from benchgate.units import show_duration
+
+REQUEST_SEED = 1234
+"""Seed in every request body, the same in both arms (lm-eval's own default)."""
+
+_RETRY_PAUSES_S = (0.25, 1.0)
+_RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_GIVE_UP_AFTER = 5  # items of a task that failed for good
+
+
+class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type information
+    """lm-eval's model over one target. Answers go to the spool as they come; a failed item scores as if empty."""
+
+    def __init__(self, job: Job, api_key: str | None, spool: SpoolWriter) -> None:
+        super().__init__()
+        self._job = job
+        self._api_key = api_key
+        self._spool = spool
+        self._failures = 0
+        backend = LocalChatCompletion if job.endpoint == "chat" else LocalCompletionsAPI
+        self._backend = backend(
+            base_url=job.url,
+            model=job.model,
+            num_concurrent=job.concurrency,
+            max_gen_toks=job.max_tokens,
+            seed=REQUEST_SEED,
+            tokenizer_backend=None,
+            tokenized_requests=False,
+        )
+
+    @property
+    def tokenizer_name(self) -> str:
+        """No tokenizer is involved: the server applies its own template."""
+        return str(self._backend.tokenizer_name)
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> Any:
+        """The messages themselves: the server applies its own template."""
+        return self._backend.apply_chat_template(chat_history, add_generation_prompt)
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Refused: chat servers cannot score a given text."""
+        raise NotImplementedError("only generate_until tasks can be evaluated")
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """Refused like `loglikelihood`."""
+        raise NotImplementedError("only generate_until tasks can be evaluated")
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """One text per request, in order; "" stands for a failed one, whose record carries the error."""
+        self._failures = 0
+        return asyncio.run(self._ask_all(requests))
+
+    async def _ask_all(self, requests: Sequence[Instance]) -> list[str]:
+        slots = asyncio.Semaphore(self._job.concurrency)
+        timeout = aiohttp.ClientTimeout(total=self._job.total_s, sock_connect=self._job.connect_s)
+        connector = aiohttp.TCPConnector(limit=self._job.concurrency)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            return await asyncio.gather(*(self._ask(session, slots, request) for request in requests))
+
+    async def _ask(self, session: aiohttp.ClientSession, slots: asyncio.Semaphore, request: Instance) -> str:
+        async with slots:
+            answered = await self._answer(session, request)
+        if answered.error is not None:
+            self._failures += 1
+        self._spool.write(answered)
+        return answered.answer or ""
+
+    async def _answer(self, session: aiohttp.ClientSession, request: Instance) -> Answered:
+        """Ask, and ask again after what may pass; the result is an answer or the last error, never an exception."""
+        if self._failures >= _GIVE_UP_AFTER:
+            return _failed(request, f"not asked: {_GIVE_UP_AFTER} items of the task had failed before", retries=0)
+        payload = self._payload(request)
+        for attempt, pause_s in enumerate((*_RETRY_PAUSES_S, None)):
+            error, may_pass = "", False
+            started_ns = time.perf_counter_ns()
+            try:
+                status, body = await self._post(session, payload)
+                may_pass = status in _RETRIED_STATUS
+                answer = read_answer(self._job.endpoint, status, body)
+                return _answered(request, answer, time.perf_counter_ns() - started_ns, retries=attempt)
+            except TargetError as exc:
+                error = self._redact(str(exc))
+            except aiohttp.ConnectionTimeoutError:
+                error = f"no connection within {show_duration(self._job.connect_s)}"
+            except TimeoutError:
+                error = f"no answer within {show_duration(self._job.total_s)}"
+            except aiohttp.ClientConnectorError as exc:
+                error, may_pass = f"could not connect: {exc.os_error.strerror or exc.os_error}", True
+            except aiohttp.ClientError as exc:
+                error, may_pass = f"{type(exc).__name__}: {exc}", True
+            if pause_s is None or not may_pass:
+                return _failed(request, error, retries=attempt)
+            await asyncio.sleep(pause_s)
+        raise AssertionError("the last attempt always returns")
+
+    async def _post(self, session: aiohttp.ClientSession, payload: dict[str, object]) -> tuple[int, bytes]:
+        headers = dict(self._job.headers)
+        if self._api_key is not None:
+            headers["authorization"] = f"Bearer {self._api_key}"
+        async with session.post(self._job.url, json=payload, headers=headers, allow_redirects=False) as response:
+            body = bytearray()
+            async for piece in response.content.iter_any():
+                body += piece
+                if len(body) > MAX_BODY_BYTES:
+                    raise TargetError(f"the body of the response is larger than {MAX_BODY_BYTES} bytes")
+            return response.status, bytes(body)
+
+    def _payload(self, request: Instance) -> dict[str, object]:
+        """The body that lm-eval's own backend would send, plus what the engine's dialect asks for."""
+        context, settings = request.args
+        messages = self._backend.create_message([context])
+        made = self._backend._create_payload(messages, generate=True, gen_kwargs=dict(settings), seed=REQUEST_SEED)
+        payload: dict[str, object] = {**made, **self._job.extra}
+        if not payload.get("stop"):
+            payload.pop("stop", None)  # some servers refuse an empty list
+        return payload
+
+    def _redact(self, text: str) -> str:
+        return text.replace(self._api_key, "[api key]") if self._api_key else text
+
+
+def _answered(request: Instance, answer: Answer, latency_ns: int, *, retries: int) -> Answered:
+    return Answered(
+        task=str(request.task_name),
+        item_id=request.doc["id"],
+        answer=answer.text or "",
+        finish_reason=answer.finish_reason,
+        output_tokens=answer.output_tokens,
+        latency_ns=latency_ns,
+        error=None,
+        was_null=answer.text is None,
+        retries=retries,
+    )
+
+
+def _failed(request: Instance, error: str, *, retries: int) -> Answered:
+    return Answered(
+        task=str(request.task_name),
+        item_id=request.doc["id"],
+        answer=None,
+        finish_reason=None,
+        output_tokens=None,
+        latency_ns=None,
+        error=error,
+        was_null=False,
+        retries=retries,
+    )

@@ -1,0 +1,123 @@
+"""Task files and their rows: lm-eval's YAML and JSONL → planned tasks, or every problem with its place, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from benchgate.errors import Problem, SuiteError
+from benchgate.plan.schedule import PlannedTask
+from benchgate.quality.taskfile import KEYS, TaskFile, template_fault
+from benchgate.quality.yaml_values import YamlDocument, read_yaml
+from benchgate.suite.jsonl import Row, parse_rows
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_DATA_KEYS = frozenset({"dataset_path", "dataset_kwargs"})
+_TEMPLATES = ("doc_to_text", "doc_to_target", "description")
+_KNOWN_KEYS = f"the keys of a task are {', '.join(TaskFile.model_fields)}"
+_SHOWN_CHARACTERS = 300
+
+
+def load_tasks(suite_path_dir: Path, paths: Sequence[str]) -> tuple[PlannedTask, ...]:
+    """The tasks of a suite, in its order, with all their rows; paths are relative to the folder of the suite.
+
+    Raises SuiteError with every problem of every file at once: a file that cannot be read, a key or value outside the
+    part of lm-eval's language that `taskfile` describes, a template that does not fit the rows, a row without a unique
+    `id`, rows of different shapes, two tasks of one name.
+    """
+    tasks: list[PlannedTask] = []
+    problems: list[Problem] = []
+    for path in paths:
+        task, faults = _load_task(suite_path_dir / path)
+        problems += faults
+        if task is None:
+            continue
+        if task.name in {earlier.name for earlier in tasks}:
+            message = f"another task of the suite has the name {task.name!r} too; give each its own"
+            problems.append(Problem(str(suite_path_dir / path), None, None, "task", message))
+        tasks.append(task)
+    if problems:
+        raise SuiteError(problems)
+    return tuple(tasks)
+
+
+def _load_task(path: Path) -> tuple[PlannedTask | None, list[Problem]]:
+    text, faults = _read(path, "a task of `quality.tasks`")
+    if text is None:
+        return None, faults
+    document = read_yaml(text, str(path))
+    if document.problems:
+        return None, document.problems
+    try:
+        spec = TaskFile.model_validate(document.value)
+    except ValidationError as exc:
+        return None, [_from_pydantic(document, error) for error in exc.errors()]
+    return _with_rows(document, spec, path)
+
+
+def _with_rows(document: YamlDocument, spec: TaskFile, path: Path) -> tuple[PlannedTask | None, list[Problem]]:
+    [(split, data_file)] = spec.dataset_kwargs.data_files.items()
+    if split != spec.test_split:
+        message = f"`data_files` is for split {split!r}, but `test_split` is {spec.test_split!r}; use one name"
+        return None, [document.problem(("test_split",), message)]
+    data_path = path.parent / data_file
+    text, problems = _read(data_path, f"the `data_files` of {path.name}")
+    if text is None:
+        return None, problems
+    rows, problems = parse_rows(text, str(data_path))
+    if rows:
+        problems += _shape_problems(rows, str(data_path), spec.doc_to_target)
+        problems += _template_problems(document, spec, frozenset(rows[0].values))
+    assert isinstance(document.value, dict)  # the model accepted it
+    config = {key: value for key, value in document.value.items() if key not in _DATA_KEYS}
+    return PlannedTask(spec.task, config, tuple(row.values for row in rows)), problems
+
+
+def _read(path: Path, what: str) -> tuple[str | None, list[Problem]]:
+    try:
+        return path.read_text(encoding="utf-8"), []
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+        return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {what}")]
+
+
+def _shape_problems(rows: Sequence[Row], source: str, target: str) -> list[Problem]:
+    """Rows must look like the first one: same keys, same types; and a target that is a column must be a text.
+
+    An empty target would let an empty answer count as right.
+    """
+    shape = {key: type(value) for key, value in rows[0].values.items()}
+    problems = []
+    for row in rows:
+        for key in shape.keys() ^ row.values.keys():
+            has, lacks = ("the first row", "this one") if key in shape else ("this row", "the first")
+            problems.append(Problem(source, row.line, None, key, f"{has} has this key and {lacks} has not"))
+        for key, value in row.values.items():
+            if key == target and not (isinstance(value, str) and value):
+                problems.append(Problem(source, row.line, None, key, f"the target is {value!r}, not a text to match"))
+            elif key in shape and type(value) is not shape[key]:
+                expected, found = shape[key].__name__, type(value).__name__
+                problems.append(Problem(source, row.line, None, key, f"is {found}, but {expected} in the first row"))
+    return problems
+
+
+def _template_problems(document: YamlDocument, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
+    texts = [(key, getattr(spec, key)) for key in _TEMPLATES if key != "description" or "{" in spec.description]
+    faults = [(key, template_fault(text, columns)) for key, text in texts]
+    return [document.problem((key,), fault) for key, fault in faults if fault is not None]
+
+
+def _from_pydantic(document: YamlDocument, error: ErrorDetails) -> Problem:
+    """pydantic's finding at its place in the file; an unknown key comes with the nearest known one."""
+    path = error["loc"]
+    if error["type"] == "extra_forbidden":
+        near = get_close_matches(str(path[-1]), KEYS, n=1)
+        return document.problem(path, "unknown key; " + (f"did you mean {near[0]!r}?" if near else _KNOWN_KEYS))
+    found = "" if error["type"] == "missing" else f", found {error['input']!r}"
+    return document.problem(path, f"{error['msg']}{found}"[:_SHOWN_CHARACTERS])

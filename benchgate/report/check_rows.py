@@ -1,0 +1,145 @@
+"""Checks as rows of the report: failing ones first, every value in the units of its reader."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
+from benchgate.report import show
+
+# The strip beside a check runs from half the allowance on the good side to twice the allowance.
+_STRIP_START, _STRIP_END = -0.5, 2.0
+_STRIP_UNITS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A check drawn on the scale all checks share: 0 is no harm, 1 the most that is allowed.
+
+    Positions are in hundredths of the allowance from the strip's left end, cut to it; `beyond` is -1 or 1 when the
+    estimate itself lies past its left or right end, else 0. `label` says it in words.
+    """
+
+    width: float
+    zero: float
+    limit: float
+    lower: float
+    estimate: float
+    upper: float
+    beyond: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """One check, ready to be laid out. Texts of the gate's own stand in `reason`, `advice` and `notes`."""
+
+    anchor: str
+    title: str
+    outcome: Outcome
+    mark: str
+    required: bool
+    baseline: str
+    candidate: str
+    change: str
+    direction: str
+    interval: str
+    allowed: str
+    n: str
+    reason: str
+    advice: str
+    method: str
+    notes: tuple[str, ...]
+    strip: Strip | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRows:
+    """All checks of a verdict: what needs a reader's attention, then what passed in the order of the suite."""
+
+    failing: tuple[CheckRow, ...]
+    passing: tuple[CheckRow, ...]
+
+    @property
+    def all(self) -> tuple[CheckRow, ...]:
+        """Failing first."""
+        return self.failing + self.passing
+
+
+def check_rows(verdict: Verdict) -> CheckRows:
+    """Every check as a row with an anchor of its own."""
+    failing = verdict.failing()
+    passing = [check for check in verdict.checks if check.outcome is Outcome.PASS]
+    anchors = _anchors([*failing, *passing])
+    rows = tuple(_row(check, anchor) for check, anchor in zip([*failing, *passing], anchors, strict=True))
+    return CheckRows(rows[: len(failing)], rows[len(failing) :])
+
+
+def _row(check: CheckResult, anchor: str) -> CheckRow:
+    absolute = check.scale is Scale.ABSOLUTE
+    return CheckRow(
+        anchor=anchor,
+        title=check.title,
+        outcome=check.outcome,
+        mark=show.MARKS[check.outcome],
+        required=check.required,
+        baseline=show.NOT_APPLICABLE if absolute else show.value(check.baseline, check.unit),
+        candidate=show.value(check.candidate, check.unit),
+        change=show.NOT_APPLICABLE if absolute or check.harm is None else show.change(check, check.harm),
+        direction=show.direction(check),
+        interval=show.interval(check),
+        allowed=show.allowed(check),
+        n=f"{check.n:,} {check.n_unit}",
+        reason=check.reason,
+        advice=check.advice or "",
+        method=check.method,
+        notes=check.notes,
+        strip=_strip(check),
+    )
+
+
+def _anchors(checks: list[CheckResult]) -> list[str]:
+    """`check-<id>` in letters that need no escaping in a link; a number is added where two would be equal."""
+    seen: dict[str, int] = {}
+    anchors = []
+    for check in checks:
+        anchor = "check-" + (re.sub(r"[^A-Za-z0-9.-]+", "-", check.id).strip("-") or "unnamed")[:80]
+        seen[anchor] = seen.get(anchor, 0) + 1
+        anchors.append(anchor if seen[anchor] == 1 else f"{anchor}_{seen[anchor]}")
+    return anchors
+
+
+def _strip(check: CheckResult) -> Strip | None:
+    if check.harm is None or check.lower is None or check.upper is None:
+        return None
+    estimate = _share_of_allowance(check, check.harm)
+    ends = sorted((_share_of_allowance(check, check.lower), _share_of_allowance(check, check.upper)))
+    return Strip(
+        width=(_STRIP_END - _STRIP_START) * _STRIP_UNITS,
+        zero=_position(0.0),
+        limit=_position(1.0),
+        lower=_position(ends[0]),
+        estimate=_position(estimate),
+        upper=_position(ends[1]),
+        beyond=(estimate > _STRIP_END) - (estimate < _STRIP_START),
+        label=f"{show.percent(estimate)} of what is allowed",
+    )
+
+
+def _share_of_allowance(check: CheckResult, harm: float) -> float:
+    """0 is no harm, 1 the margin or the SLO itself.
+
+    A share that must be high allows misses, so misses count; a rate that must be high is turned over.
+    """
+    used, allowed = harm, check.margin
+    if check.scale is Scale.ABSOLUTE and show.higher_is_better(check.metric):
+        used, allowed = (1 - harm, 1 - check.margin) if check.unit is Unit.RATIO else (check.margin, harm)
+    if allowed <= 0:
+        return 0.0 if used <= 0 else math.inf
+    return used / allowed
+
+
+def _position(share: float) -> float:
+    return round((min(max(share, _STRIP_START), _STRIP_END) - _STRIP_START) * _STRIP_UNITS, 1)

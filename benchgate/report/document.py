@@ -1,0 +1,118 @@
+"""The verdict as plain JSON: what machines read, and the same bytes for the same verdict on every machine."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from benchgate.model.deployment import Deployment
+from benchgate.model.run import Run
+from benchgate.model.verdict import CheckResult, GuardResult, Verdict
+from benchgate.report.sides import deployments
+
+SCHEMA = "benchgate.verdict/1"
+_DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
+
+
+def verdict_document(
+    run: Run, verdict: Verdict, *, against: Run | None = None, strict: bool = False
+) -> dict[str, object]:
+    """The verdict over a run, or over a run `against` a stored reference run, as plain JSON.
+
+    Infinities are the texts "inf" and "-inf"; a value that was not measured is null. `strict` is how the exit code was
+    asked for. Raises ValueError for NaN, which no public value may be.
+    """
+    return {
+        "schema": SCHEMA,
+        "run": _run(run),
+        "against": None if against is None else _run(against),
+        "arms": {arm.value: _arm(source, arm_of) for arm, (source, arm_of) in deployments(run, against).items()},
+        "outcome": verdict.outcome.value,
+        "promotes": verdict.outcome.promotes,
+        "exit_code": int(verdict.outcome.exit_code(strict=strict)),
+        "reason": verdict.reason,
+        "alpha": _number(verdict.alpha),
+        "checks": [_check(check) for check in verdict.checks],
+        "guards": [_guard(guard) for guard in verdict.guards],
+    }
+
+
+def document_json(document: dict[str, object]) -> str:
+    """The one spelling of a document: sorted keys, two spaces, ASCII only, a newline at the end."""
+    return json.dumps(document, sort_keys=True, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _run(run: Run) -> dict[str, object]:
+    return {
+        "id": run.id,
+        "label": run.label,
+        "suite": run.suite_name,
+        "suite_sha256": run.suite_sha256,
+        "measurement_sha256": run.measurement_sha256,
+        "plan_sha256": run.plan_sha256,
+        "seed": run.seed,
+        "status": run.status.value,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "tool_version": run.tool_version,
+    }
+
+
+def _arm(run: Run, deployment: Deployment) -> dict[str, object]:
+    return {
+        "run_id": run.id,
+        "name": deployment.name,
+        "model": deployment.model,
+        "engine": deployment.engine,
+        "fingerprint": deployment.fingerprint,
+    }
+
+
+def _check(check: CheckResult) -> dict[str, object]:
+    return {
+        "id": check.id,
+        "title": check.title,
+        "family": check.family,
+        "metric": check.metric,
+        "statistic": check.statistic,
+        "stage": check.stage,
+        "task": check.task,
+        "required": check.required,
+        "outcome": check.outcome.value,
+        "reason": check.reason,
+        "advice": check.advice,
+        "unit": check.unit.value,
+        "scale": check.scale.value,
+        "baseline": _number(check.baseline),
+        "candidate": _number(check.candidate),
+        "harm": _number(check.harm),
+        "lower": _number(check.lower),
+        "upper": _number(check.upper),
+        "margin": _number(check.margin),
+        "p_value": _number(check.p_value),
+        "p_holm": _number(check.p_holm),
+        "n": check.n,
+        "n_unit": check.n_unit,
+        "method": check.method,
+        "notes": list(check.notes),
+    }
+
+
+def _guard(guard: GuardResult) -> dict[str, object]:
+    return {
+        "id": guard.id,
+        "tripped": guard.tripped,
+        "reason": guard.reason,
+        "remedy": guard.remedy,
+        "spoils": list(guard.spoils),
+    }
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None:
+        return None
+    if math.isnan(value):
+        raise ValueError("a verdict holds NaN; what is undefined must be None")
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return float(f"{value:.{_DIGITS}g}") + 0.0  # + 0.0 turns -0.0, which is the same number, into 0.0

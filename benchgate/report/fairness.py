@@ -1,0 +1,97 @@
+"""Is this comparison fair? What differs between the two sides, and what the guards say of the evidence itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from benchgate.model.deployment import Deployment
+from benchgate.model.run import RunStatus
+from benchgate.model.verdict import GuardResult, Verdict
+from benchgate.report import show
+from benchgate.report.sides import Side, Sides
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One declared setting, or one thing the servers said of themselves, that is not the same on both sides."""
+
+    name: str
+    baseline: str
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """`equal` counts what was compared and found the same. `faults` name a side that was not there."""
+
+    tripped: tuple[GuardResult, ...]
+    held: tuple[GuardResult, ...]
+    faults: tuple[str, ...]
+    cautions: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    equal: int
+
+    @property
+    def fair(self) -> bool:
+        """Whether nothing speaks against reading the checks as they stand."""
+        return not (self.tripped or self.faults or self.cautions)
+
+
+def fairness(sides: Sides, verdict: Verdict) -> Fairness:
+    """The comparability box: guards of the verdict, faults of the targets, differences between the deployments."""
+    ours, theirs = _described(sides.baseline.deployment), _described(sides.candidate.deployment)
+    names = sorted(ours.keys() | theirs.keys())
+    differing = [name for name in names if ours.get(name) != theirs.get(name)]
+    return Fairness(
+        tripped=tuple(g for g in verdict.guards if g.tripped),
+        held=tuple(g for g in verdict.guards if not g.tripped),
+        faults=tuple(_fault(side, index) for side in sides for index in range(len(side.faults))),
+        cautions=tuple(_cautions(sides)),
+        differences=tuple(
+            Difference(n, ours.get(n, show.NOT_APPLICABLE), theirs.get(n, show.NOT_APPLICABLE)) for n in differing
+        ),
+        equal=len(names) - len(differing),
+    )
+
+
+def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested plain JSON as dotted names and texts, in order of name."""
+    for key in sorted(values, key=str):
+        value = values[key]
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _described(deployment: Deployment) -> dict[str, str]:
+    fixed = {"engine": deployment.engine, "model": deployment.model, "accelerators": str(deployment.accelerators)}
+    if deployment.url is not None:
+        fixed["url"] = deployment.url
+    declared = {f"declared: {name}": text for name, text in flattened(deployment.settings)}
+    probed = {f"server says: {name}": text for name, text in flattened(deployment.facts)}
+    return fixed | declared | probed
+
+
+def _fault(side: Side, index: int) -> str:
+    fault = side.faults[index]
+    return f"{side.role.value} {side.deployment.name} was not there {fault.when}: {fault.reason}"
+
+
+def _cautions(sides: Sides) -> Iterator[str]:
+    runs = {side.run.id: side.run for side in sides}
+    for run in runs.values():
+        if run.status is not RunStatus.COMPLETE:
+            yield f"run {run.id} is {run.status.value}: not everything that was planned was measured"
+    if len(runs) > 1:
+        yield (
+            "the two sides come from different runs and were not interleaved; speed is compared through the baseline "
+            "that each run measured beside its candidate"
+        )
+        if sides.baseline.run.measurement_sha256 != sides.candidate.run.measurement_sha256:
+            yield "the two runs did not measure the same thing: their workloads, tasks, prompts or seeds differ"
+    same = sides.baseline.deployment.fingerprint == sides.candidate.deployment.fingerprint
+    if same and len(runs) == 1:
+        yield "both sides are the same deployment: any difference is noise"

@@ -1,0 +1,62 @@
+"""The report as one self-contained HTML file: no script, no request to anywhere, the style allowed by its own hash."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Verdict
+from benchgate.report.charts import figures
+from benchgate.report.provenance import DEFINITIONS
+from benchgate.report.untrusted import visible
+from benchgate.report.view import report_view
+
+_PACKAGE = Path(__file__).parent.parent
+_TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
+"""Where the templates lie: in an installed package, else in a checkout."""
+
+
+def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None) -> str:
+    """The whole report; the same inputs give the same bytes."""
+    view = report_view(evidence, verdict, against=against)
+    environment = _environment()
+    return environment.get_template("report.html.j2").render(
+        view=view,
+        figures=figures(view.load),
+        definitions=DEFINITIONS,
+        style_hash=_csp_hash(environment.get_template("report.css").render()),
+    )
+
+
+def _environment() -> Environment:
+    """Everything printed is escaped; what cannot be seen is shown first."""
+    environment = Environment(
+        loader=FileSystemLoader([path for path in _TEMPLATES if path.is_dir()]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["unbroken"] = _unbroken
+    return environment
+
+
+def _visible(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _unbroken(sentence: str) -> str:
+    """A sentence in which no line ends between a number and its unit."""
+    return re.sub(r"(?<=\d) (?=%|(?:[mµn]?s|points?|tok/s|req/s)\b)", "\N{NO-BREAK SPACE}", sentence)
+
+
+def _csp_hash(style: str) -> str:
+    digest = hashlib.sha256(style.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

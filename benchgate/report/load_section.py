@@ -1,0 +1,186 @@
+"""The load part of the report: speed, failures and cost of every stage on both sides, and the order they ran in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchgate.cost.prices import usd_per_million_tokens
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metrics import Slo
+from benchgate.model.run import LoadObservation
+from benchgate.report import show
+from benchgate.report.sides import Side, Sides
+from benchgate.report.summary import StageSummary, summarise_stage
+from benchgate.report.tables import Column, Table
+from benchgate.suite.schema import Stage, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One stage on one side; `summary` is None when it was planned and never measured."""
+
+    stage: str
+    level: str
+    role: Arm
+    deployment: Deployment
+    summary: StageSummary | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSection:
+    """All stages on both sides, in the order of the sweep. `slo_target_ratio` is None when the suite has no SLO."""
+
+    rows: tuple[StageRow, ...]
+    speed: Table
+    requests: Table
+    cost: Table | None
+    order: str
+    slo: str
+    slo_target_ratio: float | None
+
+
+def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
+    """None when nothing of load was asked for or seen."""
+    levels = {stage.name: _level(stage) for stage in suite.load.sweep} if suite.load else {}
+    observed = [o.stage for side in sides for o in side.load]
+    stages = list(dict.fromkeys([*levels, *observed]))
+    if not stages:
+        return None
+    slo = suite.slo.per_request if suite.slo else None
+    rows = tuple(_stage_row(stage, levels.get(stage, ""), side, slo) for stage in stages for side in sides)
+    return LoadSection(
+        rows=rows,
+        speed=_speed(rows),
+        requests=_requests(rows),
+        cost=_cost(rows),
+        order=_order(sides),
+        slo=_slo_text(suite),
+        slo_target_ratio=suite.slo.target_ratio if suite.slo else None,
+    )
+
+
+def _stage_row(stage: str, level: str, side: Side, slo: Slo | None) -> StageRow:
+    observations = [o for o in side.load if o.stage == stage]
+    return StageRow(stage, level, side.role, side.deployment, summarise_stage(observations, slo))
+
+
+def _level(stage: Stage) -> str:
+    if stage.concurrency is not None:
+        return f"{stage.concurrency} in flight"
+    return f"{show.exactly(show.number(stage.rate_rps))}/s {stage.arrival}"
+
+
+def _table(caption: str, titles: Sequence[str], rows: Sequence[StageRow], cells: Sequence[tuple[str, ...]]) -> Table:
+    """Rows of stages and arms; a stage that was never measured says so and leaves every other cell empty."""
+    full = []
+    for row, values in zip(rows, cells, strict=True):
+        values = values or (show.NOT_MEASURED, *[show.NOT_APPLICABLE] * (len(titles) - 1))
+        full.append((row.stage, row.role.value, *values))
+    columns = (Column("stage", numeric=False), Column("arm", numeric=False), *(Column(title) for title in titles))
+    starts = frozenset(i for i, row in enumerate(rows) if i > 0 and row.stage != rows[i - 1].stage)
+    return Table(caption, columns, tuple(full), starts)
+
+
+def _speed(rows: Sequence[StageRow]) -> Table:
+    titles = ("level", "output tok/s", "req/s", "TTFT p50", "TTFT p95", "TPOT p50", "E2E p50", "goodput")
+    return _table("Speed", titles, rows, [_speed_cells(row) for row in rows])
+
+
+def _speed_cells(row: StageRow) -> tuple[str, ...]:
+    s = row.summary
+    if s is None:
+        return ()
+    return (
+        row.level,
+        show.number(s.output_tokens_per_s),
+        show.number(s.requests_per_s),
+        show.duration(s.ttft_p50_s),
+        show.duration(s.ttft_p95_s),
+        show.duration(s.tpot_p50_s),
+        show.duration(s.e2e_p50_s),
+        show.NOT_APPLICABLE if s.goodput_ratio is None else show.percent(s.goodput_ratio),
+    )
+
+
+def _requests(rows: Sequence[StageRow]) -> Table:
+    titles = (
+        *("blocks", "scheduled", "succeeded", "failed by class"),
+        *("input tokens", "output tokens", "counted by"),
+        *("client CPU, worst block", "client send lag p99"),
+    )
+    return _table("Requests, tokens and the client itself", titles, rows, [_request_cells(row.summary) for row in rows])
+
+
+def _request_cells(s: StageSummary | None) -> tuple[str, ...]:
+    if s is None:
+        return ()
+    return (
+        show.count(s.blocks),
+        show.count(s.scheduled),
+        show.count(s.succeeded),
+        _counts(s.failed) or "none",
+        show.count(s.input_tokens),
+        show.count(s.output_tokens),
+        _sources(s.token_sources),
+        show.percent(s.client_cpu_share),
+        show.duration(s.send_lag_p99_s),
+    )
+
+
+def _cost(rows: Sequence[StageRow]) -> Table | None:
+    """Only when the suite knows a price; an arm without one says so."""
+    if all(row.deployment.price_usd_per_hour is None for row in rows):
+        return None
+    titles = ("price", "$ per 1M output tokens", "$ per 1M good output tokens")
+    return _table("Cost at the measured throughput", titles, rows, [_cost_cells(row) for row in rows])
+
+
+def _cost_cells(row: StageRow) -> tuple[str, ...]:
+    deployment, s = row.deployment, row.summary
+    if deployment.price_usd_per_hour is None:
+        return ("no price", show.NOT_APPLICABLE, show.NOT_APPLICABLE)
+    price = f"{show.usd(deployment.price_usd_per_hour)}/h"
+    if deployment.accelerators > 1:
+        price = f"{deployment.accelerators} accelerators at {price}"
+    if s is None:
+        return (price, show.NOT_MEASURED, show.NOT_MEASURED)
+    good = show.NOT_APPLICABLE if s.good_tokens_per_s is None else _usd_per_million(deployment, s.good_tokens_per_s)
+    return (price, _usd_per_million(deployment, s.output_tokens_per_s), good)
+
+
+def _usd_per_million(deployment: Deployment, tokens_per_s: float | None) -> str:
+    if deployment.price_usd_per_hour is None or tokens_per_s is None:
+        return show.NOT_MEASURED
+    cost = usd_per_million_tokens(deployment.price_usd_per_hour, deployment.accelerators, tokens_per_s)
+    return "no tokens" if cost is None else show.usd(cost)
+
+
+def _order(sides: Sides) -> str:
+    """The arms of each block in the order they ran, `B` for baseline and `C` for candidate."""
+    if sides.baseline.run is not sides.candidate.run:
+        return ""
+    first_seen: dict[tuple[int, str], list[LoadObservation]] = {}
+    for observation in sorted((o for side in sides for o in side.load), key=lambda o: o.position):
+        first_seen.setdefault((observation.block, observation.stage), []).append(observation)
+    blocks: dict[int, str] = {}
+    for (block, _), pair in first_seen.items():
+        blocks.setdefault(block, " ".join(o.arm.value[0].upper() for o in pair))
+    return " · ".join(blocks[block] for block in sorted(blocks))
+
+
+def _slo_text(suite: Suite) -> str:
+    if suite.slo is None:
+        return ""
+    bounds = (("TTFT", suite.slo.ttft_s), ("TPOT", suite.slo.tpot_s), ("E2E", suite.slo.e2e_s))
+    each = ", ".join(f"{name} ≤ {show.exactly(show.duration(bound))}" for name, bound in bounds if bound is not None)
+    target = show.exactly(show.percent(suite.slo.target_ratio))
+    return f"A good request succeeds with {each}; the target is {target} of the requests scheduled"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in counts.items())
+
+
+def _sources(sources: Mapping[str, int]) -> str:
+    return next(iter(sources), show.NOT_APPLICABLE) if len(sources) <= 1 else _counts(sources)

@@ -1,0 +1,132 @@
+"""The report as Markdown for job summaries: the verdict always, everything else while the budget lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Verdict
+from benchgate.report.check_rows import CheckRow
+from benchgate.report.tables import Column, Table
+from benchgate.report.untrusted import markdown_code, markdown_prose
+from benchgate.report.view import ReportView, report_view
+
+_REASON_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A part of the summary. Where the budget ends, parts with the highest `expendable` are dropped first."""
+
+    title: str
+    text: str
+    expendable: int
+
+
+def render_markdown(
+    evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, budget_bytes: int = 60_000
+) -> str:
+    """The summary in at most `budget_bytes` of UTF-8, whatever was measured; names what had to be left out.
+
+    The verdict with its reason is never dropped, even where it alone is over the budget.
+    """
+    view = report_view(evidence, verdict, against=against)
+    head = _head(view)
+    kept = [section for section in _sections(view) if section.text]
+    dropped: list[str] = []
+    while kept and _size(_join(head, kept, dropped)) > budget_bytes:
+        worst = max(kept, key=lambda section: section.expendable)
+        kept.remove(worst)
+        dropped.append(worst.title)
+    text = _join(head, kept, dropped)
+    return text if _size(text) <= budget_bytes else head
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _join(head: str, kept: Sequence[_Section], dropped: Sequence[str]) -> str:
+    parts = [head, *(f"### {section.title}\n\n{section.text}" for section in kept)]
+    if dropped:
+        parts.append(f"_Left out for length: {', '.join(dropped)}. The HTML report has everything._\n")
+    return "\n".join(parts)
+
+
+def _head(view: ReportView) -> str:
+    banner = view.banner
+    of_run = f" of run {markdown_code(banner.baseline_run)}" if banner.baseline_run else ""
+    return (
+        f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} against "
+        f"{markdown_code(banner.baseline)}{of_run}\n\n"
+        f"**{markdown_prose(banner.reason, _REASON_CHARACTERS)}**\n\n"
+        f"{banner.meaning} Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
+        f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}.\n"
+    )
+
+
+def _sections(view: ReportView) -> Iterator[_Section]:
+    """In reading order."""
+    checks = view.checks
+    yield _Section("Failing checks", _checks(checks.failing) + _reasons(checks.failing), 0)
+    yield _Section("Is this comparison fair?", _unfair(view), 1)
+    yield _Section("Passed checks", _checks(checks.passing), 5)
+    if view.quality is not None:
+        yield _Section("Quality", _table(view.quality.table) + _list(view.quality.faults), 3)
+    if view.shadow is not None:
+        faults = [line for line in (view.shadow.fault, view.shadow.failed) if line]
+        yield _Section("Shadow", _table(view.shadow.table) + _list(faults), 4)
+    if view.load is not None:
+        yield _Section("Load", _table(view.load.speed), 6)
+        yield _Section("Cost", _table(view.load.cost) if view.load.cost else "", 7)
+    yield _Section("The same verdict again", f"{markdown_code(view.provenance.command)}\n", 2)
+
+
+_CHECK_COLUMNS = ("check", "baseline", "candidate", "difference", "interval", "allowed", "measured on")
+
+
+def _checks(rows: Sequence[CheckRow]) -> str:
+    if not rows:
+        return ""
+    columns = (Column("", numeric=False), *(Column(title, numeric=i > 0) for i, title in enumerate(_CHECK_COLUMNS)))
+    cells = tuple(
+        (
+            f"{row.mark} {row.outcome}",
+            row.title if row.required else f"{row.title} (advisory)",
+            row.baseline,
+            row.candidate,
+            f"{row.change} {row.direction}".strip(),
+            row.interval,
+            row.allowed,
+            row.n,
+        )
+        for row in rows
+    )
+    return _table(Table("", columns, cells))
+
+
+def _reasons(rows: Sequence[CheckRow]) -> str:
+    lines = []
+    for row in rows:
+        advice = f" What to do: {markdown_prose(row.advice, _REASON_CHARACTERS)}" if row.advice else ""
+        reason = markdown_prose(row.reason, _REASON_CHARACTERS).removesuffix(".")
+        lines.append(f"- {row.mark} {markdown_prose(row.title)}: {reason}.{advice}\n")
+    return "\n" + "".join(lines) if lines else ""
+
+
+def _unfair(view: ReportView) -> str:
+    fair = view.fairness
+    tripped = [f"{g.id}: {g.reason}" + (f" What to do: {g.remedy}" if g.remedy else "") for g in fair.tripped]
+    return _list([*fair.faults, *tripped, *fair.cautions]).lstrip("\n")
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n" + "".join(f"- {markdown_prose(line, _REASON_CHARACTERS)}\n" for line in lines) if lines else ""
+
+
+def _table(table: Table) -> str:
+    head = "| " + " | ".join(column.title for column in table.columns) + " |\n"
+    rule = "|" + "|".join("---:" if column.numeric else "---" for column in table.columns) + "|\n"
+    rows = ("| " + " | ".join(markdown_prose(cell) for cell in row) + " |\n" for row in table.rows)
+    return head + rule + "".join(rows)

@@ -1,0 +1,149 @@
+"""How it was measured: identity, question, machine, words and the command that repeats the verdict; and the limits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchgate.model.records import TokenSource
+from benchgate.model.run import Evidence, Run
+from benchgate.model.verdict import Verdict
+from benchgate.report import show
+from benchgate.report.fairness import flattened
+from benchgate.report.load_section import LoadSection
+from benchgate.report.sides import Side, Sides
+from benchgate.suite.schema import Suite
+
+DEFINITIONS = (
+    ("TTFT", "first chunk that carries output, minus the intended send: waiting in the client counts"),
+    ("TPOT", "seconds from the first to the last output chunk over (output tokens less one); undefined below 2 tokens"),
+    ("E2E", "finish event minus the intended send"),
+    ("success", "HTTP 200, at least one output token, finish reason stop, length or tool_calls, no error in any event"),
+    ("failures", "count as infinitely slow and as misses of every SLO; they never leave a denominator"),
+    ("throughput", "output tokens (or requests) of successful requests over the stage's window, mean of the blocks"),
+    ("goodput", "requests that succeed and meet every SLO, over the requests scheduled"),
+    ("recovery", "the candidate's accuracy over the baseline's"),
+    ("discordance", "items whose answer changed sides, over all items paired"),
+    ("excess", "the candidate's disagreement with the baseline minus the baseline's with itself"),
+)
+"""Short forms of docs/metrics.md, as far as the report shows the quantity."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactGroup:
+    """Labelled facts under a heading."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Everything a reader needs to argue about the numbers, and `command` to get them again."""
+
+    groups: tuple[FactGroup, ...]
+    command: str
+    limits: tuple[str, ...]
+
+
+def provenance(
+    evidence: Evidence, sides: Sides, suite: Suite, load: LoadSection | None, verdict: Verdict, against: Run | None
+) -> Provenance:
+    """Facts of the run (and of the reference run), the machine and both deployments."""
+    run = evidence.run
+    groups = [FactGroup("This run", tuple(_run_facts(run)))]
+    if against is not None:
+        groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
+    groups.append(FactGroup("What was asked", tuple(_asked(suite))))
+    groups.append(FactGroup("Where it ran", tuple(flattened(run.environment))))
+    groups += [FactGroup(side.role.value.capitalize(), tuple(_deployment_facts(side))) for side in sides]
+    return Provenance(
+        groups=tuple(group for group in groups if group.facts),
+        command=reproduce(run, against),
+        limits=tuple(_limits(evidence, load, verdict, against)),
+    )
+
+
+def reproduce(run: Run, against: Run | None) -> str:
+    """The command that gives this verdict again from the store."""
+    if against is None:
+        return f"benchgate gate {shlex.quote(run.id)}"
+    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
+
+
+def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
+    yield "run", run.id
+    if run.label is not None:
+        yield "label", run.label
+    yield "status", run.status.value
+    yield "started", run.started_at
+    yield "finished", run.finished_at or "never"
+    yield "benchgate", run.tool_version
+    yield "suite", run.suite_name
+    yield "suite SHA-256", run.suite_sha256
+    yield "measurement SHA-256", run.measurement_sha256
+    yield "plan SHA-256", run.plan_sha256
+    yield "seed", str(run.seed)
+
+
+def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
+    if suite.load is not None:
+        workload = suite.load.workload
+        yield "endpoint", workload.endpoint
+        yield "prompts", f"{workload.input_tokens:,} tokens of random {workload.text}, each prompt different"
+        end = "whatever they say" if workload.ignore_eos else "or fewer, when they end themselves"
+        yield "answers", f"{workload.output_tokens:,} tokens, {end}"
+        stages = (f"{stage.name}: {stage.requests:,} requests per block and arm" for stage in suite.load.sweep)
+        yield "sweep", "; ".join(stages)
+        yield "blocks", f"{suite.load.blocks}, both arms in each, same prompts and schedule, order alternating"
+        yield "warm-up", f"{suite.load.warmup_requests:,} requests per stage and arm, discarded"
+    if suite.quality is not None:
+        limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"
+        yield "tasks", f"{', '.join(suite.quality.tasks)} ({limit} of each)"
+    if suite.shadow is not None:
+        texts = "kept" if suite.shadow.store_text else "not kept, only their digests"
+        yield "shadow", f"{suite.shadow.prompts}: to the baseline twice and the candidate once; texts {texts}"
+    limits = suite.limits
+    bounds = (
+        ("connect", limits.connect_s),
+        ("first token", limits.first_token_s),
+        ("stall", limits.stall_s),
+        ("whole request", limits.total_s),
+    )
+    yield "time limits", ", ".join(f"{name} {show.exactly(show.duration(bound))}" for name, bound in bounds)
+    yield "alpha", f"{show.exactly(show.percent(suite.gate.alpha))}, one-sided"
+
+
+def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
+    deployment = side.deployment
+    yield "name", deployment.name
+    yield "model", deployment.model
+    yield "engine", deployment.engine
+    yield "url", deployment.url or "embedded"
+    yield "fingerprint", deployment.fingerprint
+    for name, text in flattened(deployment.settings):
+        yield f"declared: {name}", text
+    for name, text in flattened(deployment.facts):
+        yield f"server says: {name}", text
+
+
+def _limits(evidence: Evidence, load: LoadSection | None, verdict: Verdict, against: Run | None) -> Iterator[str]:
+    yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
+    confidence = show.exactly(show.percent(1 - verdict.alpha))
+    yield f"Each end of an interval is a one-sided {confidence} limit."
+    yield "A true harm near half of its margin can be decided either way when little was measured."
+    yield "A gain in one check never pays for a loss in another, and nothing here is a score."
+    if load is None:
+        yield "No load was measured: it says nothing of speed, failures or cost."
+    elif any(row.summary and set(row.summary.token_sources) - _COUNTED for row in load.rows):
+        yield "Some answers came without a token count; their chunks were counted, which are not tokens."
+    if not evidence.quality:
+        yield "No task was run: it says nothing of the quality of the answers."
+    if evidence.shadow is None or against is not None:
+        yield "No shadow comparison is shown: it does not say how often answers to real prompts change."
+    elif all(item.primary_text is None for item in evidence.shadow.items):
+        yield "The texts of shadow answers were not kept, so no example can be shown."
+
+
+_COUNTED = {TokenSource.USAGE.value, TokenSource.TOKENIZER.value}

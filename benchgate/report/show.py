@@ -1,0 +1,135 @@
+"""Values as people read them: units, signs, the mark of each outcome. Everything here is text for one cell."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from benchgate import units
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
+from benchgate.suite.schema import THROUGHPUT_METRICS
+
+NOT_MEASURED = "not measured"
+NOT_APPLICABLE = "\N{EN DASH}"
+
+MARKS = {
+    Outcome.PASS: "●",
+    Outcome.WARN: "▲",
+    Outcome.BLOCK: "■",
+    Outcome.INCONCLUSIVE: "◆",
+    Outcome.INVALID: "✕",
+}
+"""A shape for every outcome, so that none is told by colour alone."""
+
+_HIGHER_IS_BETTER = frozenset({*THROUGHPUT_METRICS, "goodput", "accuracy"})
+_LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether harm is a fall of this metric."""
+    return metric in _HIGHER_IS_BETTER
+
+
+def count(number: int | None) -> str:
+    """12345 → `12,345`."""
+    return NOT_MEASURED if number is None else f"{number:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """0.0534 → `53.4 ms`."""
+    return NOT_MEASURED if seconds is None else units.show_duration(seconds)
+
+
+def percent(ratio: float | None) -> str:
+    """0.0512 → `5.12 %`."""
+    return NOT_MEASURED if ratio is None else _percent(ratio)
+
+
+def points(ratio: float | None) -> str:
+    """0.0212 → `+2.12 points`, a signed difference of shares."""
+    if ratio is None:
+        return NOT_MEASURED
+    return _infinite(ratio) or _minus(units.show_points(ratio, signed=True))
+
+
+def number(value: float | None) -> str:
+    """5981.4 → `5,981`."""
+    if value is None:
+        return NOT_MEASURED
+    return _infinite(value) or units.show_number(value)
+
+
+def usd(value: float | None) -> str:
+    """12.3456 → `$12.3`."""
+    return NOT_MEASURED if value is None else f"${number(value)}"
+
+
+def exactly(text: str) -> str:
+    """A bound that someone wrote down, without the zeros that measured values carry: `95.0 %` → `95 %`."""
+    return re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?= |$)", r"\1\2", text)
+
+
+def value(quantity: float | None, unit: Unit) -> str:
+    """A value of a check in its unit."""
+    if quantity is None:
+        return NOT_MEASURED
+    if unit is Unit.SECONDS:
+        return duration(quantity)
+    if unit is Unit.RATIO:
+        return _percent(quantity)
+    return f"{number(quantity)} {'tok/s' if unit is Unit.TOKENS_PER_S else 'req/s'}"
+
+
+def change(check: CheckResult, harm: float) -> str:
+    """Harm as the change a reader sees: how far the candidate's value moved, with its own sign.
+
+    On LOG_RATIO a percentage of the baseline, on DIFFERENCE points, on ABSOLUTE the candidate's value itself.
+    """
+    if check.scale is Scale.ABSOLUTE:
+        return value(harm, check.unit)
+    moved = -harm if higher_is_better(check.metric) else harm
+    if check.scale is Scale.DIFFERENCE:
+        return points(moved)
+    if moved > _LARGEST_EXPONENT:
+        return "+∞"
+    return _minus(units.show_percent(math.expm1(moved), signed=True))
+
+
+def interval(check: CheckResult) -> str:
+    """Both one-sided limits, the smaller value first; a dash when there are none."""
+    if check.lower is None or check.upper is None:
+        return NOT_APPLICABLE
+    ends = (check.lower, check.upper)
+    if check.scale is not Scale.ABSOLUTE and higher_is_better(check.metric):
+        ends = (check.upper, check.lower)  # a fall of the value is harm: the largest harm is the smallest value
+    low, high = change(check, ends[0]), change(check, ends[1])
+    unit = re.search(r" \S+$", high)
+    return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
+
+
+def allowed(check: CheckResult) -> str:
+    """The margin or the SLO as a bound on what `change` shows: `at most +5 %`, `at least 95 %`."""
+    bound = "at least" if higher_is_better(check.metric) else "at most"
+    return f"{bound} {exactly(change(check, check.margin))}"
+
+
+def direction(check: CheckResult) -> str:
+    """`worse`, `better` or `equal`, by the sign of the harm; empty without one and for SLOs, which compare nothing."""
+    if check.harm is None or check.scale is Scale.ABSOLUTE:
+        return ""
+    return "equal" if check.harm == 0 else "worse" if check.harm > 0 else "better"
+
+
+def _percent(ratio: float) -> str:
+    return _infinite(ratio) or _minus(units.show_percent(ratio))
+
+
+def _infinite(number: float) -> str:
+    """Infinity in words of its own: the formats of `units` know only finite numbers."""
+    if not math.isinf(number):
+        return ""
+    return "+∞" if number > 0 else "\N{MINUS SIGN}∞"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "\N{MINUS SIGN}")

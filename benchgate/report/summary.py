@@ -1,0 +1,237 @@
+"""Numbers of the measured tables: one summary per stage, task and shadow comparison, straight from the observations.
+
+Quantiles are taken over the requests of all blocks together; rates are means over blocks, each over its own window.
+Nothing here decides anything: the checks carry their own statistics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchgate.model import metrics
+from benchgate.model.metrics import Slo
+from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, ShadowItem
+from benchgate.model.run import LoadObservation, QualityObservation, ShadowObservation
+
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """One stage of one arm over all its blocks. None means it was not measured or does not apply; +inf that it failed.
+
+    `good_*` and `goodput_ratio` are None when the suite has no SLO. `failed` counts requests by error class.
+    `client_cpu_share` is that of the worst block.
+    """
+
+    blocks: int
+    scheduled: int
+    succeeded: int
+    failed: Mapping[str, int]
+    output_tokens_per_s: float | None
+    requests_per_s: float | None
+    good_tokens_per_s: float | None
+    goodput_ratio: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    tpot_p50_s: float | None
+    e2e_p50_s: float | None
+    input_tokens: int | None
+    output_tokens: int
+    token_sources: Mapping[str, int]
+    client_cpu_share: float
+    send_lag_p99_s: float | None
+
+
+def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) -> StageSummary | None:
+    """The blocks of one stage on one arm as one row; None when there are none."""
+    if not observations:
+        return None
+    columns = [o.requests for o in observations]
+    succeeded = [metrics.succeeded(c) for c in columns]
+    good = None if slo is None else [metrics.good(c, slo) for c in columns]
+    scheduled = sum(len(c) for c in columns)
+    ttft = _pooled(metrics.ttft_s, columns)
+    return StageSummary(
+        blocks=len(observations),
+        scheduled=scheduled,
+        succeeded=_total(succeeded),
+        failed=_failures(columns),
+        output_tokens_per_s=_mean_rate(observations, [_tokens(c, s) for c, s in zip(columns, succeeded, strict=True)]),
+        requests_per_s=_mean_rate(observations, [int(s.sum()) for s in succeeded]),
+        good_tokens_per_s=None
+        if good is None
+        else _mean_rate(observations, [_tokens(c, g) for c, g in zip(columns, good, strict=True)]),
+        goodput_ratio=None if good is None or scheduled == 0 else _total(good) / scheduled,
+        ttft_p50_s=metrics.quantile(ttft, 0.5),
+        ttft_p95_s=metrics.quantile(ttft, 0.95),
+        tpot_p50_s=metrics.quantile(_pooled(metrics.tpot_s, columns), 0.5),
+        e2e_p50_s=metrics.quantile(_pooled(metrics.e2e_s, columns), 0.5),
+        input_tokens=_known_sum([c.input_tokens for c in columns]),
+        output_tokens=sum(_tokens(c, s) for c, s in zip(columns, succeeded, strict=True)),
+        token_sources=_token_sources(columns, succeeded),
+        client_cpu_share=max(o.client.cpu_share for o in observations),
+        send_lag_p99_s=metrics.quantile(_pooled(metrics.send_lag_s, columns), 0.99),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """Items of a task that both arms had scored, paired by id.
+
+    `lost`: the baseline was right and the candidate wrong; `gained`: the reverse.
+    `expected` items were planned; whatever is missing between `paired` and `expected` was unscored or unanswered.
+    """
+
+    task: str
+    expected: int
+    paired: int
+    baseline_right: int
+    candidate_right: int
+    lost: int
+    gained: int
+    faults: tuple[str, ...]
+
+    @property
+    def baseline_ratio(self) -> float | None:
+        """Accuracy of the baseline over the paired items."""
+        return self.baseline_right / self.paired if self.paired else None
+
+    @property
+    def candidate_ratio(self) -> float | None:
+        """Accuracy of the candidate over the paired items."""
+        return self.candidate_right / self.paired if self.paired else None
+
+    @property
+    def discordance_ratio(self) -> float | None:
+        """(lost + gained) / paired: how many answers changed sides."""
+        return (self.lost + self.gained) / self.paired if self.paired else None
+
+    @property
+    def recovery_ratio(self) -> float | None:
+        """Candidate's accuracy over the baseline's; None when the baseline had nothing right."""
+        return self.candidate_right / self.baseline_right if self.baseline_right else None
+
+
+def summarise_task(task: str, baseline: QualityObservation | None, candidate: QualityObservation | None) -> TaskSummary:
+    """One task; an arm without an observation leaves nothing paired and is named in the faults."""
+    observed = [("baseline", baseline), ("candidate", candidate)]
+    faults = tuple(
+        f"{name}: {'not measured' if o is None else o.fault}"
+        for name, o in observed
+        if o is None or o.fault is not None
+    )
+    theirs, ours = _scored(baseline), _scored(candidate)
+    pairs = [(right, ours[item_id]) for item_id, right in theirs.items() if item_id in ours]
+    return TaskSummary(
+        task=task,
+        expected=max((o.expected_n for o in (baseline, candidate) if o is not None), default=0),
+        paired=len(pairs),
+        baseline_right=sum(b for b, _ in pairs),
+        candidate_right=sum(c for _, c in pairs),
+        lost=sum(b and not c for b, c in pairs),
+        gained=sum(c and not b for b, c in pairs),
+        faults=faults,
+    )
+
+
+def pooled_tasks(tasks: Sequence[TaskSummary]) -> TaskSummary:
+    """All tasks as one."""
+    return TaskSummary(
+        task="all tasks",
+        expected=sum(t.expected for t in tasks),
+        paired=sum(t.paired for t in tasks),
+        baseline_right=sum(t.baseline_right for t in tasks),
+        candidate_right=sum(t.candidate_right for t in tasks),
+        lost=sum(t.lost for t in tasks),
+        gained=sum(t.gained for t in tasks),
+        faults=tuple(f"{t.task}, {fault}" for t in tasks for fault in t.faults),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowSummary:
+    """The shadow comparison over the prompts that the baseline answered twice.
+
+    `candidate_ratio` is the mean over prompts of the share of the baseline's two answers that the candidate's differs
+    from (0, ½ or 1; a candidate that failed differs from both); `itself_ratio` is how often those two differ.
+    """
+
+    expected: int
+    usable: int
+    failed: int
+    candidate_ratio: float | None
+    itself_ratio: float | None
+    fault: str | None
+    differing: tuple[ShadowItem, ...]
+
+    @property
+    def excess_ratio(self) -> float | None:
+        """Disagreement that the baseline's own noise does not explain."""
+        if self.candidate_ratio is None or self.itself_ratio is None:
+            return None
+        return self.candidate_ratio - self.itself_ratio
+
+
+def summarise_shadow(shadow: ShadowObservation) -> ShadowSummary:
+    """Disagreement of the candidate, and of the baseline with itself; `differing` only where the latter is none."""
+    usable = [item for item in shadow.items if item.primary is not None and item.secondary is not None]
+    ours = [((i.candidate != i.primary) + (i.candidate != i.secondary)) / 2 for i in usable]
+    itself = [float(i.primary != i.secondary) for i in usable]
+    return ShadowSummary(
+        expected=shadow.expected_n,
+        usable=len(usable),
+        failed=sum(item.error is not None for item in shadow.items),
+        candidate_ratio=sum(ours) / len(ours) if ours else None,
+        itself_ratio=sum(itself) / len(itself) if itself else None,
+        fault=shadow.fault,
+        differing=tuple(i for i in usable if i.primary == i.secondary and i.candidate not in (None, i.primary)),
+    )
+
+
+def _pooled(metric: Callable[[RequestColumns], FloatArray], columns: Sequence[RequestColumns]) -> FloatArray:
+    return np.concatenate([metric(c) for c in columns])
+
+
+def _total(masks: Iterable[BoolArray]) -> int:
+    return sum(int(mask.sum()) for mask in masks)
+
+
+def _tokens(columns: RequestColumns, which: BoolArray) -> int:
+    return int(columns.output_tokens[which].sum())
+
+
+def _mean_rate(observations: Sequence[LoadObservation], amounts: Sequence[int]) -> float | None:
+    """Mean over blocks of amount / window; None when a block has no window."""
+    if any(o.window_s <= 0 for o in observations):
+        return None
+    return sum(n / o.window_s for n, o in zip(amounts, observations, strict=True)) / len(observations)
+
+
+def _failures(columns: Sequence[RequestColumns]) -> dict[str, int]:
+    """Requests that did not succeed by class, most frequent first; without a class it is how they ended."""
+    counts: Counter[str] = Counter()
+    for c in columns:
+        for row in np.flatnonzero(~metrics.succeeded(c)):
+            counts[c.error[row] or f"finish {c.finish_reason[row] or 'missing'}"] += 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _token_sources(columns: Sequence[RequestColumns], succeeded: Sequence[BoolArray]) -> dict[str, int]:
+    counts = Counter(
+        c.token_source[row] or "unknown" for c, s in zip(columns, succeeded, strict=True) for row in np.flatnonzero(s)
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _known_sum(arrays: Sequence[IntArray]) -> int | None:
+    known = [a[a != ABSENT] for a in arrays]
+    return sum(int(a.sum()) for a in known) if any(len(a) for a in known) else None
+
+
+def _scored(observation: QualityObservation | None) -> dict[str, bool]:
+    if observation is None:
+        return {}
+    return {item.item_id: item.correct for item in observation.items if item.correct is not None}

@@ -1,0 +1,64 @@
+"""The verdict as plain lines, for terminals and the logs of CI jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Run
+from benchgate.model.verdict import Verdict
+from benchgate.report import show
+from benchgate.report.check_rows import CheckRow, check_rows
+from benchgate.report.provenance import reproduce
+from benchgate.report.sides import deployments
+from benchgate.report.untrusted import one_line, terminal_line
+
+_REASON_CHARACTERS = 1000
+
+
+def render_text(verdict: Verdict, run: Run, *, against: Run | None = None) -> str:
+    """Verdict and reason first, then the checks, failing first, then tripped guards. No colours, no control character."""
+    lines = [*_head(verdict, run, against), "", *_checks(verdict), *_guards(verdict)]
+    lines.append(f"same verdict again: {reproduce(run, against)}")
+    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+
+
+def _head(verdict: Verdict, run: Run, against: Run | None) -> Iterator[str]:
+    arms = deployments(run, against)
+    (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
+    of_run = f" of run {one_line(reference.id)}" if against is not None else ""
+    yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
+    yield (
+        f"  suite {one_line(run.suite_name)}: candidate {one_line(candidate.name)} "
+        f"against {one_line(baseline.name)}{of_run}, run {one_line(run.id)}"
+    )
+
+
+def _checks(verdict: Verdict) -> Iterator[str]:
+    rows = check_rows(verdict).all
+    if not rows:
+        yield "  no check could be made"
+    width = max((len(row.outcome) for row in rows), default=0)
+    for row in rows:
+        yield f"  {row.mark} {row.outcome:<{width}}  {one_line(row.title)}{'' if row.required else ' (advisory)'}"
+        yield f"      {_numbers(row)}"
+        yield f"      {one_line(row.reason, _REASON_CHARACTERS)}"
+        if row.advice:
+            yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
+    yield ""
+
+
+def _numbers(row: CheckRow) -> str:
+    values = f"candidate {row.candidate}"
+    if row.baseline != show.NOT_APPLICABLE:
+        values = f"baseline {row.baseline}, {values}"
+    if row.change != show.NOT_APPLICABLE:
+        values += f", {row.change} {row.direction}"
+    return f"{values}, interval {row.interval}, allowed {row.allowed}, n = {row.n}"
+
+
+def _guards(verdict: Verdict) -> Iterator[str]:
+    for guard in verdict.guards:
+        if guard.tripped:
+            remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy else ""
+            yield f"  guard {one_line(guard.id)}: {one_line(guard.reason, _REASON_CHARACTERS)}{remedy}"

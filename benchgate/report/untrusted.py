@@ -1,0 +1,74 @@
+"""Text that others wrote (models, servers, suites), made harmless for one medium at a time.
+
+HTML needs no function here: the template escapes everything. What no medium may carry is what a reader cannot see or
+a terminal would obey: control characters, lone surrogates, and the marks that reorder or hide text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs"})  # control, format (which reorders and hides), lone surrogate
+_HARMLESS_FORMAT = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # Persian and emoji need them to be readable
+_LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
+_ELLIPSIS = "…"
+
+# What begins a mention, an issue reference or a bare link in GitHub's dialect after HTML entities were decoded, so that
+# only a character in between stops it; a backslash or an entity does not.
+_LIVE = re.compile(r"(?i)@|#|://|www\.|gh-|mailto:|xmpp:")
+# Everything with a meaning in Markdown. As a numeric entity it is text and never structure (CommonMark 0.31, 6.4).
+_STRUCTURE = re.compile(r"""[&<>"'`*_\[\](){}!|\\~$^=+]""")
+# `::name::` at the start of a line is a command to GitHub's runner, `##[` and `##vso[` anywhere to it and Azure's.
+_COMMAND_START = re.compile(r"^(\s*):(?=:)")
+_COMMAND_INSIDE = re.compile(r"#(?=#)")
+
+
+def visible(text: str) -> str:
+    """The text with every character that cannot be seen replaced by U+FFFD; line breaks and tabs stay as they are."""
+    lines = _LINE_BREAKS.sub("\n", text)
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) not in _HIDDEN_CATEGORIES else _REPLACEMENT for c in lines
+    )
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """The visible text on one line, runs of blanks as one, cut with an ellipsis past `limit` characters."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + _ELLIPSIS
+
+
+def markdown_prose(text: str, limit: int = 400) -> str:
+    """One line that GitHub shows as it is: no mention, reference, link, image, HTML, emphasis or table break."""
+    inert = _LIVE.sub(_interrupt, one_line(text, limit))
+    return _STRUCTURE.sub(lambda match: f"&#{ord(match[0])};", inert)
+
+
+def markdown_code(text: str, limit: int = 200) -> str:
+    """One line as a code span, fit for a table cell.
+
+    Inside a span nothing is structure but the backtick and the cell border, and neither can be escaped soundly in
+    both; they become look-alikes. An empty text becomes a dash: there is no empty span.
+    """
+    line = one_line(text, limit).replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}").replace("|", "¦")
+    return f"`{line}`" if line else "\N{EN DASH}"
+
+
+def terminal_line(text: str) -> str:
+    """A line that no terminal and no CI runner obeys, whatever stands in it."""
+    line = visible(text).replace("\n", " ").replace("\t", " ")
+    return _COMMAND_INSIDE.sub(f"#{_ZERO_WIDTH_SPACE}", _COMMAND_START.sub(rf"\1:{_ZERO_WIDTH_SPACE}", line))
+
+
+def _is_hidden(character: str) -> bool:
+    if character in "\n\t" or character in _HARMLESS_FORMAT:
+        return False
+    return unicodedata.category(character) in _HIDDEN_CATEGORIES
+
+
+def _interrupt(match: re.Match[str]) -> str:
+    live = match[0]
+    cut = live.index(":") + 1 if ":" in live else len(live)
+    return live[:cut] + _ZERO_WIDTH_SPACE + live[cut:]

@@ -1,0 +1,118 @@
+"""The whole report as one value: evidence and verdict in, finished texts out. No clock, no file, no markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report import show
+from benchgate.report.answers_section import QualitySection, ShadowSection, quality_section, shadow_section
+from benchgate.report.check_rows import CheckRows, check_rows
+from benchgate.report.document import document_json, verdict_document
+from benchgate.report.fairness import Fairness, fairness
+from benchgate.report.load_section import LoadSection, load_section
+from benchgate.report.provenance import Provenance, provenance
+from benchgate.report.sides import Sides, sides
+from benchgate.suite.schema import Suite
+
+_MEANING = {
+    Outcome.PASS: "The candidate may be promoted.",
+    Outcome.WARN: "The candidate may be promoted; read the warnings first.",
+    Outcome.BLOCK: "The candidate must not be promoted.",
+    Outcome.INCONCLUSIVE: "The candidate is not promoted: the evidence cannot carry the decision.",
+    Outcome.INVALID: "The candidate is not promoted: the evidence is not usable.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many checks came out one way."""
+
+    outcome: Outcome
+    mark: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """The answer, for someone who reads nothing else."""
+
+    outcome: Outcome
+    mark: str
+    meaning: str
+    reason: str
+    suite: str
+    baseline: str
+    candidate: str
+    baseline_run: str  # empty when both sides are of one run
+    run: str
+    when: str
+    exit_code: int
+    tally: tuple[Tally, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """Everything a report says, in reading order; a section is None when there is nothing of its kind."""
+
+    banner: Banner
+    checks: CheckRows
+    confidence: str
+    fairness: Fairness
+    load: LoadSection | None
+    quality: QualitySection | None
+    shadow: ShadowSection | None
+    provenance: Provenance
+    document_json: str
+
+
+def report_view(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None) -> ReportView:
+    """The report of a run, or of a run against the candidate of a stored reference run."""
+    suite = Suite.from_stored(evidence.run.suite)
+    both = sides(evidence, against)
+    reference = None if against is None else against.run
+    load = load_section(both, suite)
+    return ReportView(
+        banner=_banner(both, verdict),
+        checks=check_rows(verdict),
+        confidence=show.exactly(show.percent(1 - verdict.alpha)),
+        fairness=fairness(both, verdict),
+        load=load,
+        quality=quality_section(both),
+        shadow=shadow_section(evidence.shadow) if against is None else None,
+        provenance=provenance(evidence, both, suite, load, verdict, reference),
+        document_json=document_json(verdict_document(evidence.run, verdict, against=reference)),
+    )
+
+
+def _banner(both: Sides, verdict: Verdict) -> Banner:
+    run = both.candidate.run
+    other = both.baseline.run
+    return Banner(
+        outcome=verdict.outcome,
+        mark=show.MARKS[verdict.outcome],
+        meaning=_MEANING[verdict.outcome],
+        reason=verdict.reason,
+        suite=run.suite_name,
+        baseline=both.baseline.deployment.name,
+        candidate=both.candidate.deployment.name,
+        baseline_run="" if other is run else other.id,
+        run=run.id,
+        when=_minute(run.started_at),
+        exit_code=int(verdict.outcome.exit_code()),
+        tally=_tally(verdict),
+    )
+
+
+def _tally(verdict: Verdict) -> tuple[Tally, ...]:
+    worst_first = sorted(Outcome, key=lambda outcome: -outcome.severity)
+    counts = [(outcome, sum(check.outcome is outcome for check in verdict.checks)) for outcome in worst_first]
+    return tuple(Tally(outcome, show.MARKS[outcome], count) for outcome, count in counts if count)
+
+
+def _minute(instant: str) -> str:
+    """`2026-01-02T03:04:05Z` → `2026-01-02 03:04 UTC`; a text of another form stays as it is."""
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", instant)
+    return f"{match[1]} {match[2]} UTC" if match else instant

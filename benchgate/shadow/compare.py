@@ -1,0 +1,69 @@
+"""When two answers count as the same: pure functions from a text to the form that is compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import unicodedata
+
+
+def normalise(text: str) -> str:
+    """The form of an answer that is compared: what differs here, a reader would call different.
+
+    Text: Unicode NFKC, every run of white space one space, none at the ends. An answer that is a JSON object or array:
+    one spelling for the same value (sorted keys, no layout, 1.0 and 1e0 as 1), with its texts normalised likewise. A
+    JSON answer never equals one that is not, so each side can be normalised without knowing the other.
+    """
+    spelled = _canonical_json(text)
+    return _plain(text) if spelled is None else spelled
+
+
+def answer_digest(text: str) -> str:
+    """SHA-256 of the normalised answer, in hex."""
+    return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def _canonical_json(text: str) -> str | None:
+    """The one spelling of the object or array that the text is; None when it is neither, or of no single meaning."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)
+        if not isinstance(value, dict | list):
+            return None
+        return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _canonical(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _canonical(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_canonical(inner) for inner in value]
+    if isinstance(value, str):
+        return _plain(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is out of range")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key stands twice")
+    return values
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

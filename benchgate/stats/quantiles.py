@@ -1,0 +1,46 @@
+"""Distribution-free limits of a quantile, from order statistics alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.stats import binom
+
+from benchgate.model.records import FloatArray
+from benchgate.stats.limits import Limits, check_alpha
+
+
+def min_n_for_upper_limit(q: float, alpha: float) -> int:
+    """Fewest observations of which the largest is an upper (1-alpha) limit of the q-quantile: q**n <= alpha.
+
+    At alpha 5 %: p50 5, p90 29, p95 59, p99 299, p99.9 2,995. With fewer there is no limit, whatever the values.
+    """
+    _check_q(q)
+    check_alpha(alpha)
+    return math.ceil(math.log(alpha) / math.log(q))
+
+
+def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits | None:
+    """One-sided limits of the q-quantile of independent observations (David and Nagaraja, Order Statistics, 7.1).
+
+    The upper one is the smallest X(r) with P(Bin(n, q) <= r-1) >= 1-alpha, the lower one the largest X(r) with
+    P(Bin(n, q) >= r) >= 1-alpha. +inf (a failure) is a value like any other and can be a limit; NaN ("does not apply")
+    is dropped, as in `metrics.quantile`. None when there are too few values for either limit.
+    """
+    _check_q(q)
+    check_alpha(alpha)
+    ordered = np.sort(values[~np.isnan(values)])
+    n = len(ordered)
+    if n < max(min_n_for_upper_limit(q, alpha), min_n_for_upper_limit(1 - q, alpha)):
+        return None
+    upper_rank = int(binom.ppf(1 - alpha, n, q)) + 1
+    # ppf is the first count whose chance of "this many or fewer" reaches alpha; below it the chance is under alpha.
+    first = int(binom.ppf(alpha, n, q))
+    lower_rank = first + 1 if binom.cdf(first, n, q) <= alpha else first
+    return Limits(float(ordered[lower_rank - 1]), float(ordered[upper_rank - 1]))
+
+
+def _check_q(q: float) -> None:
+    if not 0 < q < 1:
+        raise ValueError(f"q is {q!r}; expected a quantile above 0 and below 1")

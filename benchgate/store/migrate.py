@@ -1,0 +1,202 @@
+"""Brings a store to this benchgate's schema, or says why not. The only user of alembic.
+
+A store made by a newer benchgate is never touched. An older SQLite store is upgraded when it is opened, with a copy
+kept beside it; an older Postgres store serves others too and is upgraded only when asked (`benchgate store upgrade`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+import benchgate
+from benchgate.errors import StoreError, UsageError
+from benchgate.store.engine import Address, Database
+from benchgate.store.locks import upgrade_lock
+from benchgate.store.tables import metadata
+
+HEAD = "0001"
+"""The schema this benchgate reads and writes: the newest revision in `migrations/`."""
+
+_VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database
+_one_upgrade = threading.Lock()  # alembic keeps its current context in module globals
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What an upgrade did. `before` is None for a new store; `backup` is the copy kept of an SQLite store with data."""
+
+    before: str | None
+    after: str
+    backup: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a database holds: its schema's revision (None: no benchgate schema), its writer, whether it is empty."""
+
+    revision: str | None
+    tool_version: str | None
+    empty: bool
+
+
+def upgrade(address: str) -> Upgrade:
+    """Creates the store or brings it to HEAD; does nothing when it is there. Raises StoreError or UsageError."""
+    database = Database.connect(Address.parse(address))
+    try:
+        _make_folder(database)
+        return _upgrade(database)
+    finally:
+        database.close()
+
+
+def ensure_current(database: Database, *, create: bool) -> None:
+    """Makes the store ready to use: creates it (only with `create`) or upgrades it, or refuses and says what to do."""
+    path = database.address.path
+    if create:
+        _make_folder(database)
+    elif path is not None and not path.exists():
+        raise _missing(database)
+    found = _find(database)
+    if found.revision == HEAD:
+        return
+    if found.revision is None and not create:
+        raise _missing(database)
+    if found.revision is not None and path is None:
+        _refuse_newer(database, found)
+        raise StoreError(
+            f"the store {database.address.shown} has schema {found.revision} and this benchgate needs {HEAD}; "
+            "run `benchgate store upgrade` on it once, when no older benchgate uses it any more"
+        )
+    _upgrade(database)
+
+
+def migrations_dir() -> Path:
+    """The migrations as installed in the wheel, or those of the repository."""
+    package = Path(benchgate.__file__).parent
+    for folder in (package / "_migrations", package.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise StoreError("the migrations are missing from this installation of benchgate; install it again")
+
+
+def _upgrade(database: Database) -> Upgrade:
+    with upgrade_lock(database):
+        found = _find(database)  # again: another process may have done it while we waited
+        if found.revision == HEAD:
+            return Upgrade(found.revision, HEAD, None)
+        _refuse_newer(database, found)
+        if found.revision is None and not found.empty:
+            raise StoreError(
+                f"the database {database.address.shown} holds other tables and no benchgate schema; "
+                "give the store a database or a schema of its own"
+            )
+        backup = None
+        if database.address.path is not None:
+            backup = _prepare_file(database, database.address.path, found)
+        _run_migrations(database)
+        return Upgrade(found.revision, HEAD, backup)
+
+
+def _find(database: Database) -> _Found:
+    with database.reading() as connection:
+        tables = set(inspect(connection).get_table_names())
+        revision = (
+            _scalar(connection, f"SELECT version_num FROM {_VERSION_TABLE}") if _VERSION_TABLE in tables else None
+        )
+        tool = None
+        if "store_info" in tables:
+            tool = _scalar(connection, "SELECT value FROM store_info WHERE key = 'tool_version'")
+    return _Found(revision, tool, empty=not tables)
+
+
+def _scalar(connection: Connection, statement: str) -> str | None:
+    value = connection.scalar(text(statement))
+    return None if value is None else str(value)
+
+
+def _refuse_newer(database: Database, found: _Found) -> None:
+    if found.revision is None or found.revision in _known_revisions():
+        return
+    writer = f"benchgate {found.tool_version}" if found.tool_version else "a newer benchgate"
+    raise StoreError(
+        f"the store {database.address.shown} has schema {found.revision}, made by {writer}; this is benchgate "
+        f"{benchgate.__version__} and reads up to schema {HEAD}; install {writer} or newer"
+    )
+
+
+def _known_revisions() -> frozenset[str]:
+    from alembic.script import ScriptDirectory
+
+    return frozenset(script.revision for script in ScriptDirectory(str(migrations_dir())).walk_revisions())
+
+
+def _run_migrations(database: Database) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_dir()).replace("%", "%%"))
+    # One transaction: a migration that fails half-way leaves the store as it was.
+    with _one_upgrade, database.writing() as connection:
+        config.attributes.update(connection=connection, version_table=_VERSION_TABLE, target_metadata=metadata)
+        try:
+            command.upgrade(config, HEAD)
+        except CommandError as exc:
+            raise StoreError(
+                f"the store {database.address.shown} could not be upgraded to schema {HEAD}: {exc}"
+            ) from exc
+        connection.execute(text("DELETE FROM store_info WHERE key = 'tool_version'"))
+        connection.execute(
+            text("INSERT INTO store_info (key, value) VALUES ('tool_version', :version)"),
+            {"version": benchgate.__version__},
+        )
+
+
+def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
+    """Turns on the write-ahead log, which stays on, and copies a store that has data. Returns the copy's path."""
+    backup = _free_name(path, found.revision) if found.revision is not None and _has_runs(database) else None
+    with database.errors(), closing(sqlite3.connect(path)) as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"the store {path} cannot keep a write-ahead log here; put it on a local disk")
+        if backup is not None:
+            with closing(sqlite3.connect(backup)) as copy:
+                connection.backup(copy)
+    return backup
+
+
+def _has_runs(database: Database) -> bool:
+    with database.reading() as connection:
+        return connection.scalar(text("SELECT 1 FROM run LIMIT 1")) is not None
+
+
+def _free_name(path: Path, revision: str) -> Path:
+    """`NAME.schema-0001.backup`, or the same with a number when an earlier copy has that name."""
+    first = path.with_name(f"{path.name}.schema-{revision}.backup")
+    candidate, number = first, 2
+    while candidate.exists():
+        candidate, number = first.with_name(f"{first.name}.{number}"), number + 1
+    return candidate
+
+
+def _make_folder(database: Database) -> None:
+    path = database.address.path
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"the store {path} is a folder; give a file, like {path / 'benchgate.db'}")
+    with database.errors():
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _missing(database: Database) -> UsageError:
+    return UsageError(
+        f"there is no benchgate store at {database.address.shown}; check the address, or make one with `benchgate run`"
+    )

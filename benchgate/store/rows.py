@@ -1,0 +1,205 @@
+"""Model values to table rows and back. Pure: knows no connection, only what each column holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchgate.errors import EvidenceError, StoreError
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.records import (
+    ColumnMap,
+    RequestColumns,
+    pack_rows,
+    unpack_eval_items,
+    unpack_shadow_items,
+)
+from benchgate.model.run import (
+    ClientUse,
+    LoadObservation,
+    QualityObservation,
+    Run,
+    RunStatus,
+    ShadowObservation,
+    TargetFault,
+)
+from benchgate.store import codec
+
+Row = dict[str, Any]
+Observation = LoadObservation | QualityObservation | ShadowObservation | TargetFault
+
+OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
+"""The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
+
+
+def to_json(value: object, what: str) -> str:
+    """The one JSON text of a value: sorted keys, ASCII, so that NUL and lone surrogates fit any database.
+
+    Raises StoreError when the value holds NaN, infinity or something that is not JSON; `what` names it.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError) as exc:
+        raise StoreError(f"{what} cannot be stored: {exc}; only finite JSON values can") from exc
+
+
+def text_sha256(text: str) -> str:
+    """SHA-256 of a stored text, as hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def evidence_sha256(
+    run: Mapping[str, Any], arms: Iterable[Mapping[str, Any]], observations: Iterable[Mapping[str, Any]]
+) -> str:
+    """One hash over a finished run: its row, its arms and all its observations in order.
+
+    It changes when anything is altered, removed, added or moved.
+    """
+    sealed = {
+        "run": {name: value for name, value in run.items() if name != "evidence_sha256"},
+        "arms": [dict(arm) for arm in arms],
+        "observations": [[row[name] for name in OBSERVATION_SEALED] for row in observations],
+    }
+    return text_sha256(to_json(sealed, "the evidence"))
+
+
+def run_row(run: Run) -> Row:
+    """A new run's row; its arms have a table of their own."""
+    row = {
+        "id": run.id,
+        "suite_name": run.suite_name,
+        "suite": to_json(dict(run.suite), "the suite"),
+        "suite_sha256": run.suite_sha256,
+        "measurement_sha256": run.measurement_sha256,
+        "plan_sha256": run.plan_sha256,
+        "seed": run.seed,
+        "tool_version": run.tool_version,
+        "label": run.label,
+        "status": run.status.value,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "environment": to_json(dict(run.environment), "the run's environment"),
+    }
+    for name, value in row.items():
+        check_text(value, f"the run's {name}")
+    return row
+
+
+def check_text(value: object, what: str) -> None:
+    """Raises StoreError for a text that Postgres would refuse and SQLite would cut: with a NUL or a lone surrogate."""
+    if isinstance(value, str) and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
+        raise StoreError(f"{what} {value!r} cannot be stored: it is not plain text (NUL or half a character in it)")
+
+
+def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
+    """One arm's row."""
+    return {
+        "run_id": run_id,
+        "role": arm.value,
+        "deployment": to_json(asdict(deployment), f"the deployment of the {arm} arm"),
+        "fingerprint": deployment.fingerprint,
+    }
+
+
+def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
+    """The run of a row and its arms' rows, baseline first."""
+    deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
+    return Run(
+        id=row["id"],
+        suite_name=row["suite_name"],
+        suite=json.loads(row["suite"]),
+        suite_sha256=row["suite_sha256"],
+        measurement_sha256=row["measurement_sha256"],
+        plan_sha256=row["plan_sha256"],
+        seed=row["seed"],
+        tool_version=row["tool_version"],
+        label=row["label"],
+        status=RunStatus(row["status"]),
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        environment=json.loads(row["environment"]),
+        arms={arm: deployments[arm] for arm in Arm if arm in deployments},
+    )
+
+
+def load_row(seen: LoadObservation) -> Row:
+    """One load stage as a row, without its place in the run."""
+    meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
+    place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
+    return _observation_row("load", meta, seen.requests.to_columns(), len(seen.requests), **place)
+
+
+def quality_row(seen: QualityObservation) -> Row:
+    """One eval task of one arm as a row."""
+    meta = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
+    return _observation_row("quality", meta, pack_rows(seen.items), len(seen.items), arm=seen.arm.value, task=seen.task)
+
+
+def shadow_row(seen: ShadowObservation) -> Row:
+    """The shadow comparison as a row."""
+    meta = {"expected_n": seen.expected_n, "fault": seen.fault}
+    return _observation_row("shadow", meta, pack_rows(seen.items), len(seen.items))
+
+
+def target_fault_row(fault: TargetFault) -> Row:
+    """A deployment that was not there, as a row without columns."""
+    return _observation_row("target_fault", {"when": fault.when, "reason": fault.reason}, {}, 0, arm=fault.arm.value)
+
+
+def read_observation(row: Mapping[str, Any]) -> Observation:
+    """The observation of a row. Raises EvidenceError when its bytes are not those that were written."""
+    columns: ColumnMap = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+    meta = json.loads(row["meta"])
+    seen: Observation
+    match row["kind"]:
+        case "load":
+            seen = _read_load(row, meta, columns)
+            rows = len(seen.requests)
+        case "quality":
+            items = unpack_eval_items(columns)
+            seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
+        case "shadow":
+            prompts = unpack_shadow_items(columns)
+            seen, rows = ShadowObservation(prompts, **meta), len(prompts)
+        case "target_fault":
+            seen, rows = TargetFault(Arm(row["arm"]), **meta), 0
+        case kind:
+            raise EvidenceError(f"it is of the unknown kind {kind!r}; install a newer benchgate")
+    if rows != row["n_rows"]:
+        raise EvidenceError(f"it holds {rows} rows, not the {row['n_rows']} that were written")
+    return seen
+
+
+def _read_load(row: Mapping[str, Any], meta: Mapping[str, Any], columns: ColumnMap) -> LoadObservation:
+    return LoadObservation(
+        stage=row["stage"],
+        arm=Arm(row["arm"]),
+        block=row["block"],
+        position=row["position"],
+        requests=RequestColumns.from_columns(columns),
+        window_s=meta["window_s"],
+        client=ClientUse(**meta["client"]),
+    )
+
+
+def _observation_row(kind: str, meta: object, columns: ColumnMap, n_rows: int, **place: str | int) -> Row:
+    for name, value in place.items():
+        check_text(value, f"the observation's {name}")
+    data = codec.encode(columns)
+    return {
+        "kind": kind,
+        "arm": None,
+        "stage": None,
+        "task": None,
+        "block": None,
+        "position": None,
+        **place,
+        "meta": to_json(meta, f"what is known of the {kind} observation"),
+        "codec": codec.CODEC,
+        "sha256": codec.digest(data),
+        "n_rows": n_rows,
+        "data": data,
+    }

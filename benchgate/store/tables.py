@@ -1,0 +1,159 @@
+"""The tables, once, for SQLite and Postgres. What a column means stands here; how it came to be, in `migrations/`.
+
+Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, event and verdict
+rows, every change of a finished run, and new observations in it. JSON is canonical ASCII text, instants are RFC 3339
+UTC text and enums are their values, so both databases keep, compare and order them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import REAL as SQLITE_REAL
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    select,
+)
+
+# STRICT tables of SQLite know INTEGER, REAL, TEXT and BLOB alone; Postgres' own REAL would be float4, its INTEGER
+# int4, and the order of its texts would depend on the server's locale.
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+INTEGER = BigInteger().with_variant(Integer(), "sqlite")
+DOUBLE: Double[float] = Double().with_variant(SQLITE_REAL(), "sqlite")
+
+metadata = MetaData()
+
+# Facts about the store itself: key `tool_version` is the benchgate that last upgraded it.
+store_info = Table(
+    "store_info",
+    metadata,
+    Column("key", TEXT, primary_key=True),
+    Column("value", TEXT, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# What was asked, once per distinct plan. `sha256` is over the plan's canonical JSON, `data` is that JSON under zlib.
+plan = Table(
+    "plan",
+    metadata,
+    Column("sha256", TEXT, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+
+# One execution of a suite. Only status, finished_at and evidence_sha256 change, once, when the run finishes:
+# `evidence_sha256` covers every observation in order, and stays NULL in a run that was killed.
+run = Table(
+    "run",
+    metadata,
+    Column("id", TEXT, primary_key=True),
+    Column("suite_name", TEXT, nullable=False),
+    Column("suite", TEXT, nullable=False),
+    Column("suite_sha256", TEXT, nullable=False),
+    Column("measurement_sha256", TEXT, nullable=False),
+    Column("plan_sha256", TEXT, ForeignKey("plan.sha256"), nullable=False),
+    Column("seed", INTEGER, nullable=False),
+    Column("tool_version", TEXT, nullable=False),
+    Column("label", TEXT),
+    Column("status", TEXT, nullable=False),
+    Column("started_at", TEXT, nullable=False),
+    Column("finished_at", TEXT),
+    Column("environment", TEXT, nullable=False),
+    Column("evidence_sha256", TEXT),
+    Index("run_by_time", "started_at", "id"),
+    Index("run_by_label", "label"),
+    sqlite_strict=True,
+)
+
+# The deployments of a run, as the run saw them. May be replaced until the run finishes.
+arm = Table(
+    "arm",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("role", TEXT, primary_key=True),
+    Column("deployment", TEXT, nullable=False),
+    Column("fingerprint", TEXT, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# Raw observations in order of `seq`, one row per stage, task, shadow comparison or target fault. `data` holds the
+# columns as `codec` says; `sha256` is over `data`. With rowids: a blob in the key's own tree would slow every look-up.
+observation = Table(
+    "observation",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("kind", TEXT, nullable=False),
+    Column("arm", TEXT),
+    Column("stage", TEXT),
+    Column("task", TEXT),
+    Column("block", INTEGER),
+    Column("position", INTEGER),
+    Column("meta", TEXT, nullable=False),
+    Column("codec", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Column("n_rows", INTEGER, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+
+# The journal of a run; shares the `seq` of the observations, so the two can be read as one story.
+event = Table(
+    "event",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("kind", TEXT, nullable=False),
+    Column("data", TEXT, nullable=False),
+    sqlite_strict=True,
+)
+
+# Numbers derived from observations, for trends; replaced whenever they are computed again.
+metric = Table(
+    "metric",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("arm", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("statistic", TEXT),
+    Column("stage", TEXT),
+    Column("task", TEXT),
+    Column("value", DOUBLE, nullable=False),
+    Column("n", INTEGER, nullable=False),
+    Index("metric_by_name", "name", "run_id"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# Every decision made from a run, oldest first. `compared_run_id` is the other run when two runs were compared;
+# `sha256` is over `document`.
+verdict = Table(
+    "verdict",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("compared_run_id", TEXT, ForeignKey("run.id")),
+    Column("outcome", TEXT, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    sqlite_strict=True,
+)
+
+
+def arms_of(run_ids: Sequence[str] | Select[str]) -> Select[*tuple[Any, ...]]:
+    """The arms' rows of some runs (their ids, or a query for them), always in the same order."""
+    return select(arm).where(arm.c.run_id.in_(run_ids)).order_by(arm.c.run_id, arm.c.role)

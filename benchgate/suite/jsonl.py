@@ -1,0 +1,74 @@
+"""JSON Lines text → rows that each carry a unique `id`, with every problem and its line. Pure: it gets text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from benchgate.errors import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One JSON object of a file and the line it stands on, counted from 1."""
+
+    line: int
+    values: dict[str, object]
+
+
+def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
+    """The rows that are sound, in order, and a problem for each that is not. Empty lines are skipped.
+
+    A row is a JSON object with a non-empty text `id` that no earlier row has: answers are paired by it.
+    """
+    rows: list[Row] = []
+    problems: list[Problem] = []
+    first_line: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = _parse(line)
+            _check_id(values, first_line, number)
+        except ValueError as exc:
+            problems.append(Problem(source, number, None, "", str(exc)))
+        else:
+            rows.append(Row(number, values))
+    if not rows and not problems:
+        problems.append(Problem(source, None, None, "", "the file has no rows; write one JSON object per line"))
+    return rows, problems
+
+
+def _parse(line: str) -> dict[str, object]:
+    try:
+        values = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"not JSON: {exc.msg} at column {exc.colno}; write one JSON object per line") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError(f'{line.strip()[:40]} is not a JSON object; write {{"id": "…", …}}')
+    return values
+
+
+def _check_id(values: dict[str, object], first_line: dict[str, int], number: int) -> None:
+    row_id = values.get("id")
+    if not isinstance(row_id, str) or not row_id:
+        found = f"`id` is {json.dumps(row_id)}" if "id" in values else "the row has no `id`"
+        raise ValueError(f"{found}; give every row its own text `id`, because answers are paired by it")
+    if row_id in first_line:
+        raise ValueError(f"`id` {row_id!r} is already used on line {first_line[row_id]}; ids must be unique")
+    first_line[row_id] = number
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} stands twice in one object")
+    return values
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON; write a number or null")

@@ -1,0 +1,58 @@
+"""Suite text → `Suite`, or every problem in it at once, each with its place. Gets text; opens no file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from benchgate.errors import SuiteError
+from benchgate.suite.parts import sound_parts
+from benchgate.suite.references import resolve_secret
+from benchgate.suite.rules import broken_rules
+from benchgate.suite.schema import Suite
+from benchgate.suite.text import Document, Fault, Path, Plain, read_text
+from benchgate.suite.wording import faults_of
+
+__all__ = ["parse_suite", "resolve_secret"]
+
+
+def parse_suite(text: str, source: str) -> Suite:
+    """The suite a text declares. `source` is what to call the text in messages, usually its file name.
+
+    Raises SuiteError with all problems: those of YAML first and alone, when it cannot be read at all; else those of
+    every key, every value and every rule between sections whose parts are sound.
+    """
+    document = read_text(text, source)
+    problems = document.problems + [document.problem(fault) for fault in _stray_references(document.data, ())]
+    told = {problem.path for problem in problems}  # what stands there is wrong anyhow; more words would not help
+    suite, faults = _validate(document)
+    problems += [problem for fault in faults if (problem := document.problem(fault)).path not in told]
+    if problems or suite is None:
+        raise SuiteError(problems)
+    return suite
+
+
+def _validate(document: Document) -> tuple[Suite | None, list[Fault]]:
+    """The suite, unless a key or value is wrong, and every fault of keys, values and rules."""
+    broken = list(broken_rules(sound_parts(document.data)))
+    try:
+        return Suite.model_validate(document.data), broken
+    except ValidationError as error:
+        return None, faults_of(error) + broken
+
+
+def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
+    """References anywhere but where they are resolved would be sent or stored as they stand."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _stray_references(inner, (*path, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _stray_references(inner, (*path, position))
+    elif isinstance(value, str) and "${" in value and not _may_refer(path):
+        yield Fault(path, "a reference is resolved only in a deployment's `api_key` and `url`; write the value itself")
+
+
+def _may_refer(path: Path) -> bool:
+    return len(path) == 3 and path[0] == "deployments" and path[2] in ("api_key", "url")

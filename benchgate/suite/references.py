@@ -1,0 +1,80 @@
+"""Secrets by reference: `${env:NAME}` in a suite, resolved only at the moment of use, never stored, never shown.
+
+No message here repeats a value that may be a secret; at most its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from benchgate.errors import UsageError
+
+_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def reference_name(text: str) -> str | None:
+    """`"${env:NAME}"` → `"NAME"`; None for any other text."""
+    match = _REFERENCE.fullmatch(text)
+    return match[1] if match else None
+
+
+def check_reference(text: str) -> str:
+    """Let a reference pass; ValueError, without the text itself, for a literal."""
+    if reference_name(text) is None:
+        raise ValueError(
+            f"holds a literal of {len(text)} characters; a suite holds no secret: "
+            "put it in an environment variable and write ${env:NAME}"
+        )
+    return text
+
+
+def check_address(text: str) -> str:
+    """An http(s) base address without its trailing slash, or a reference to one; ValueError for anything else.
+
+    Credentials in the address are refused without being repeated; so are a query and a fragment, where keys hide too.
+    """
+    if reference_name(text) is not None:
+        return text
+    if "@" in text:
+        raise ValueError("holds credentials; take them out of the address and write `api_key: ${env:NAME}`")
+    if "?" in text or "#" in text:
+        raise ValueError("has a query or a fragment; write the base address alone, like http://host:8000")
+    if not _is_base_address(text):
+        raise ValueError(f'"{text[:60]}" is not an address; write it like http://host:8000, or ${{env:NAME}}')
+    address = text.rstrip("/")
+    if address.endswith("/v1"):
+        raise ValueError(f'ends in /v1, which benchgate adds itself; write "{address.removesuffix("/v1")}"')
+    return address
+
+
+def _is_base_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises when it is no port
+    except ValueError:
+        return False
+    readable = text.isascii() and text.isprintable() and " " not in text and "$" not in text
+    return readable and parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def resolve_secret(reference: str, environment: Mapping[str, str]) -> str:
+    """The value a reference stands for; a text that is no reference stands for itself.
+
+    Raises UsageError, which names the variable and never its value, when it is not set, empty, or holds what cannot
+    stand in an HTTP header.
+    """
+    name = reference_name(reference)
+    if name is None:
+        return reference
+    value = environment.get(name)
+    if not value:
+        state = "is not set" if value is None else "is empty"
+        raise UsageError(f"the environment variable {name} {state}, and the suite refers to it; set it and run again")
+    if not (value.isascii() and value.isprintable()):
+        raise UsageError(
+            f"the environment variable {name} holds a line break or another character that cannot be sent; "
+            "set it again without"
+        )
+    return value

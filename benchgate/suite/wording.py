@@ -1,0 +1,90 @@
+"""pydantic's findings in our words: what was found, what was expected, what to do. No value of a secret is repeated."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from benchgate.suite.schema import Suite
+from benchgate.suite.text import Fault, Path
+from benchgate.suite.vocabulary import expectation, homes_of, nearest, slot_at, slots_of, suggestion
+from benchgate.units import show_found
+
+_SECRET_KEYS = ("api_key", "url")
+_NAME = expectation(slots_of(Suite)["suite"])
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """Every finding of a validation that is a mistake of its own, in our words."""
+    details = error.errors(include_url=False)
+    meant = {_meant_key(detail["loc"]) for detail in details if detail["type"] == "extra_forbidden"}
+    return [_fault(detail) for detail in details if not _only_follows(detail, meant)]
+
+
+def _only_follows(detail: ErrorDetails, meant: set[Path]) -> bool:
+    """Findings that another one brings about: mending that one mends them.
+
+    A missing key that stands there misspelt, a list that is short only because its entries are wrong, and a default
+    that waits for a key which is wrong.
+    """
+    if detail["type"] == "missing":
+        return detail["loc"] in meant
+    return detail["type"] == "default_factory_not_called" or (detail["type"] == "too_short" and bool(detail["input"]))
+
+
+def _meant_key(path: Path) -> Path:
+    near = nearest(str(path[-1]), _known_keys(path[:-1]))
+    return (*path[:-1], near) if near else path
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    path: Path = detail["loc"]
+    kind, context = detail["type"], detail.get("ctx", {})
+    if path and path[-1] == "[key]":  # pydantic's mark for a key of a mapping of names
+        return Fault(path[:-1], f"{show_found(path[-2])} is not {_NAME}", at_key=True)
+    if kind == "extra_forbidden":
+        return Fault(path, _unknown_key(path), at_key=True)
+    if kind == "missing":
+        return Fault(path, f"is required and missing; expected {_expected(path)}")
+    if kind == "value_error":
+        return Fault(path, str(context["error"]))
+    if kind == "literal_error" and isinstance(detail["input"], str):
+        choices = slot_at(path)
+        options = choices.choices if choices else ()
+        return Fault(path, f"found {show_found(detail['input'])}; {suggestion(detail['input'], options)}")
+    return Fault(
+        path, f"found {_found(path, detail['input'])}; expected {_expected(path)}{_remedy(path, detail['input'])}"
+    )
+
+
+def _unknown_key(path: Path) -> str:
+    key = str(path[-1])
+    known = _known_keys(path[:-1])
+    homes = " and ".join(homes_of(key))
+    if homes and nearest(key, known):
+        return f"unknown key here; {suggestion(key, known)} `{key}` belongs in {homes}"
+    return f"unknown key here; it belongs in {homes}" if homes else f"unknown key; {suggestion(key, known)}"
+
+
+def _known_keys(path: Path) -> list[str]:
+    section = slot_at(path)
+    return list(slots_of(section.model)) if section and section.model else []
+
+
+def _expected(path: Path) -> str:
+    slot = slot_at(path)
+    return expectation(slot) if slot else "nothing here"
+
+
+def _remedy(path: Path, found: object) -> str:
+    """Where text is wanted and a number stands, the quotes are missing."""
+    slot = slot_at(path)
+    if slot is not None and slot.kind is str and isinstance(found, int | float):
+        return "; put it in quotes"
+    return ""
+
+
+def _found(path: Path, value: object) -> str:
+    if path and path[-1] in _SECRET_KEYS and not isinstance(value, dict | list | tuple):
+        return "a value of another kind"
+    return show_found(value)

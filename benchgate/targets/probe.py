@@ -1,0 +1,152 @@
+"""Is a deployment there, and what does it say it is? Ready means that it really completed something.
+
+Health endpoints answer long before a model does, and some servers have none: only a completion with text counts.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from typing import NamedTuple
+
+import httpx2
+
+from benchgate.errors import TargetError
+from benchgate.model.deployment import Arm
+from benchgate.targets.dialect import DIALECTS, PATHS, Endpoint, Target, request_body
+from benchgate.targets.refusals import json_object, message, one_line, said
+
+_PROMPT = "Say hello."
+_TOKENS = 8
+_POLL_S = 0.25
+_ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
+_ALIVE_S = 10.0
+_HOPELESS = frozenset({400, 401, 403, 405, 422})  # waiting does not mend these
+_TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
+_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}  # "owned_by" of a model
+_FACTS = ("ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train", "max_model_len")
+
+
+def wait_ready(target: Target, *, endpoint: Endpoint, ready_s: float, connect_s: float) -> dict[str, object]:
+    """Wait until the target completes a request, and return what it says of itself.
+
+    The facts are only those that identify the engine and the model, so that the same deployment gives the same ones.
+    Raises TargetError with arm, address and last reason when it is not ready within `ready_s`, or cannot become so.
+    """
+    deadline = time.monotonic() + ready_s
+    with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
+        while True:
+            answer = _complete(client, target, endpoint, _TOKENS)
+            if answer.problem is None:
+                return _facts(client, target)
+            if answer.hopeless:
+                raise TargetError(f"the {target.arm} at {target.url} refuses requests: {answer.problem}")
+            if time.monotonic() + _POLL_S >= deadline:
+                waited = f"was not ready within {ready_s:g} s"
+                raise TargetError(f"the {target.arm} at {target.url} {waited}; the last reason: {answer.problem}")
+            time.sleep(_POLL_S)
+
+
+def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:
+    """Why the target no longer completes a request of one token; None when it does."""
+    with _client(target, within_s, within_s) as client:
+        return _complete(client, target, endpoint, 1).problem
+
+
+class _Answer(NamedTuple):
+    """The outcome of one completion: `problem` is None when it came with output; `hopeless`: waiting cannot mend it."""
+
+    problem: str | None
+    hopeless: bool = False
+
+
+def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
+    """As the measured path talks: no proxy, no redirect, the system's certificates."""
+    return httpx2.Client(
+        base_url=target.url,
+        headers=target.headers(),
+        timeout=httpx2.Timeout(answer_s, connect=min(connect_s, answer_s)),
+        follow_redirects=False,
+        trust_env=False,
+        verify=ssl.create_default_context(),
+    )
+
+
+def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint, tokens: int) -> _Answer:
+    body = request_body(target, endpoint, _PROMPT, tokens, stream=False, seed=0, ignore_eos=True)
+    try:
+        response = client.post(PATHS[endpoint], json=body)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+        return _Answer(one_line(str(exc) or type(exc).__name__, secret=target.api_key))
+    document = json_object(response.content)
+    if response.status_code != 200:
+        problem = one_line(f"HTTP {response.status_code}: {said(response.content)}", secret=target.api_key)
+        # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
+        in_own_words = response.status_code == 404 and document is not None and message(document) is not None
+        return _Answer(problem, hopeless=response.status_code in _HOPELESS or in_own_words)
+    if document is None:
+        return _Answer(one_line(f"HTTP 200 without a JSON object: {said(response.content)}", secret=target.api_key))
+    return _Answer(_fault_of(document, target))
+
+
+def _fault_of(document: dict[str, object], target: Target) -> str | None:
+    """Why a 200 is no answer; None when it is one."""
+    if document.get("error") is not None:
+        return one_line(f"HTTP 200 with an error: {message(document)}", secret=target.api_key)
+    choices = document.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        return "HTTP 200 without a choice in it"
+    answer = choice.get("message")
+    texts = [answer.get(name) for name in _TEXT_FIELDS] if isinstance(answer, dict) else [choice.get("text")]
+    if not any(isinstance(text, str) and text for text in texts):
+        return "an empty answer"
+    return None
+
+
+def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
+    """What the server says of its engine and model. Nothing here is required of a server."""
+    facts: dict[str, object] = {}
+    if target.dialect.version_at is not None:
+        path, key = target.dialect.version_at
+        version = _get(client, path).get(key)
+        if isinstance(version, str):
+            facts["engine_version"] = one_line(version)
+    entry = _model_entry(_get(client, "/v1/models"), target.model)
+    meta = entry.get("meta")
+    told = {**entry, **meta} if isinstance(meta, dict) else entry
+    for name in _FACTS:
+        value = told.get(name)
+        if isinstance(value, int | str):
+            facts[name] = one_line(value) if isinstance(value, str) else value
+    return facts
+
+
+def _get(client: httpx2.Client, path: str) -> dict[str, object]:
+    try:
+        response = client.get(path)
+    except httpx2.HTTPError:
+        return {}
+    return (json_object(response.content) or {}) if response.status_code == 200 else {}
+
+
+def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:
+    """The entry of the model asked for, or the only one there is."""
+    listed = models.get("data")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    named = [entry for entry in entries if entry.get("id") == model]
+    if not named and len(entries) == 1:
+        named = entries
+    return named[0] if named else {}
+
+
+def detect_engine(url: str, api_key: str | None = None, *, within_s: float = 5.0) -> str:
+    """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say."""
+    target = Target(Arm.CANDIDATE, url, "", DIALECTS["openai"], api_key)
+    with _client(target, within_s, within_s) as client:
+        listed = _get(client, "/v1/models").get("data")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    found = {
+        _OWNERS[owner] for entry in entries if isinstance(owner := entry.get("owned_by"), str) and owner in _OWNERS
+    }
+    return found.pop() if len(found) == 1 else "openai"

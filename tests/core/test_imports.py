@@ -1,0 +1,261 @@
+"""The one-way rule, held by reading every import: a room enters only the floors below it, and the core does no I/O."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "benchgate"
+
+FLOORS: tuple[frozenset[str], ...] = tuple(
+    frozenset(floor.split())
+    for floor in (
+        "errors units",
+        "model",
+        "stats suite",
+        "cost",
+        "plan gate",
+        "embedded targets",
+        "load quality shadow store report publish",
+        "circumstances measuring",
+        "pipeline",
+        "cli __main__",
+    )
+)
+CORE = frozenset({"errors", "units", "model", "stats", "suite", "plan", "gate", "cost"})
+
+# fmt: off
+OUTSIDE_WORLD = frozenset({
+    "aiohttp", "alembic", "asyncio", "glob", "http", "httpx2", "importlib", "io", "jinja2", "lm_eval", "logging",
+    "multiprocessing", "os", "pathlib", "prometheus_client", "psycopg", "random", "requests", "rich", "secrets",
+    "select", "shutil", "signal", "socket", "sqlalchemy", "sqlite3", "ssl", "structlog", "subprocess", "tempfile",
+    "threading", "time", "typer", "urllib", "uvloop", "vl_convert", "xllamacpp",
+})
+# fmt: on
+CLOCKS_AND_CHANCE = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "uuid6", "uuid7"})
+SEEDED_NUMPY = frozenset({"BitGenerator", "Generator", "PCG64", "Philox", "SeedSequence", "default_rng"})
+
+# The modules that may load a heavy library when imported. They run in processes of their own, so nothing else may
+# import them except inside a function.
+CHILD_ONLY: dict[str, frozenset[str]] = {
+    "lm_eval": frozenset({"benchgate.quality.child", "benchgate.quality.lm"}),
+    "xllamacpp": frozenset(),
+}
+HEAVY_AT_START_UP = ("lm_eval", "scipy", "sqlalchemy", "vl_convert", "xllamacpp")
+MAX_LINES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One name brought in: by which module, at which line, and whether only when a function runs."""
+
+    importer: str
+    target: str
+    line: int
+    deferred: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def imports_of(importer: str, source: str, *, is_package: bool = False) -> Iterator[Import]:
+    """Every import of a module, those inside functions and under TYPE_CHECKING included."""
+
+    def visit(node: ast.AST, deferred: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (Import(importer, alias.name, child.lineno, deferred) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                base = absolute(child)
+                yield from (Import(importer, f"{base}.{a.name}", child.lineno, deferred) for a in child.names)
+            else:
+                yield from visit(child, deferred or runs_later(child))
+
+    def absolute(node: ast.ImportFrom) -> str:
+        if node.level == 0:
+            return node.module or ""
+        up = node.level - 1 if is_package else node.level
+        parents = importer.split(".")[: len(importer.split(".")) - up]
+        return ".".join([*parents, *([node.module] if node.module else [])])
+
+    yield from visit(ast.parse(source), deferred=False)
+
+
+def runs_later(node: ast.AST) -> bool:
+    """True for a body that importing the module does not execute."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return True
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def room_of(module: str) -> str | None:
+    """The part of benchgate that a module belongs to; None for the package itself and for other libraries."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "benchgate" and len(parts) > 1 and parts[1] != "__version__" else None
+
+
+def floor_of(room: str) -> int:
+    """Height of a room; a room that no floor names must be given one before it can be judged."""
+    for height, floor in enumerate(FLOORS):
+        if room in floor:
+            return height
+    raise AssertionError(f"benchgate/{room} stands on no floor; place it in FLOORS here and in ARCHITECTURE.md")
+
+
+def wrong_way(found: Import) -> bool:
+    """True when an import points up, or sideways into another room of the same floor."""
+    source, target = room_of(found.importer), room_of(found.target)
+    if source is None or target is None or source == target:
+        return source is None and target is not None
+    return floor_of(target) >= floor_of(source)
+
+
+def reaches_outside(found: Import) -> bool:
+    """True when a module of the core imports something that does I/O, reads a clock or draws unseeded numbers."""
+    return room_of(found.importer) in CORE and found.target.split(".")[0] in OUTSIDE_WORLD
+
+
+def too_early(found: Import) -> bool:
+    """True when importing a module that is not a child process's own would load a heavy library."""
+    if found.deferred:
+        return False
+    for library, children in CHILD_ONLY.items():
+        loads = found.target.split(".")[0] == library or any(f"{found.target}.".startswith(f"{c}.") for c in children)
+        if loads and found.importer not in children:
+            return True
+    return False
+
+
+def impurities_of(source: str) -> Iterator[str]:
+    """Reads of files, clocks and global randomness that need no import of their own."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"open", "input"}:
+            yield f"line {node.lineno}: {node.func.id}()"
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"line {node.lineno}: {a.name}" for a in node.names if a.name in CLOCKS_AND_CHANCE)
+        if isinstance(node, ast.Attribute):
+            dotted = ast.unparse(node)
+            if node.attr in CLOCKS_AND_CHANCE:
+                yield f"line {node.lineno}: {dotted}"
+            if dotted.startswith(("np.random.", "numpy.random.")) and node.attr not in SEEDED_NUMPY:
+                yield f"line {node.lineno}: {dotted}"
+
+
+def prints_of(source: str) -> Iterator[int]:
+    """Lines that print."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield node.lineno
+
+
+def module_name(path: Path) -> str:
+    """Dotted name of a file of the package."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def all_imports() -> Iterator[Import]:
+    """Every import of the package."""
+    for name, path in MODULES.items():
+        yield from imports_of(name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+
+
+def test_every_import_points_down() -> None:
+    assert [str(found) for found in all_imports() if wrong_way(found)] == []
+
+
+def test_the_core_imports_nothing_that_touches_the_outside_world() -> None:
+    assert [str(found) for found in all_imports() if reaches_outside(found)] == []
+
+
+def test_the_core_reads_no_file_clock_or_global_randomness() -> None:
+    core = {name: path for name, path in MODULES.items() if room_of(name) in CORE}
+    found = {name: list(impurities_of(path.read_text(encoding="utf-8"))) for name, path in core.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert len(core) > len(CORE)  # the walk saw the core
+
+
+def test_heavy_libraries_load_only_where_they_run() -> None:
+    assert [str(found) for found in all_imports() if too_early(found)] == []
+
+
+def test_only_the_command_line_prints() -> None:
+    quiet = {name: path for name, path in MODULES.items() if room_of(name) != "cli"}
+    found = {name: list(prints_of(path.read_text(encoding="utf-8"))) for name, path in quiet.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_no_module_is_longer_than_its_limit() -> None:
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_the_command_line_starts_without_heavy_libraries() -> None:
+    script = f"import sys, benchgate.cli.app; print(*(n for n in {HEAVY_AT_START_UP} if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("benchgate.stats.paired", "from benchgate.gate.decide import decide"),  # up
+        ("benchgate.load.worker", "from benchgate.store.repository import Repository"),  # sideways
+        ("benchgate.model.run", "from benchgate import cli"),  # up, by the package
+        ("benchgate.model.run", "def late():\n    import benchgate.pipeline"),  # hidden in a function
+        ("benchgate.model.run", "if TYPE_CHECKING:\n    from benchgate.store import tables"),  # for a type only
+        ("benchgate.gate.decide", "from ..report import html"),  # relative
+        ("benchgate", "from benchgate.model import run"),  # the package itself imports nothing
+    ],
+)
+def test_an_import_pointing_the_wrong_way_is_seen(importer: str, line: str) -> None:
+    assert [wrong_way(found) for found in imports_of(importer, line, is_package=importer == "benchgate")] == [True]
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("benchgate.pipeline", "from benchgate.store import repository"),
+        ("benchgate.load.worker", "from benchgate.targets.dialect import Dialect"),
+        ("benchgate.gate.decide", "from . import rule"),
+        ("benchgate.gate.decide", "from benchgate.gate.rule import Rule"),
+        ("benchgate.report.html", "from benchgate import __version__"),
+        ("benchgate.store.codec", "import numpy as np"),
+    ],
+)
+def test_an_import_pointing_down_is_let_through(importer: str, line: str) -> None:
+    assert [wrong_way(found) for found in imports_of(importer, line)] == [False]
+
+
+def test_a_room_without_a_floor_is_an_error() -> None:
+    (found,) = imports_of("benchgate.cli.app", "import benchgate.attic")
+    with pytest.raises(AssertionError, match="attic stands on no floor"):
+        wrong_way(found)
+
+
+def test_the_other_checks_see_what_they_look_for() -> None:
+    (clock,) = imports_of("benchgate.gate.decide", "from time import monotonic")
+    (early,) = imports_of("benchgate.quality.harness", "import lm_eval.api")
+    (late,) = imports_of("benchgate.quality.harness", "def f():\n    import lm_eval")
+    (through,) = imports_of("benchgate.quality.harness", "from benchgate.quality.lm import RecordedModel")
+    assert reaches_outside(clock)
+    assert too_early(early)
+    assert too_early(through)
+    assert not too_early(late)
+    assert list(impurities_of("from uuid import uuid4; open('f'); datetime.now(); np.random.rand(3)")) == [
+        "line 1: uuid4",
+        "line 1: open()",
+        "line 1: datetime.now",
+        "line 1: np.random.rand",
+    ]
+    assert list(impurities_of("np.random.default_rng(1)")) == []
+    assert list(prints_of("def f():\n    print('x')")) == [2]

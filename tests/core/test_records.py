@@ -1,0 +1,107 @@
+"""Records into columns and back: nothing is lost, and rows stand in the order of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchgate.model.records import (
+    ABSENT,
+    ErrorClass,
+    EvalItem,
+    RequestColumns,
+    RequestRecord,
+    ShadowItem,
+    TokenSource,
+    pack_rows,
+    unpack_eval_items,
+    unpack_shadow_items,
+)
+
+
+def record(index: int, chunk_ns: tuple[int, ...] = ()) -> RequestRecord:
+    return RequestRecord(
+        index=index,
+        intended_ns=index * 10,
+        sent_ns=index * 10 + 1,
+        chunk_ns=chunk_ns,
+        end_ns=chunk_ns[-1] + 1 if chunk_ns else None,
+        input_tokens=5,
+        output_tokens=len(chunk_ns) or None,
+        token_source=TokenSource.CHUNKS if chunk_ns else None,
+        finish_reason="stop" if chunk_ns else None,
+        http_status=200 if chunk_ns else None,
+        error=None if chunk_ns else ErrorClass.CONNECT,
+        error_detail=None if chunk_ns else "refused",
+        reconnects=index % 2,
+    )
+
+
+def same(a: RequestColumns, b: RequestColumns) -> bool:
+    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(RequestColumns))
+
+
+def test_rows_stand_in_order_of_the_plan() -> None:
+    packed = RequestColumns.pack([record(2, (50, 60)), record(0), record(1, (30,))])
+    assert packed.index.tolist() == [0, 1, 2]
+    assert packed.chunk_start.tolist() == [0, 0, 1, 3]
+    assert packed.chunk_ns.tolist() == [30, 50, 60]
+
+
+def test_what_never_happened_is_absent_not_zero() -> None:
+    packed = RequestColumns.pack([record(0)])
+    for column in (packed.end_ns, packed.output_tokens, packed.http_status):
+        assert column.tolist() == [ABSENT]
+    assert packed.error == (ErrorClass.CONNECT,)
+    assert packed.finish_reason == (None,)
+
+
+@given(st.lists(st.lists(st.integers(1, 9), max_size=4), max_size=5))
+def test_columns_come_back_from_the_store_as_they_went(gaps: list[list[int]]) -> None:
+    packed = RequestColumns.pack([record(i, tuple(np.cumsum(row).tolist())) for i, row in enumerate(gaps)])
+    assert same(RequestColumns.from_columns(packed.to_columns()), packed)
+    assert len(packed) == len(gaps)
+    assert len(packed.chunk_start) == len(gaps) + 1
+
+
+def test_a_missing_column_is_an_error() -> None:
+    stored = dict(RequestColumns.pack([record(0)]).to_columns())
+    del stored["finish_reason"]
+    with pytest.raises(KeyError, match="finish_reason"):
+        RequestColumns.from_columns(stored)
+
+
+def test_integer_columns_are_int64_whatever_they_hold() -> None:
+    for packed in (RequestColumns.pack([]), RequestColumns.pack([record(0, (4_000_000_000_000,))])):
+        arrays = [column for column in packed.to_columns().values() if isinstance(column, np.ndarray)]
+        assert len(arrays) == 10
+        assert {array.dtype for array in arrays} == {np.dtype(np.int64)}
+
+
+ITEMS = (
+    EvalItem("a", "d1", "p1", "t1", 1.0, "yes", "stop", 3, 1_000, None),
+    EvalItem("b", "d2", "p2", "t2", None, None, None, None, None, "timeout"),
+    EvalItem("c", "d3", "p3", "t3", 0.0, "", "length", 0, 2_000, None),
+)
+
+
+def test_eval_items_come_back_as_they_went() -> None:
+    assert unpack_eval_items(pack_rows(ITEMS)) == ITEMS
+    assert unpack_eval_items(pack_rows(ITEMS[1:2])) == ITEMS[1:2]
+    assert unpack_eval_items(pack_rows(())) == ()
+
+
+def test_an_item_without_a_score_is_neither_right_nor_wrong() -> None:
+    assert [item.correct for item in ITEMS] == [True, None, False]
+
+
+def test_shadow_items_come_back_as_they_went() -> None:
+    items = (
+        ShadowItem("1", "h1", "x", "x", "y", "stop", "stop", "length", None, "question", "A", "A", "B"),
+        ShadowItem("2", "h2", "x", "x", None, "stop", "stop", None, "candidate: timeout"),
+    )
+    assert unpack_shadow_items(pack_rows(items)) == items

@@ -1,0 +1,74 @@
+"""Miss shares over blocks: requests of one block are not independent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchgate.stats.attainment import attainment_limits
+from benchgate.stats.proportions import clopper_pearson
+
+
+def test_no_miss_leaves_the_exact_limit_of_all_requests() -> None:
+    limits = attainment_limits([100, 100, 99], [100, 100, 99], 0.05)
+    assert limits is not None
+    assert limits.lower == 0.0
+    assert limits.upper == pytest.approx(1 - 0.05 ** (1 / 299))
+
+
+def test_nothing_good_is_all_missed() -> None:
+    limits = attainment_limits([0, 0], [20, 20], 0.05)
+    assert limits is not None
+    assert limits.upper == 1.0
+    assert limits.lower > 0.9
+
+
+def test_misses_in_one_burst_say_less_than_the_same_misses_spread_out() -> None:
+    spread, burst = attainment_limits([45] * 10, [50] * 10, 0.05), attainment_limits([50] * 9 + [0], [50] * 10, 0.05)
+    assert spread is not None
+    assert burst is not None
+    assert burst.lower < spread.lower < 0.1 < spread.upper < burst.upper
+    assert burst.upper - burst.lower > 5 * (spread.upper - spread.lower)
+
+
+def test_limits_are_never_narrower_than_those_of_independent_requests() -> None:
+    generator = np.random.default_rng(6)
+    for good in generator.binomial(40, 0.95, size=(200, 6)):
+        limits, exact = (
+            attainment_limits([int(k) for k in good], [40] * 6, 0.05),
+            clopper_pearson(240 - int(good.sum()), 240, 0.05),
+        )
+        assert limits is not None
+        assert limits.lower <= exact.lower
+        assert exact.upper <= limits.upper
+
+
+def test_blocks_of_unequal_size_weigh_by_their_requests() -> None:
+    limits = attainment_limits([90, 9], [100, 10], 0.05)
+    assert limits is not None
+    assert limits.lower < 0.1 < limits.upper
+
+
+@pytest.mark.parametrize(("miss", "icc"), [(0.05, 0.05), (0.1, 0.05), (0.3, 0.3)])
+def test_limits_cover_when_requests_of_a_block_share_their_fate(miss: float, icc: float) -> None:
+    # Beta-binomial blocks of 50 with the given intra-class correlation. Limits of independent requests would miss
+    # 17 to 34 % of the time here, t limits over the blocks 8 to 12 %.
+    generator, concentration = np.random.default_rng(12), (1 - icc) / icc
+    shares = generator.beta(miss * concentration, (1 - miss) * concentration, size=(1000, 10))
+    missed = generator.binomial(50, shares)
+    found = [attainment_limits([50 - int(k) for k in row], [50] * 10, 0.05) for row in missed]
+    limits = [one for one in found if one is not None]
+    assert len(limits) == 1000
+    assert np.mean([one.upper < miss for one in limits]) <= 0.075
+    assert np.mean([one.lower > miss for one in limits]) <= 0.06
+
+
+@pytest.mark.parametrize(("good", "scheduled"), [([], []), ([5], [5]), ([5, 0], [5, 0])])
+def test_too_few_blocks_or_an_empty_one_have_no_limits(good: list[int], scheduled: list[int]) -> None:
+    assert attainment_limits(good, scheduled, 0.05) is None
+
+
+@pytest.mark.parametrize(("good", "scheduled"), [([6, 1], [5, 5]), ([-1, 1], [5, 5]), ([1], [5, 5])])
+def test_counts_that_cannot_be_are_refused(good: list[int], scheduled: list[int]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        attainment_limits(good, scheduled, 0.05)

@@ -1,0 +1,147 @@
+"""The wheel alone is enough: built here, installed into an empty environment, it runs the demo from any folder.
+
+Nothing is downloaded. Of each locked dependency exactly the files that its own record names are linked into the empty
+environment from the one the tests run in; what no lock names is not there, and neither is the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+DEMO = ("demo", "--candidate", "q2_k")
+BASE_LIMIT_BYTES = 450e6
+
+
+def locked(profile: str) -> list[metadata.Distribution]:
+    """The distributions that a profile's lock names for this platform, as installed here."""
+    text = (ROOT / f"requirements/{profile}.txt").read_text(encoding="utf-8")
+    lines = re.findall(r"^([a-zA-Z0-9].*?)\s*\\?$", text, re.MULTILINE)
+    wanted = [
+        requirement
+        for requirement in map(Requirement, lines)
+        if not requirement.marker or requirement.marker.evaluate()
+    ]
+    return [metadata.distribution(requirement.name) for requirement in wanted]
+
+
+def files_of(distribution: metadata.Distribution) -> list[tuple[Path, Path]]:
+    """Place inside site-packages and real place of every file of a distribution; its programs are left out."""
+    files = [(Path(str(file)), Path(str(distribution.locate_file(file)))) for file in distribution.files or ()]
+    return [(name, path) for name, path in files if name.parts[0] != ".." and path.is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def environment_with(wheel: Path, profile: str, folder: Path) -> Path:
+    """An environment of the wheel and one profile's locked dependencies; returns its `benchgate`."""
+    venv.create(folder, symlinks=True)
+    (site_packages,) = folder.glob("lib/python*/site-packages")
+    for distribution in locked(profile):
+        for name, source in files_of(distribution):
+            target = site_packages / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source)
+    python = str(folder / "bin/python")
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        str(wheel),
+    ]
+    subprocess.run(install, check=True, capture_output=True)
+    return folder / "bin/benchgate"
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """benchgate without any extra."""
+    return environment_with(wheel, "base", tmp_path_factory.mktemp("base") / "venv")
+
+
+@pytest.fixture(scope="module")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """benchgate with the extra `demo`."""
+    return environment_with(wheel, "demo", tmp_path_factory.mktemp("full") / "venv")
+
+
+def run(program: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the installed program from a folder that has nothing to do with the checkout."""
+    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "TMPDIR", "LANG"}}
+    command = [str(program), *arguments]
+    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    folders = {"suites": "_suites", "reports/templates": "_templates", "migrations": "_migrations"}
+    for source, packaged in folders.items():
+        files = [path.relative_to(ROOT / source).as_posix() for path in (ROOT / source).rglob("*") if path.is_file()]
+        expected = {f"benchgate/{packaged}/{name}" for name in files if "__pycache__" not in name}
+        assert expected
+        assert expected - set(names) == set()
+    assert "benchgate/embedded/tiny/f16.gguf" in names
+    assert "benchgate/py.typed" in names
+
+
+def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].removesuffix(".dist-info").split("-")[0] for name in names} == {"benchgate"}
+    assert [name for name in names if name.endswith((".pyc", ".db"))] == []
+
+
+def test_the_core_install_stays_small() -> None:
+    size = sum(path.stat().st_size for distribution in locked("base") for _, path in files_of(distribution))
+    assert size < BASE_LIMIT_BYTES
+
+
+def test_without_extras_the_shipped_suite_is_found_and_valid(base: Path, tmp_path: Path) -> None:
+    done = run(base, "validate", "demo", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "valid" in done.stdout
+    assert str(ROOT) not in done.stdout
+
+
+def test_without_extras_the_demo_names_what_to_install(base: Path, tmp_path: Path) -> None:
+    done = run(base, *DEMO, folder=tmp_path)
+    assert done.returncode not in {0, 1}, done.stderr
+    assert "benchgate[demo]" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_installed_program_answers(full: Path, tmp_path: Path) -> None:
+    done = run(full, "--help", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: benchgate" in done.stdout
+
+
+def test_the_demo_runs_from_the_wheel_in_another_folder(full: Path, tmp_path: Path) -> None:
+    done = run(full, *DEMO, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "BLOCK" in done.stdout
+    (report,) = tmp_path.rglob("*.html")
+    assert "BLOCK" in report.read_text(encoding="utf-8")

@@ -1,0 +1,224 @@
+"""Evidence with known effects, for tests of the gate: what was measured is made up, how it is judged is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.records import ErrorClass, EvalItem, RequestColumns, RequestRecord, ShadowItem, TokenSource
+from benchgate.model.run import (
+    ClientUse,
+    Evidence,
+    LoadObservation,
+    QualityObservation,
+    Run,
+    RunStatus,
+    ShadowObservation,
+)
+from benchgate.suite.schema import Suite
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an arm does to the requests it gets; the defaults are a healthy server."""
+
+    slowdown: float = 1.0  # of every latency
+    failed: int = 0  # requests failed per block and stage
+    failed_block: int | None = None  # only in this block
+    tokens: int = 10
+    token_source: TokenSource = TokenSource.USAGE
+    wrong: tuple[int, ...] = ()  # positions of eval items answered wrong
+    cut: tuple[int, ...] = ()  # positions of eval items cut short by the token limit (and wrong)
+    empty: tuple[int, ...] = ()
+    differs: tuple[int, ...] = ()  # positions of shadow prompts answered differently
+    drop_last: bool = False  # the last request of every stage has no record
+    cpu_share: float = 0.05
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Block-to-block spread of the latencies, drawn apart for each arm, and a drift over the session."""
+
+    cv: float = 0.02
+    drift: float = 0.0
+    seed: int = 1
+
+
+HEALTHY = Effect()
+
+
+def measured(
+    suite: Suite,
+    candidate: Effect = HEALTHY,
+    baseline: Effect = HEALTHY,
+    *,
+    noise: Noise = Noise(),
+    items: int = 300,
+    prompts: int = 200,
+    self_differs: tuple[int, ...] = (),
+    run_id: str = "run-1",
+) -> Evidence:
+    """All that `suite` asks for, measured on two arms with these effects."""
+    effects = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
+    return Evidence(
+        run=_run(suite, run_id),
+        load=_load(suite, effects, noise),
+        quality=_quality(suite, effects, items),
+        shadow=_shadow(suite, candidate, prompts, self_differs),
+        target_faults=(),
+    )
+
+
+def with_status(evidence: Evidence, status: RunStatus) -> Evidence:
+    """The same evidence in a run that came this far."""
+    return replace(evidence, run=replace(evidence.run, status=status))
+
+
+def _run(suite: Suite, run_id: str) -> Run:
+    return Run(
+        id=run_id,
+        suite_name=suite.suite,
+        suite=suite.to_stored(),
+        suite_sha256="s" * 64,
+        measurement_sha256="m" * 64,
+        plan_sha256="p" * 64,
+        seed=suite.seed,
+        tool_version="0",
+        label=None,
+        status=RunStatus.COMPLETE,
+        started_at="2026-01-01T00:00:00.000Z",
+        finished_at="2026-01-01T00:01:00.000Z",
+        environment={},
+        arms={
+            Arm.BASELINE: Deployment(suite.baseline, "m", "vllm", "http://b", price_usd_per_hour=2.0),
+            Arm.CANDIDATE: Deployment(suite.candidate, "m", "vllm", "http://c", price_usd_per_hour=2.0),
+        },
+    )
+
+
+def _load(suite: Suite, effects: dict[Arm, Effect], noise: Noise) -> tuple[LoadObservation, ...]:
+    if suite.load is None:
+        return ()
+    generator = np.random.default_rng(noise.seed)
+    observations: list[LoadObservation] = []
+    executions = suite.load.blocks * len(suite.load.sweep) * 2
+    for block in range(suite.load.blocks):
+        order = (Arm.BASELINE, Arm.CANDIDATE) if block % 2 == 0 else (Arm.CANDIDATE, Arm.BASELINE)
+        for stage in suite.load.sweep:
+            for arm in order:
+                at = len(observations)
+                scale = float(np.exp(generator.normal(0, noise.cv))) * (1 + noise.drift * at / executions)
+                observations.append(_execution(stage.name, stage.requests, arm, block, at, effects[arm], scale))
+    return tuple(observations)
+
+
+def _execution(
+    stage: str, requests: int, arm: Arm, block: int, position: int, effect: Effect, scale: float
+) -> LoadObservation:
+    slow = effect.slowdown * scale
+    fails = effect.failed if effect.failed_block in (None, block) else 0
+    count = requests - effect.drop_last
+    records = [_record(i, slow, effect, failed=i < fails) for i in range(count)]
+    return LoadObservation(
+        stage=stage,
+        arm=arm,
+        block=block,
+        position=position,
+        requests=RequestColumns.pack(records),
+        window_s=requests * 0.1 * slow,
+        client=ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
+    )
+
+
+def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> RequestRecord:
+    """One request: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
+    sent = index * 100 * _MS
+    if failed:
+        return RequestRecord(
+            index, sent, sent, (), None, None, None, None, None, 500, ErrorClass.HTTP_5XX, "internal error"
+        )
+    first = sent + int((50 + index * 0.1) * _MS * slow)
+    chunks = tuple(first + int(k * 10 * _MS * slow) for k in range(effect.tokens))
+    return RequestRecord(
+        index, sent, sent, chunks, chunks[-1], 8, effect.tokens, effect.token_source, "length", 200, None, None
+    )
+
+
+def _quality(suite: Suite, effects: dict[Arm, Effect], n: int) -> tuple[QualityObservation, ...]:
+    if suite.quality is None:
+        return ()
+    return tuple(
+        QualityObservation(task, arm, tuple(_item(task, i, effects[arm]) for i in range(n)), n, None)
+        for task in (path.removesuffix(".yaml").rsplit("/", 1)[-1] for path in suite.quality.tasks)
+        for arm in Arm
+    )
+
+
+def _item(task: str, i: int, effect: Effect) -> EvalItem:
+    wrong = i in effect.wrong or i in effect.cut or i in effect.empty
+    return EvalItem(
+        item_id=f"{task}-{i}",
+        doc_hash=f"d{i}",
+        prompt_hash=f"p{i}",
+        target_hash=f"t{i}",
+        score=0.0 if wrong else 1.0,
+        answer="" if i in effect.empty else "wrong" if wrong else "right",
+        finish_reason="length" if i in effect.cut else "stop",
+        output_tokens=4,
+        latency_ns=1000,
+        error=None,
+    )
+
+
+def _shadow(suite: Suite, candidate: Effect, n: int, self_differs: tuple[int, ...]) -> ShadowObservation | None:
+    if suite.shadow is None:
+        return None
+    items = tuple(
+        ShadowItem(
+            prompt_id=f"{i:04}",
+            prompt_sha256=f"{i}",
+            primary="same",
+            secondary="noise" if i in self_differs else "same",
+            candidate="other" if i in candidate.differs else "same",
+            primary_finish="stop",
+            secondary_finish="stop",
+            candidate_finish="stop",
+            error=None,
+        )
+        for i in range(n)
+    )
+    return ShadowObservation(items, n, None)
+
+
+@dataclass(frozen=True)
+class SuiteText:
+    """A suite as its author would write it, in pieces, so that a test can change one."""
+
+    checks: list[dict[str, object]] = field(default_factory=list)
+    blocks: int = 8
+    requests: int = 60
+
+    def suite(self) -> Suite:
+        """The suite itself."""
+        return Suite.model_validate(
+            {
+                "suite": "made-up",
+                "deployments": {
+                    "baseline": {"url": "http://b", "model": "m"},
+                    "candidate": {"url": "http://c", "model": "m"},
+                },
+                "slo": {"ttft": "200ms", "tpot": "50ms", "target": "95%"},
+                "load": {
+                    "workload": {"input": "8 tokens", "output": "10 tokens"},
+                    "blocks": self.blocks,
+                    "sweep": [{"stage": "c4", "concurrency": 4, "requests": self.requests}],
+                },
+                "quality": {"tasks": ["add.yaml", "sort.yaml"]},
+                "shadow": {"prompts": "p.jsonl"},
+                "gate": {"checks": self.checks},
+            }
+        )

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchgate.errors import TargetError
+from benchgate.targets.answer import Answer, read_answer
+
+
+def chat(content: object = "hi", finish: object = "stop", **rest: object) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": content}, "finish_reason": finish}], **rest}
+
+
+def read(body: object, status: int = 200) -> Answer:
+    return read_answer("chat", status, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def test_text_finish_reason_and_tokens_are_read_from_both_endpoints() -> None:
+    assert read(chat(usage={"completion_tokens": 3})) == Answer("hi", "stop", 3)
+    body = {"choices": [{"text": "hi", "finish_reason": "length"}]}
+    assert read_answer("completions", 200, json.dumps(body).encode()) == Answer("hi", "length", None)
+
+
+def test_null_content_is_not_the_same_as_empty_content() -> None:
+    assert read(chat(None)).text is None
+    assert read(chat("")).text == ""
+
+
+def test_half_a_surrogate_pair_becomes_text_that_can_be_stored() -> None:
+    assert (read(chat("a\ud83d")).text or "").encode() == b"a?"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, "HTTP 200 without choices"),
+        ({"choices": []}, "HTTP 200 without choices"),
+        ({"error": {"message": "out of memory"}}, "HTTP 200 with an error in it: out of memory"),
+        (b"<html>", "HTTP 200 with a body that is not a JSON object: <html>"),
+        (b"", "an empty body"),
+        (chat(finish="abort"), "finish reason 'abort'"),
+        (chat(finish=None), "finish reason None"),
+        ({"choices": [{"finish_reason": "stop"}]}, "without a text in its first choice"),
+        (chat(content=["a"]), "without a text in its first choice"),
+    ],
+)
+def test_a_200_that_is_no_answer_is_refused_with_its_reason(body: object, expected: str) -> None:
+    with pytest.raises(TargetError, match=expected):
+        read(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"error": {"message": "no such model"}}, "HTTP 404: no such model"),
+        ({"error": "no such model"}, "HTTP 404: no such model"),
+        ({"detail": "no such model"}, "HTTP 404: no such model"),
+        (b"plain\n  words", "HTTP 404: plain words"),
+    ],
+)
+def test_an_error_status_comes_with_the_servers_own_words(body: object, expected: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        read(body, status=404)
+    assert str(caught.value) == expected

@@ -1,0 +1,448 @@
+"""Real lm-eval processes against scripted servers. Each run costs its start-up, so tests share runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.records import EvalItem
+from benchgate.model.run import QualityObservation
+from benchgate.plan.schedule import PlannedTask
+from benchgate.quality import harness
+from benchgate.quality.harness import evaluate, require_lm_eval
+from benchgate.quality.tasks import load_tasks
+from benchgate.suite.schema import Quality
+from benchgate.targets.dialect import DIALECTS, Target
+from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
+TASKS = load_tasks(FIXTURES, ["italian.yaml", "dates.yaml"])
+ITALIAN, DATES = TASKS
+API_KEY = "key-7d1f0c"
+RIGHT = {
+    "one": "uno", "two": "due", "three": "tre", "four": "quattro", "five": "cinque", "six": "sei",
+    "2024-01-01": "2024-01-02", "2024-01-02": "2024-01-03", "2024-01-03": "2024-01-04", "2024-01-04": "2024-01-05",
+    "2024-01-05": "2024-01-06",
+}  # fmt: skip
+
+Observed = Mapping[tuple[Arm, str], QualityObservation]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bytecode_is_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """lm-eval is large: compile it once for all the processes of this module, wherever the tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
+
+
+def target(arm: Arm, url: str, api_key: str | None = None) -> Target:
+    return Target(arm, url, "scripted", DIALECTS["llamacpp"], api_key)
+
+
+def settings(timeout: str = "60s", endpoint: str = "chat") -> Quality:
+    return Quality.model_validate({"tasks": ["any"], "concurrency": 4, "timeout": timeout, "endpoint": endpoint})
+
+
+def subject(received: Received) -> str:
+    """What a prompt of either task asks about: `one`, `2024-01-01`."""
+    return next(word for word in received.prompt.replace("?", "").split() if word in RIGHT)
+
+
+def right_answer(received: Received) -> str:
+    return RIGHT[subject(received)]
+
+
+def collect(observations: Iterator[QualityObservation]) -> Observed:
+    seen: dict[tuple[Arm, str], QualityObservation] = {}
+    for observation in observations:
+        key = (observation.arm, observation.task)
+        assert key not in seen, f"{key} was observed twice"
+        seen[key] = observation
+    return seen
+
+
+def items(observation: QualityObservation) -> dict[str, EvalItem]:
+    return {item.item_id: item for item in observation.items}
+
+
+def child_pids(work_dir: Path) -> list[int]:
+    spools = [path.read_text().splitlines() for path in work_dir.glob("*/spool.jsonl")]
+    return [json.loads(lines[0])["pid"] for lines in spools if lines]
+
+
+def is_running(pid: int) -> bool:
+    """Alive and not merely waiting to be reaped by whoever inherited it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until(true: Callable[[], bool], limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+# --- one run of two healthy servers, of which the candidate answers badly --------------------------------------------
+
+
+class HealthyRun:
+    """Both tasks on both arms. Neither server answers its first request before the other has got one."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.progress: list[tuple[Arm, str, int]] = []
+        self.command_lines: list[bytes] = []
+        with ScriptedServer(self.slow_and_right) as self.baseline, ScriptedServer(self.often_wrong) as self.candidate:
+            targets = {
+                Arm.BASELINE: target(Arm.BASELINE, self.baseline.url, API_KEY),
+                Arm.CANDIDATE: target(Arm.CANDIDATE, self.candidate.url),
+            }
+            self.seen = collect(evaluate(targets, TASKS, settings(), work_dir, on_progress=self.note))
+
+    def note(self, arm: Arm, task: str, answered: int) -> None:
+        self.progress.append((arm, task, answered))
+        if not self.command_lines:
+            self.command_lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in child_pids(self.work_dir)]
+
+    def slow_and_right(self, received: Received) -> Iterator[Step]:
+        yield from self.wait_for(lambda: self.candidate)
+        yield 0.2 if subject(received) == "one" else 0.0  # the first row is answered last
+        yield from answering(right_answer)(received)
+
+    def often_wrong(self, received: Received) -> Iterator[Step]:
+        yield from self.wait_for(lambda: self.baseline)
+        about = subject(received)
+        if about == "two":
+            yield json_response({"choices": [{"message": {"content": None}, "finish_reason": "length"}]})
+        elif about in ("three", "four"):
+            yield from answering(lambda r: "" if about == "three" else "otto")(received)
+        else:
+            yield from answering(right_answer)(received)
+
+    def wait_for(self, other: Callable[[], ScriptedServer]) -> Iterator[Step]:
+        for _ in range(1000):
+            if other().requests:
+                return
+            yield 0.01
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> HealthyRun:
+    return HealthyRun(tmp_path_factory.mktemp("healthy"))
+
+
+def test_every_task_of_every_arm_is_observed_once_without_a_fault(healthy: HealthyRun) -> None:
+    assert set(healthy.seen) == {(arm, task.name) for arm in Arm for task in TASKS}
+    assert [o.fault for o in healthy.seen.values()] == [None] * 4
+    assert {o.expected_n for o in healthy.seen.values() if o.task == "italian"} == {7}
+
+
+def test_a_right_answer_scores_one_and_a_wrong_one_zero(healthy: HealthyRun) -> None:
+    assert [i.score for i in healthy.seen[Arm.BASELINE, "italian"].items] == [1.0] * 7
+    assert [i.score for i in healthy.seen[Arm.CANDIDATE, "italian"].items] == [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+def test_rows_keep_their_ids_and_order_though_the_first_is_answered_last(healthy: HealthyRun) -> None:
+    observed = healthy.seen[Arm.BASELINE, "italian"]
+    assert [item.item_id for item in observed.items] == ["n1", "n2", "n3", "n4", "n5", "n6", "n7"]
+    assert [item.answer for item in observed.items] == ["uno", "due", "tre", "quattro", "cinque", "sei", "uno"]
+
+
+def test_two_rows_with_the_same_question_stay_two_items(healthy: HealthyRun) -> None:
+    observed = items(healthy.seen[Arm.BASELINE, "italian"])
+    assert observed["n1"].prompt_hash == observed["n7"].prompt_hash
+    assert observed["n1"].doc_hash != observed["n7"].doc_hash
+
+
+def test_the_hashes_of_an_item_agree_between_the_arms(healthy: HealthyRun) -> None:
+    for task in ("italian", "dates"):
+        ours, theirs = (healthy.seen[arm, task].items for arm in Arm)
+        hashes = [[(i.doc_hash, i.prompt_hash, i.target_hash) for i in arm] for arm in (ours, theirs)]
+        assert hashes[0] == hashes[1]
+        assert all(len(value) == 64 for row in hashes[0] for value in row)
+
+
+def test_null_and_empty_answers_are_wrong_answers_and_not_errors(healthy: HealthyRun) -> None:
+    observed = healthy.seen[Arm.CANDIDATE, "italian"]
+    null, empty = items(observed)["n2"], items(observed)["n3"]
+    assert (null.answer, null.finish_reason, null.score, null.error) == ("", "length", 0.0, None)
+    assert (empty.answer, empty.finish_reason, empty.score, empty.error) == ("", "stop", 0.0, None)
+    assert observed.harness["null_answers"] == 1
+
+
+def test_finish_reason_tokens_and_latency_are_kept_for_each_item(healthy: HealthyRun) -> None:
+    first = healthy.seen[Arm.BASELINE, "italian"].items[0]
+    assert (first.finish_reason, first.output_tokens) == ("stop", 1)
+    assert first.latency_ns is not None
+    assert first.latency_ns >= 200_000_000  # the server's own pause
+
+
+def test_texts_that_look_like_dates_reach_the_server_as_they_stand(healthy: HealthyRun) -> None:
+    asked = {received.prompt for received in healthy.baseline.requests}
+    assert "The day after 2024-01-01?" in asked
+    assert [i.score for i in healthy.seen[Arm.BASELINE, "dates"].items] == [1.0] * 5
+
+
+def test_requests_are_greedy_seeded_and_in_the_targets_dialect(healthy: HealthyRun) -> None:
+    received = next(r for r in healthy.candidate.requests if subject(r) == "one")
+    assert received.path == "/v1/chat/completions"
+    assert received.body == {
+        "model": "scripted",
+        "messages": [{"role": "user", "content": "one in Italian?"}],
+        "max_tokens": 16,
+        "temperature": 0.0,
+        "stop": ["\n"],
+        "seed": 1234,
+        "cache_prompt": False,
+    }
+    dates = next(r for r in healthy.candidate.requests if subject(r) == "2024-01-01")
+    assert dates.body is not None
+    assert dates.body["max_tokens"] == 256  # of the suite, where the task says nothing
+
+
+def test_each_item_is_asked_once(healthy: HealthyRun) -> None:
+    assert len(healthy.baseline.requests) == len(healthy.candidate.requests) == 12
+
+
+def test_the_harness_is_described(healthy: HealthyRun) -> None:
+    described = healthy.seen[Arm.BASELINE, "italian"].harness
+    assert str(described["lm_eval"]).startswith("0.4.")
+    assert described["num_concurrent"] == 4
+    assert described["endpoint"] == "chat"
+    assert described["chat_template"] is True
+
+
+def test_progress_counts_the_answers_of_each_task(healthy: HealthyRun) -> None:
+    assert [n for arm, task, n in healthy.progress if (arm, task) == (Arm.BASELINE, "italian")] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_api_key_is_sent_but_stands_in_no_file_and_no_command_line(healthy: HealthyRun) -> None:
+    assert {r.headers.get("authorization") for r in healthy.baseline.requests} == {f"Bearer {API_KEY}"}
+    assert {r.headers.get("authorization") for r in healthy.candidate.requests} == {None}
+    files = [path.read_bytes() for path in healthy.work_dir.rglob("*") if path.is_file()]
+    assert len(healthy.command_lines) == 2
+    assert len(files) >= 6
+    assert not any(API_KEY.encode() in content for content in [*files, *healthy.command_lines])
+
+
+def test_the_processes_are_gone_after_the_run(healthy: HealthyRun) -> None:
+    assert len(child_pids(healthy.work_dir)) == 2
+    assert not any(map(is_running, child_pids(healthy.work_dir)))
+
+
+# --- one run of a server that fails in several ways beside one that is not there -------------------------------------
+
+
+MANY = PlannedTask("many", DATES.config, tuple({**DATES.rows[0], "id": f"m{n}"} for n in range(30)))
+BROKEN = PlannedTask("broken", {**DATES.config, "output_type": "no_such_type"}, DATES.rows)
+
+
+class Failing:
+    """`two` always 500, `three` no choices, `four` resets once and is then right; every date 401 with the key in it."""
+
+    def __init__(self) -> None:
+        self.reset = False
+
+    def __call__(self, received: Received) -> Iterator[Step]:
+        about = subject(received)
+        if about == "two":
+            yield json_response({"error": {"message": "CUDA out of memory"}}, status=500)
+        elif about == "three":
+            yield json_response({"id": "x"})
+        elif about == "four" and not self.reset:
+            self.reset = True
+            yield ABORT
+        elif about.startswith("2024"):
+            yield json_response({"error": {"message": f"bad credentials: {API_KEY}"}}, status=401)
+        else:
+            yield from answering(right_answer)(received)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        absent = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with ScriptedServer(Failing()) as server:
+        targets = {
+            Arm.BASELINE: target(Arm.BASELINE, server.url, API_KEY),
+            Arm.CANDIDATE: target(Arm.CANDIDATE, absent),
+        }
+        tasks = [ITALIAN, MANY, BROKEN]
+        work_dir = tmp_path_factory.mktemp("faulty")
+        return collect(evaluate(targets, tasks, settings(endpoint="completions"), work_dir))
+
+
+def test_failed_items_have_the_servers_reason_and_no_score(faulty: Observed) -> None:
+    observed = items(faulty[Arm.BASELINE, "italian"])
+    assert (observed["n2"].score, observed["n2"].error) == (None, "HTTP 500: CUDA out of memory")
+    assert observed["n3"].score is None
+    assert observed["n3"].error is not None
+    assert observed["n3"].error.startswith('HTTP 200 without choices: {"id"')
+
+
+def test_the_answered_items_of_a_faulty_task_keep_their_scores(faulty: Observed) -> None:
+    observed = items(faulty[Arm.BASELINE, "italian"])
+    assert {name for name, item in observed.items() if item.score == 1.0} == {"n1", "n4", "n5", "n6", "n7"}
+
+
+def test_a_failed_item_makes_the_task_faulty(faulty: Observed) -> None:
+    fault = faulty[Arm.BASELINE, "italian"].fault
+    assert fault is not None
+    assert fault.startswith("2 of 7 items failed, the first with: HTTP 200 without choices")
+
+
+def test_a_connection_that_breaks_once_is_retried_and_counted(faulty: Observed) -> None:
+    observed = faulty[Arm.BASELINE, "italian"]
+    assert items(observed)["n4"].error is None
+    assert observed.harness["retries"] == 3  # one for the reset, two in vain for the 500
+
+
+def test_a_server_that_echoes_the_api_key_does_not_get_it_stored(faulty: Observed) -> None:
+    errors = {item.error for item in faulty[Arm.BASELINE, "many"].items}
+    assert "HTTP 401: bad credentials: [api key]" in errors
+    assert API_KEY not in str(errors)
+
+
+def test_a_server_that_is_not_there_gives_every_item_the_reason_and_no_score(faulty: Observed) -> None:
+    observed = faulty[Arm.CANDIDATE, "italian"]
+    assert observed.fault is not None
+    assert observed.fault.startswith("7 of 7 items failed, the first with: could not connect: Connect call failed")
+    assert [i.score for i in observed.items] == [None] * 7
+
+
+def test_a_server_that_only_fails_is_soon_given_up_with_every_item_accounted_for(faulty: Observed) -> None:
+    for arm in Arm:
+        errors = [str(item.error) for item in faulty[arm, "many"].items]
+        assert len(errors) == 30
+        assert sum(error.startswith("not asked: 5 items") for error in errors) >= 20
+
+
+def test_a_harness_that_crashes_is_a_fault_with_its_last_words(faulty: Observed) -> None:
+    for arm in Arm:
+        broken = faulty[arm, "broken"]
+        assert broken.fault is not None
+        assert broken.fault.startswith("the eval process ended with exit code 1: ")
+        assert "no_such_type" in broken.fault
+        assert (broken.items, broken.expected_n) == ((), 5)
+
+
+def test_the_completions_endpoint_gets_a_prompt_and_no_chat_template(faulty: Observed) -> None:
+    described = faulty[Arm.BASELINE, "italian"].harness
+    assert (described["endpoint"], described["chat_template"]) == ("completions", False)
+
+
+# --- processes that end before their work does -----------------------------------------------------------------------
+
+
+def answers_then_stalls(received: Received) -> Iterator[Step]:
+    """Three numbers are answered, everything else hangs."""
+    if subject(received) not in ("one", "two", "three"):
+        yield 600.0
+    yield from answering(right_answer)(received)
+
+
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    """The baseline's process is killed when it has three answers; the candidate's runs into the time limit."""
+    work_dir = tmp_path_factory.mktemp("cut")
+
+    def kill_baseline(arm: Arm, task: str, answered: int) -> None:
+        if arm is Arm.BASELINE and answered == 3:
+            [spool] = work_dir.glob("quality-baseline-*/spool.jsonl")
+            os.kill(json.loads(spool.read_text().splitlines()[0])["pid"], signal.SIGKILL)
+
+    with ScriptedServer(answers_then_stalls) as baseline, ScriptedServer(answers_then_stalls) as candidate:
+        targets = {
+            Arm.BASELINE: target(Arm.BASELINE, baseline.url),
+            Arm.CANDIDATE: target(Arm.CANDIDATE, candidate.url),
+        }
+        return collect(evaluate(targets, TASKS, settings(timeout="3s"), work_dir, on_progress=kill_baseline))
+
+
+def test_answers_survive_the_killing_of_the_process(cut_short: Observed) -> None:
+    observed = cut_short[Arm.BASELINE, "italian"]
+    assert observed.fault == "the eval process was ended by SIGKILL"
+    assert len(observed.items) >= 3
+    assert {i.answer for i in observed.items} == {"uno", "due", "tre"}
+    assert {i.score for i in observed.items} == {None}
+    assert {i.error for i in observed.items} == {"answered, but the eval ended before it was scored"}
+
+
+def test_the_time_limit_ends_the_eval_and_keeps_the_answers(cut_short: Observed) -> None:
+    observed = cut_short[Arm.CANDIDATE, "italian"]
+    assert observed.fault == "timed out after 3.00 s with tasks unfinished"
+    assert {i.answer for i in observed.items} == {"uno", "due", "tre"}
+    assert observed.expected_n == 7
+
+
+def test_tasks_that_never_began_are_observed_as_faults_too(cut_short: Observed) -> None:
+    for arm in Arm:
+        never_begun = cut_short[arm, "dates"]
+        assert never_begun.fault is not None
+        assert (never_begun.items, never_begun.expected_n) == ((), 5)
+
+
+def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
+    def interrupt(arm: Arm, task: str, answered: int) -> None:
+        raise KeyboardInterrupt
+
+    with ScriptedServer(answers_then_stalls) as server, pytest.raises(KeyboardInterrupt):
+        list(evaluate(only_baseline(server.url), TASKS, settings(), tmp_path, on_progress=interrupt))
+    [pid] = child_pids(tmp_path)
+    assert not is_running(pid)
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from tests.shells.test_quality_harness import TASKS, evaluate, only_baseline, settings
+list(evaluate(only_baseline(sys.argv[1]), TASKS, settings(), Path(sys.argv[2])))
+"""
+
+
+def only_baseline(url: str) -> dict[Arm, Target]:
+    return {Arm.BASELINE: target(Arm.BASELINE, url)}
+
+
+def test_a_killed_benchgate_leaves_no_eval_process_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with ScriptedServer(answers_then_stalls) as server:
+        command = [sys.executable, "-c", PARENT, server.url, str(tmp_path)]
+        with subprocess.Popen(command, env=environment) as parent:
+            try:
+                wait_until(lambda: len(server.requests) >= 3)
+                [pid] = child_pids(tmp_path)
+                assert is_running(pid)
+            finally:
+                parent.kill()
+        wait_until(lambda: not is_running(pid), limit_s=20)
+
+
+def test_a_missing_lm_eval_is_told_with_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'benchgate\[eval\]'"):
+        require_lm_eval()
+
+
+def test_lm_eval_is_not_imported_by_the_parent() -> None:
+    probe = "import sys, benchgate.quality.harness, benchgate.quality.tasks; print('lm_eval' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    said = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"

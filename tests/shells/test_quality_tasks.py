@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.model.deployment import canonical_json
+from benchgate.quality.tasks import load_tasks
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
+
+TASK = """\
+task: capitals
+dataset_path: json
+dataset_kwargs: {data_files: {test: rows.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "Capital of {{country}}?"
+doc_to_target: capital
+generation_kwargs: {temperature: 0, until: ["\\n"]}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+"""
+ROWS = '{"id": "a", "country": "Italy", "capital": "Rome"}\n{"id": "b", "country": "Peru", "capital": "Lima"}\n'
+
+
+def problems_of(folder: Path, task: str = TASK, rows: str = ROWS) -> list[str]:
+    """Every problem found in a task file and its rows, as the user reads it, without the folder."""
+    (folder / "task.yaml").write_text(task)
+    (folder / "rows.jsonl").write_text(rows)
+    with pytest.raises(SuiteError) as caught:
+        load_tasks(folder, ["task.yaml"])
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def test_a_task_keeps_its_rows_in_order_and_loses_only_its_data_path() -> None:
+    italian, dates = load_tasks(FIXTURES, ["italian.yaml", "dates.yaml"])
+    assert [row["id"] for row in italian.rows] == ["n1", "n2", "n3", "n4", "n5", "n6", "n7"]
+    assert italian.config["generation_kwargs"] == {"until": ["\n"], "max_gen_toks": 16, "temperature": 0.0}
+    assert "dataset_kwargs" not in italian.config
+    assert "dataset_path" not in italian.config
+    assert dates.name == "dates"
+    assert canonical_json([italian.config, list(dates.rows)])  # plain JSON, as the plan needs it
+
+
+def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("task: !function steal.py\n")
+    (tmp_path / "two.yaml").write_text(
+        TASK.replace("metric_list", "metric_lst").replace("temperature: 0", "temperature: 1")
+    )
+    with pytest.raises(SuiteError) as caught:
+        load_tasks(tmp_path, ["one.yaml", "two.yaml", "three.yaml"])
+    told = str(caught.value).replace(f"{tmp_path}/", "")
+    assert "one.yaml:1:1: task: the tag !function is not allowed" in told
+    assert "two.yaml:9:1: metric_lst: unknown key; did you mean 'metric_list'?" in told
+    assert "two.yaml:8:21: generation_kwargs.temperature:" in told
+    assert "three.yaml: cannot be read (No such file or directory)" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("generate_until", "multiple_choice", "task.yaml:5:1: output_type: Input should be 'generate_until'"),
+        ("metric: exact_match", "metric: bleu", "metric_list[0].metric: Input should be 'exact_match', found 'bleu'"),
+        ("dataset_path: json", "dataset_path: gsm8k", "task.yaml:2:1: dataset_path: Input should be 'json'"),
+        ("test_split: test", "test_split: train", "`data_files` is for split 'test', but `test_split` is 'train'"),
+        ("test_split: test\n", "", "test_split: Field required"),
+        ("temperature: 0, ", "", "task.yaml:8:1: generation_kwargs.temperature: Field required"),
+        ('["\\n"]', "[a, b, c, d, e]", "generation_kwargs.until: List should have at most 4 items"),
+        ("{{country}}", "{{contry}}", "doc_to_text: the rows have no `contry`; their columns are `capital`, `country`"),
+        ("doc_to_target: capital", "doc_to_target: captal", "doc_to_target: 'captal' is neither a column"),
+        ("{{country}}", "{{country.upper()}}", "doc_to_text: calls, macros and imports are not allowed"),
+        ("{{country}}", "{{country|attr('x')}}", "doc_to_text: the filter `attr` is not allowed"),
+        ("{{country}}", "{{country", "doc_to_text: not a template"),
+        ("rows.jsonl", "absent.jsonl", "absent.jsonl: cannot be read"),
+        ("task: capitals", "task: capitals\ntask: again", "task.yaml:2:1: task: the key stands twice"),
+        ("task: capitals", "task: [", "not YAML"),
+        ("task: capitals", "task: 2024-01-01", "is read as a timestamp; quote it"),
+    ],
+)
+def test_what_the_harness_cannot_vouch_for_is_refused_in_its_place(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    assert old in TASK
+    found = problems_of(tmp_path, TASK.replace(old, new))
+    assert any(expected in problem for problem in found), found
+
+
+def test_rows_without_a_unique_text_id_are_refused_with_their_lines(tmp_path: Path) -> None:
+    row = {"country": "Italy", "capital": "Rome"}
+    rows = [{"id": "a", **row}, {"id": "a", **row}, {"id": 7, **row}, row, {"id": "", **row}]
+    found = problems_of(tmp_path, rows="\n".join(json.dumps(r) for r in rows))
+    assert [problem.split(": ")[0] for problem in found] == [
+        "rows.jsonl:2",
+        "rows.jsonl:3",
+        "rows.jsonl:4",
+        "rows.jsonl:5",
+    ]
+    assert "`id` 'a' is already used on line 1" in found[0]
+    assert "`id` is 7" in found[1]
+    assert "the row has no `id`" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("", "rows.jsonl: the file has no rows"),
+        ("{not json}\n", "rows.jsonl:1: not JSON"),
+        ("[1]\n", "rows.jsonl:1: [1] is not a JSON object"),
+        ('{"id": "a", "country": NaN, "capital": "x"}\n', "rows.jsonl:1: NaN is not JSON"),
+        ('{"id": "a", "id": "b", "country": "x", "capital": "x"}\n', "rows.jsonl:1: the key 'id' stands twice"),
+        (ROWS + '{"id": "c", "country": "Chad"}\n', "rows.jsonl:3: capital: the first row has this key"),
+        (ROWS + '{"id": "c", "country": 3, "capital": "x"}\n', "rows.jsonl:3: country: is int, but str in the first"),
+        (ROWS + '{"id": "c", "country": "Chad", "capital": ""}\n', "rows.jsonl:3: capital: the target is ''"),
+    ],
+)
+def test_unusable_rows_are_refused_with_their_line(tmp_path: Path, rows: str, expected: str) -> None:
+    found = problems_of(tmp_path, rows=rows)
+    assert any(problem.startswith(expected) for problem in found), found
+
+
+def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    for name in ("one.yaml", "two.yaml"):
+        (tmp_path / name).write_text(TASK)
+    with pytest.raises(SuiteError, match="another task of the suite has the name 'capitals'"):
+        load_tasks(tmp_path, ["one.yaml", "two.yaml"])
