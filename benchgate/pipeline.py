@@ -49,7 +49,7 @@ class Decision:
     evidence: Evidence
     reference: Evidence | None
     verdict: Verdict
-    document: Mapping[str, object]
+    document: dict[str, object]
     store_fault: str | None = None
 
     @property

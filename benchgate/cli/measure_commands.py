@@ -133,6 +133,6 @@ def _measure(
     from benchgate.suite.rules import with_arms
 
     suite = with_arms(load_suite(path), baseline, candidate)
-    run_options = pipeline.RunOptions(store=store, work_dir=work_dir, label=label)
+    run_options = pipeline.RunOptions(store=store, work_dir=work_dir.resolve(), label=label)
     with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         return pipeline.run_suite(suite, path.parent, run_options, progress)

@@ -40,20 +40,8 @@ def block_value(metric: str, q: float) -> Value:
     """The function that makes one number of one stage execution: a quantile in seconds, or a rate per second."""
     if metric in LATENCIES:
         return lambda o: metrics.quantile(LATENCIES[metric](o.requests), q)
-    return output_tokens_per_s if metric == "output_throughput" else requests_per_s
-
-
-def output_tokens_per_s(observation: LoadObservation) -> float | None:
-    """Output tokens of the successful requests over the stage's window; None without a window."""
-    done = metrics.succeeded(observation.requests)
-    tokens = int(observation.requests.output_tokens[done].sum())
-    return tokens / observation.window_s if observation.window_s > 0 else None
-
-
-def requests_per_s(observation: LoadObservation) -> float | None:
-    """Successful requests over the stage's window; None without a window."""
-    done = int(metrics.succeeded(observation.requests).sum())
-    return done / observation.window_s if observation.window_s > 0 else None
+    rate = metrics.output_tokens_per_s if metric == "output_throughput" else metrics.requests_per_s
+    return lambda o: rate(o.requests, o.window_s)
 
 
 def relative(

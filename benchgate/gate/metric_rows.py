@@ -9,7 +9,7 @@ import numpy as np
 
 from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.gate.comparison import load_of
-from benchgate.gate.load_checks import LATENCIES, output_tokens_per_s, requests_per_s
+from benchgate.gate.load_checks import LATENCIES
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
@@ -53,27 +53,21 @@ def _rates(
     deployment = evidence.run.arms[arm]
     scheduled = sum(len(block.requests) for block in blocks)
     succeeded = sum(int(metrics.succeeded(block.requests).sum()) for block in blocks)
-    tokens_per_s = _mean([output_tokens_per_s(block) for block in blocks])
+    tokens_per_s = _mean([metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks])
     rates: dict[str, float | None] = {
         "output_tokens_per_s": tokens_per_s,
-        "requests_per_s": _mean([requests_per_s(block) for block in blocks]),
+        "requests_per_s": _mean([metrics.requests_per_s(b.requests, b.window_s) for b in blocks]),
         "error_ratio": 1 - succeeded / scheduled if scheduled else None,
         "usd_per_million_output_tokens": _price(deployment.price_usd_per_hour, deployment.accelerators, tokens_per_s),
     }
     if slo is not None:
         good = sum(int(metrics.good(block.requests, slo).sum()) for block in blocks)
-        good_per_s = _mean([_good_tokens_per_s(block, slo) for block in blocks])
+        good_per_s = _mean([metrics.output_tokens_per_s(b.requests, b.window_s, slo=slo) for b in blocks])
         rates["goodput_ratio"] = good / scheduled if scheduled else None
         rates["usd_per_million_good_tokens"] = _price(
             deployment.price_usd_per_hour, deployment.accelerators, good_per_s
         )
     return rates
-
-
-def _good_tokens_per_s(block: LoadObservation, slo: metrics.Slo) -> float | None:
-    if block.window_s <= 0:
-        return None
-    return int(block.requests.output_tokens[metrics.good(block.requests, slo)].sum()) / block.window_s
 
 
 def _price(price_usd_per_hour: float | None, accelerators: int, tokens_per_s: float | None) -> float | None:

@@ -100,7 +100,7 @@ def make_plan(suite: Suite, tasks: Sequence[PlannedTask] = (), shadow: Sequence[
 
 def measurement_sha256(suite: Suite, plan: Plan) -> str:
     """Identity of what was asked, without who was asked and what is allowed: equal ones measured the same thing."""
-    asked = suite.model_dump(mode="json", include={"seed", "load", "quality", "shadow", "slo", "limits"})
+    asked = suite.model_dump(mode="json", include={"seed", "load", "quality", "shadow", "limits"})
     return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
 
 

@@ -16,8 +16,7 @@ from benchgate.model.run import QualityObservation
 from benchgate.quality.observe import TaskRecord
 from benchgate.quality.spool import API_KEY_VARIABLE, Answered, Job, Ready, Scored, SpoolReader, TaskDone
 from benchgate.targets.dialect import Target
-
-_SHOWN_CHARACTERS = 300
+from benchgate.targets.refusals import one_line
 
 
 class ArmProcess:
@@ -111,7 +110,7 @@ class ArmProcess:
             return f"the eval process was ended by {signal.Signals(-code).name}"
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"the eval process ended with exit code {code}: {self._target.redact(last)[:_SHOWN_CHARACTERS]}"
+        return f"the eval process ended with exit code {code}: {one_line(last, secret=self._target.api_key)}"
 
     def _describe(self, ready: Ready) -> dict[str, object]:
         return {

@@ -99,10 +99,10 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
             try:
                 status, body = await self._post(session, payload)
                 may_pass = status in _RETRIED_STATUS
-                answer = read_answer(self._job.endpoint, status, body)
+                answer = read_answer(self._job.endpoint, status, body, secret=self._api_key)
                 return _answered(request, answer, time.perf_counter_ns() - started_ns, retries=attempt)
             except TargetError as exc:
-                error = self._redact(str(exc))
+                error = str(exc)
             except aiohttp.ConnectionTimeoutError:
                 error = f"no connection within {show_duration(self._job.connect_s)}"
             except TimeoutError:
@@ -137,9 +137,6 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         if not payload.get("stop"):
             payload.pop("stop", None)  # some servers refuse an empty list
         return payload
-
-    def _redact(self, text: str) -> str:
-        return text.replace(self._api_key, "[api key]") if self._api_key else text
 
 
 def _answered(request: Instance, answer: Answer, latency_ns: int, *, retries: int) -> Answered:

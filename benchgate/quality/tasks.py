@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.taskfile import KEYS, TaskFile, template_fault
-from benchgate.quality.yaml_values import YamlDocument, read_yaml
 from benchgate.suite.jsonl import Row, parse_rows
+from benchgate.suite.text import Document, Fault, read_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -51,21 +51,24 @@ def _load_task(path: Path) -> tuple[PlannedTask | None, list[Problem]]:
     text, faults = _read(path, "a task of `quality.tasks`")
     if text is None:
         return None, faults
-    document = read_yaml(text, str(path))
+    try:
+        document = read_text(text, str(path))
+    except SuiteError as exc:
+        return None, exc.problems
     if document.problems:
         return None, document.problems
     try:
-        spec = TaskFile.model_validate(document.value)
+        spec = TaskFile.model_validate(document.data)
     except ValidationError as exc:
         return None, [_from_pydantic(document, error) for error in exc.errors()]
     return _with_rows(document, spec, path)
 
 
-def _with_rows(document: YamlDocument, spec: TaskFile, path: Path) -> tuple[PlannedTask | None, list[Problem]]:
+def _with_rows(document: Document, spec: TaskFile, path: Path) -> tuple[PlannedTask | None, list[Problem]]:
     [(split, data_file)] = spec.dataset_kwargs.data_files.items()
     if split != spec.test_split:
         message = f"`data_files` is for split {split!r}, but `test_split` is {spec.test_split!r}; use one name"
-        return None, [document.problem(("test_split",), message)]
+        return None, [document.problem(Fault(("test_split",), message))]
     data_path = path.parent / data_file
     text, problems = _read(data_path, f"the `data_files` of {path.name}")
     if text is None:
@@ -74,8 +77,7 @@ def _with_rows(document: YamlDocument, spec: TaskFile, path: Path) -> tuple[Plan
     if rows:
         problems += _shape_problems(rows, str(data_path), spec.doc_to_target)
         problems += _template_problems(document, spec, frozenset(rows[0].values))
-    assert isinstance(document.value, dict)  # the model accepted it
-    config = {key: value for key, value in document.value.items() if key not in _DATA_KEYS}
+    config = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
     return PlannedTask(spec.task, config, tuple(row.values for row in rows)), problems
 
 
@@ -107,17 +109,18 @@ def _shape_problems(rows: Sequence[Row], source: str, target: str) -> list[Probl
     return problems
 
 
-def _template_problems(document: YamlDocument, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
+def _template_problems(document: Document, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
     texts = [(key, getattr(spec, key)) for key in _TEMPLATES if key != "description" or "{" in spec.description]
     faults = [(key, template_fault(text, columns)) for key, text in texts]
-    return [document.problem((key,), fault) for key, fault in faults if fault is not None]
+    return [document.problem(Fault((key,), fault)) for key, fault in faults if fault is not None]
 
 
-def _from_pydantic(document: YamlDocument, error: ErrorDetails) -> Problem:
+def _from_pydantic(document: Document, error: ErrorDetails) -> Problem:
     """pydantic's finding at its place in the file; an unknown key comes with the nearest known one."""
     path = error["loc"]
     if error["type"] == "extra_forbidden":
         near = get_close_matches(str(path[-1]), KEYS, n=1)
-        return document.problem(path, "unknown key; " + (f"did you mean {near[0]!r}?" if near else _KNOWN_KEYS))
+        hint = f"did you mean {near[0]!r}?" if near else _KNOWN_KEYS
+        return document.problem(Fault(path, f"unknown key; {hint}", at_key=True))
     found = "" if error["type"] == "missing" else f", found {error['input']!r}"
-    return document.problem(path, f"{error['msg']}{found}"[:_SHOWN_CHARACTERS])
+    return document.problem(Fault(path, f"{error['msg']}{found}"[:_SHOWN_CHARACTERS]))

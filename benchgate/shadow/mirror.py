@@ -134,7 +134,7 @@ class _Mirror:
         try:
             async with asyncio.timeout(total_s):
                 status, raw = await _post(client, target, body)
-            answer = read_answer("chat", status, raw)
+            answer = read_answer("chat", status, raw, secret=target.api_key)
         except httpx2.ConnectTimeout:
             return _Call(None, None, f"no connection within {show_duration(self._limits.connect_s)}")
         except (TimeoutError, httpx2.TimeoutException):
@@ -144,7 +144,7 @@ class _Mirror:
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             return _Call(None, None, f"{type(exc).__name__}: {exc}")
         except TargetError as exc:
-            return _Call(None, None, target.redact(str(exc)))
+            return _Call(None, None, str(exc))
         if answer.text is None:
             return _Call(None, answer.finish_reason, "the content of the answer is null")
         if not answer.text.strip() and answer.finish_reason != "stop":

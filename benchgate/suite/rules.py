@@ -13,6 +13,8 @@ from benchgate.suite.schema import LATENCY_METRICS, LOAD_METRICS, STATISTICS, Ch
 from benchgate.suite.text import Fault, show_path
 from benchgate.suite.vocabulary import suggestion
 
+MEASUREMENTS = frozenset({"load", "quality", "shadow"})
+
 
 def broken_rules(parts: Parts) -> Iterator[Fault]:
     """Everything in which the sound parts of a suite do not fit together."""
@@ -64,7 +66,7 @@ def task_stem(path: str) -> str:
 
 
 def _something_to_measure(parts: Parts) -> Iterator[Fault]:
-    if not parts.declared & {"load", "quality", "shadow"}:
+    if not parts.declared & MEASUREMENTS:
         yield Fault((), "nothing to measure; add at least one of `load`, `quality` and `shadow`")
 
 
@@ -124,7 +126,7 @@ def _task_names(parts: Parts) -> Iterator[Fault]:
 def _has_its_section(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
     section = "load" if check.metric in LOAD_METRICS else "quality" if check.metric == "accuracy" else "shadow"
     path = ("gate", "checks", number, "metric")
-    if section not in parts.declared:
+    if section not in parts.declared and parts.declared & MEASUREMENTS:
         yield Fault(
             path, f"{check.metric} is measured by `{section}`, which this suite has not; add it or remove the check"
         )

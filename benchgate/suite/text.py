@@ -177,7 +177,7 @@ class _Builder:
             return [self._value(item, (*path, position)) for position, item in enumerate(node.value)]
         value = _scalar(node)
         if value is None:
-            self._complain(path, "has no value; write one or leave the key out")
+            self._complain(path, "has no value; write one or leave the key out", self._document.keys.get(path))
         return value
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Plain]:
@@ -243,7 +243,7 @@ def _not_yaml(error: YAMLError, text: str, source: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     place = _place(mark) if mark is not None else Place(1, 1)
     found = ": ".join(part for part in (error.context, error.problem) if part)
-    remedy = "quote a value that holds `: `, ` #` or starts with a sign; close every quote and bracket"
+    remedy = "quote a value that holds `: `, ` #`, `{` or `[` or starts with a sign, and close every quote and bracket"
     if "'\\t'" in found:
         remedy = "indent with spaces, not with tabs"
     return Problem(source, place.line, place.column, "", f"this is not YAML: {found}; {remedy}")

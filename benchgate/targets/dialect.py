@@ -73,10 +73,6 @@ class Target:
             headers["authorization"] = f"Bearer {self.api_key}"
         return headers
 
-    def redact(self, text: str) -> str:
-        """A text of the server's, safe to store and show: an echoed API key is blanked."""
-        return text.replace(self.api_key, "[api key]") if self.api_key else text
-
 
 def request_body(
     target: Target,

@@ -17,7 +17,8 @@ from benchgate.targets.dialect import DIALECTS, PATHS, Endpoint, Target, request
 from benchgate.targets.refusals import json_object, message, one_line, said
 
 _PROMPT = "Say hello."
-_TOKENS = 8
+_TOKENS = 8  # one token of a reasoning model is a mark without any text
+_LARGEST_BODY_BYTES = 4 * 2**20
 _POLL_S = 0.25
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
 _ALIVE_S = 10.0
@@ -36,7 +37,7 @@ def wait_ready(target: Target, *, endpoint: Endpoint, ready_s: float, connect_s:
     deadline = time.monotonic() + ready_s
     with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
         while True:
-            answer = _complete(client, target, endpoint, _TOKENS)
+            answer = _complete(client, target, endpoint)
             if answer.problem is None:
                 return _facts(client, target)
             if answer.hopeless:
@@ -48,9 +49,19 @@ def wait_ready(target: Target, *, endpoint: Endpoint, ready_s: float, connect_s:
 
 
 def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:
-    """Why the target no longer completes a request of one token; None when it does."""
+    """Why the target no longer completes a short request; None when it does."""
     with _client(target, within_s, within_s) as client:
-        return _complete(client, target, endpoint, 1).problem
+        return _complete(client, target, endpoint).problem
+
+
+def detect_engine(url: str, api_key: str | None = None, *, within_s: float = 5.0) -> str:
+    """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say."""
+    target = Target(Arm.CANDIDATE, url, "", DIALECTS["openai"], api_key)
+    with _client(target, within_s, within_s) as client:
+        entries = _entries(_get(client, "/v1/models"))
+    owners = {str(entry.get("owned_by")) for entry in entries}
+    found = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
+    return found.pop() if len(found) == 1 else "openai"
 
 
 class _Answer(NamedTuple):
@@ -72,21 +83,32 @@ def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
     )
 
 
-def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint, tokens: int) -> _Answer:
-    body = request_body(target, endpoint, _PROMPT, tokens, stream=False, seed=0, ignore_eos=True)
+def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Answer:
+    body = request_body(target, endpoint, _PROMPT, _TOKENS, stream=False, seed=0, ignore_eos=True)
     try:
-        response = client.post(PATHS[endpoint], json=body)
+        status, content = _fetch(client, "POST", PATHS[endpoint], body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         return _Answer(one_line(str(exc) or type(exc).__name__, secret=target.api_key))
-    document = json_object(response.content)
-    if response.status_code != 200:
-        problem = one_line(f"HTTP {response.status_code}: {said(response.content)}", secret=target.api_key)
+    document = json_object(content)
+    if status != 200:
+        problem = one_line(f"HTTP {status}: {said(content)}", secret=target.api_key)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
-        in_own_words = response.status_code == 404 and document is not None and message(document) is not None
-        return _Answer(problem, hopeless=response.status_code in _HOPELESS or in_own_words)
+        in_own_words = status == 404 and document is not None and message(document) is not None
+        return _Answer(problem, hopeless=status in _HOPELESS or in_own_words)
     if document is None:
-        return _Answer(one_line(f"HTTP 200 without a JSON object: {said(response.content)}", secret=target.api_key))
+        return _Answer(one_line(f"HTTP 200 without a JSON object: {said(content)}", secret=target.api_key))
     return _Answer(_fault_of(document, target))
+
+
+def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+    """Status and body, cut off where no honest answer of this kind would still go on. Raises httpx2.HTTPError."""
+    content = bytearray()
+    with client.stream(method, path, json=body) as response:
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > _LARGEST_BODY_BYTES:
+                break
+    return response.status_code, bytes(content)
 
 
 def _fault_of(document: dict[str, object], target: Target) -> str | None:
@@ -124,29 +146,19 @@ def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
 
 def _get(client: httpx2.Client, path: str) -> dict[str, object]:
     try:
-        response = client.get(path)
+        status, content = _fetch(client, "GET", path)
     except httpx2.HTTPError:
         return {}
-    return (json_object(response.content) or {}) if response.status_code == 200 else {}
+    return (json_object(content) or {}) if status == 200 else {}
+
+
+def _entries(models: dict[str, object]) -> list[dict[str, object]]:
+    listed = models.get("data")
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:
     """The entry of the model asked for, or the only one there is."""
-    listed = models.get("data")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    named = [entry for entry in entries if entry.get("id") == model]
-    if not named and len(entries) == 1:
-        named = entries
+    entries = _entries(models)
+    named = [entry for entry in entries if entry.get("id") == model] or (entries if len(entries) == 1 else [])
     return named[0] if named else {}
-
-
-def detect_engine(url: str, api_key: str | None = None, *, within_s: float = 5.0) -> str:
-    """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say."""
-    target = Target(Arm.CANDIDATE, url, "", DIALECTS["openai"], api_key)
-    with _client(target, within_s, within_s) as client:
-        listed = _get(client, "/v1/models").get("data")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    found = {
-        _OWNERS[owner] for entry in entries if isinstance(owner := entry.get("owned_by"), str) and owner in _OWNERS
-    }
-    return found.pop() if len(found) == 1 else "openai"

@@ -15,9 +15,10 @@ from tests.e2e.github_runner import ROOT, StepResult, evaluate, read_yaml, run_s
 ACTION = read_yaml(ROOT / "action.yml")
 WORKFLOW = read_yaml(ROOT / ".github/workflows/gate-demo.yml")
 
-# A stand-in for the installed program: keeps its arguments, then does what the test wrote into it.
+# A stand-in for the installed program: keeps its arguments and its store, then does what the test wrote into it.
 FAKE_BENCHGATE = """#!/usr/bin/env bash
 printf '%s\\n' "$@" >"$(dirname -- "$0")/arguments"
+printf '%s\\n' "${{BENCHGATE_STORE-none}}" >"$(dirname -- "$0")/store"
 {body}
 """
 
@@ -137,7 +138,6 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
         suite="--help",
         baseline="f16",
         candidate=hostile,
-        store="s.db",
         label="",
         strict="true",
         args="--format json   --work-dir *",
@@ -147,7 +147,6 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
         "run",
         "--baseline=f16",
         f"--candidate={hostile}",
-        "--store=s.db",
         "--report=benchgate-report.html",
         "--strict",
         "--format",
@@ -157,6 +156,15 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
         "--",
         "--help",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [("postgresql://u:secret@db/runs", "postgresql://u:secret@db/runs"), ("", "none")]
+)
+def test_the_store_reaches_benchgate_without_showing_in_the_process_list(tmp_path: Path, given: str, seen: str) -> None:
+    result = run_action(tmp_path, says("pass", "exit 0"), store=given)
+    assert (tmp_path / "action/.venv/bin/store").read_text(encoding="utf-8").strip() == seen
+    assert not any("store" in argument or "secret" in argument for argument in result.arguments)
 
 
 @pytest.mark.parametrize("inputs", [{"suite": ""}, {"strict": "yes"}, {"strict": "True"}])

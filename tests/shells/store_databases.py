@@ -29,6 +29,9 @@ def postgres_url() -> Iterator[str]:
         Path(folder).chmod(0o755)  # started by root, the server runs as another user
         server = get_server(Path(folder) / "data", cleanup_mode="stop")
         try:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power; the disk may be slow
+                connection.execute("SELECT pg_reload_conf()")
             yield server.get_uri()
         finally:
             server.cleanup()

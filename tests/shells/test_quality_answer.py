@@ -42,8 +42,8 @@ def test_half_a_surrogate_pair_becomes_text_that_can_be_stored() -> None:
         (b"", "an empty body"),
         (chat(finish="abort"), "finish reason 'abort'"),
         (chat(finish=None), "finish reason None"),
-        ({"choices": [{"finish_reason": "stop"}]}, "without a text in its first choice"),
-        (chat(content=["a"]), "without a text in its first choice"),
+        ({"choices": [{"finish_reason": "stop"}]}, "without a message in its first choice"),
+        (chat(content=["a"]), "a content that is not a text in its first choice"),
     ],
 )
 def test_a_200_that_is_no_answer_is_refused_with_its_reason(body: object, expected: str) -> None:
@@ -64,3 +64,10 @@ def test_an_error_status_comes_with_the_servers_own_words(body: object, expected
     with pytest.raises(TargetError) as caught:
         read(body, status=404)
     assert str(caught.value) == expected
+
+
+def test_an_echoed_api_key_is_never_repeated_not_even_in_part() -> None:
+    body = {"error": {"message": "x" * 280 + " key-12345678901234567890 is not valid"}}
+    with pytest.raises(TargetError) as caught:
+        read_answer("chat", 401, json.dumps(body).encode(), secret="key-12345678901234567890")
+    assert "key-123" not in str(caught.value)

@@ -316,7 +316,7 @@ def test_a_connection_that_breaks_once_is_retried_and_counted(faulty: Observed) 
 
 def test_a_server_that_echoes_the_api_key_does_not_get_it_stored(faulty: Observed) -> None:
     errors = {item.error for item in faulty[Arm.BASELINE, "many"].items}
-    assert "HTTP 401: bad credentials: [api key]" in errors
+    assert "HTTP 401: bad credentials: [redacted]" in errors
     assert API_KEY not in str(errors)
 
 

@@ -1,0 +1,254 @@
+"""Every mistake a suite can hold: where it is shown, and what is said of it."""
+
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.suite.loader import parse_suite
+
+SUITE = """\
+suite: chat
+seed: 7
+deployments:
+  a: {url: "http://one:8000", model: m, engine: vllm, price: $4/h}
+  b: {url: "http://two:8000", model: m, api_key: "${env:KEY}"}
+  c: {embedded: {weights: q8_0}}
+baseline: a
+candidate: b
+limits: {total: 2min}
+slo: {ttft: 500ms, target: 95%}
+load:
+  workload: {input: 64 tokens, output: 32 tokens}
+  blocks: 10
+  sweep:
+    - {stage: c4, concurrency: 4, requests: 40}
+    - {stage: r8, rate: 8/s, requests: 5}
+quality:
+  tasks: [tasks/add.yaml, tasks/sort.yaml]
+shadow:
+  prompts: data/shadow.jsonl
+gate:
+  alpha: 0.05
+  checks:
+    - {metric: ttft, statistic: p95, stage: c4, margin: 5%}
+    - {metric: goodput, stage: r8}
+    - {metric: accuracy, task: add, margin: 2 points}
+    - {metric: shadow_excess, margin: 3 points}
+"""
+
+LOAD = SUITE[SUITE.index("load:") : SUITE.index("quality:")]
+QUALITY = SUITE[SUITE.index("quality:") : SUITE.index("shadow:")]
+SHADOW = SUITE[SUITE.index("shadow:") : SUITE.index("gate:")]
+CHECKS = SUITE[SUITE.index("    - {metric: ttft") :]
+
+# One row a rule: what stands in SUITE, what is written instead, and all that is then said of it.
+# fmt: off
+KEYS = [
+    ("seed: 7", "sede: 7", "2:1 sede: unknown key; did you mean `seed`?"),
+    ("seed: 7", "Seed: 7", "2:1 Seed: unknown key; did you mean `seed`?"),
+    ("seed: 7", "zzz: 7", "2:1 zzz: unknown key; expected one of suite, seed, deployments, baseline"),
+    ("seed: 7", "alpha: 0.1", "2:1 alpha: unknown key here; it belongs in `gate`"),
+    ("seed: 7", "requests: 8", "2:1 requests: unknown key here; it belongs in `load.sweep[]`"),
+    ("prompts: data", "tasks: [x]\n  prompts: data", "20:3 shadow.tasks: unknown key here; it belongs in `quality`"),
+    ("limits: {", "limits: {ready_s: 3, ", "9:10 limits.ready_s: unknown key; did you mean `ready`?"),
+    ("concurrency: 4", "concurency: 4", "15:19 load.sweep[0].concurency: unknown key; did you mean `concurrency`?"),
+    ("output: 32", "outputs: 32", "12:32 load.workload.outputs: unknown key; did you mean `output`?"),
+    ("price: $4/h", "prize: $4/h", "4:55 deployments.a.prize: unknown key; did you mean `price`?"),
+    ("weights:", "weight:", "6:18 deployments.c.embedded.weight: unknown key; did you mean `weights`?"),
+    ("suite: chat\n", "", "1:1 suite: is required and missing; expected a name of at most 64 letters"),
+    (", output: 32 tokens", "", '12:13 load.workload.output: is required and missing; expected a count like "128 tokens"'),
+    (", requests: 5", "", "16:7 load.sweep[1].requests: is required and missing; expected a whole number, at least 1"),
+    ("  tasks: [tasks/add.yaml, tasks/sort.yaml]", "  limit: 5", "18:3 quality.tasks: is required and missing; expected a list"),
+]
+
+VALUES = [
+    ("seed: 7", "seed: seven", '2:7 seed: found "seven"; expected a whole number, at least 0'),
+    ("seed: 7", 'seed: "7"', '2:7 seed: found "7"; expected a whole number'),
+    ("seed: 7", "seed: 7.5", "2:7 seed: found 7.5; expected a whole number"),
+    ("seed: 7", "seed: -1", "2:7 seed: found -1; expected a whole number, at least 0"),
+    ("seed: 7", "seed:", "2:1 seed: has no value; write one or leave the key out"),
+    ("suite: chat", "suite: my chat", '1:8 suite: found "my chat"; expected a name of at most 64 letters'),
+    ("suite: chat", "suite: 8", "1:8 suite: found 8; expected a name"),
+    ("blocks: 10", "blocks: true", "13:11 load.blocks: found true; expected a whole number, at least 2 and at most 200"),
+    ("blocks: 10", "blocks: 1", "13:11 load.blocks: found 1; expected a whole number, at least 2"),
+    ("total: 2min", "total: 120", '9:17 limits.total: 120 is not a duration; write it with its unit, like "500ms"'),
+    ("total: 2min", "total: 2 minutes", '9:17 limits.total: "2 minutes" is not a duration; write it like "500ms"'),
+    ("total: 2min", "total: 0s", '9:17 limits.total: "0s" is not a usable duration'),
+    ("rate: 8/s", "rate: 8 rps", '16:25 load.sweep[1].rate: "8 rps" is not a rate; write it like "8/s"'),
+    ("input: 64 tokens", "input: 64 words", '12:21 load.workload.input: "64 words" is not a token count'),
+    ("input: 64 tokens", "input: 0", '12:21 load.workload.input: "0" is not a usable token count'),
+    ("input: 64 tokens", "input: 9999999", "12:21 load.workload.input: found 9999999; expected a count"),
+    ("price: $4/h", "price: 4", '4:62 deployments.a.price: 4 is not a price; write it with its unit, like "$32/h"'),
+    ("target: 95%", "target: 95", '10:28 slo.target: 95 is not a percentage; write it with its unit, like "5%"'),
+    ("target: 95%", "target: 195%", '10:28 slo.target: "195%" is more than the whole'),
+    ("target: 95%", "target: 0%", '10:28 slo.target: "0%" asks for nothing'),
+    ("alpha: 0.05", "alpha: 0.5", "22:10 gate.alpha: found 0.5; expected a number, above 0 and below 0.5"),
+    ("alpha: 0.05", "alpha: 5%", '22:10 gate.alpha: found "5%"; expected a number'),
+    ("engine: vllm", "engine: vlm", '4:49 deployments.a.engine: found "vlm"; did you mean `vllm`?'),
+    ("engine: vllm", "engine: [vllm]", "4:49 deployments.a.engine: found a list; expected one of openai, vllm"),
+    ("weights: q8_0", "weights: Q8_K", '6:27 deployments.c.embedded.weights: found "Q8_K"; did you mean `q8_0`?'),
+    ("metric: goodput", "metric: godput", '25:16 gate.checks[1].metric: found "godput"; did you mean `goodput`?'),
+    ("metric: goodput", "metric: speed", '25:16 gate.checks[1].metric: found "speed"; expected one of ttft, tpot'),
+    ("statistic: p95", "statistic: p99.9", '24:33 gate.checks[0].statistic: found "p99.9"; did you mean `p99`?'),
+    ("margin: 3 points", "margin: 3 points, required: no", '27:59 gate.checks[3].required: found "no"; expected true or false'),
+    ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: tasks/add.yaml",
+     '18:10 quality.tasks: found "tasks/add.yaml"; expected a list'),
+    ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: []", "18:10 quality.tasks: found an empty list; expected a list"),
+    ("limits: {total: 2min}", "limits: 2min", '9:9 limits: found "2min"; expected a mapping with the keys connect, first_token'),
+    ("  c: {", "  c/1: {", '6:3 deployments.c/1: "c/1" is not a name'),
+]
+
+DEPLOYMENTS = [
+    ('"${env:KEY}"', "sk-secret-123", "5:50 deployments.b.api_key: holds a literal of 13 characters"),
+    ('"${env:KEY}"', '"$KEY"', "5:50 deployments.b.api_key: holds a literal of 4 characters"),
+    ('"${env:KEY}"', '"Bearer ${env:KEY}"', "5:50 deployments.b.api_key: holds a literal of 17 characters"),
+    ('"${env:KEY}"', "12345", "5:50 deployments.b.api_key: found a value of another kind; expected a reference like"),
+    ("http://one:8000", "http://u:pw@one", "4:12 deployments.a.url: holds credentials; take them out"),
+    ("http://one:8000", "http://one?key=x", "4:12 deployments.a.url: has a query or a fragment"),
+    ("http://one:8000", "one:8000", '4:12 deployments.a.url: "one:8000" is not an address'),
+    ("http://one:8000", "ftp://one", '4:12 deployments.a.url: "ftp://one" is not an address'),
+    ("http://one:8000", "http://one:port", '4:12 deployments.a.url: "http://one:port" is not an address'),
+    ("http://one:8000", "http://${env:HOST}", '4:12 deployments.a.url: "http://${env:HOST}" is not an address'),
+    ("http://one:8000", "http://one:8000/v1/", '4:12 deployments.a.url: ends in /v1, which benchgate adds itself; write "http://one:8000"'),
+    ("suite: chat", 'suite: "${env:NAME}"', "1:8 suite: a reference is resolved only in a deployment's `api_key` and `url`"),
+    ("price: $4/h", 'price: "${env:PRICE}"', "4:62 deployments.a.price: a reference is resolved only in"),
+    ("embedded: {weights: q8_0}", "price: $1/h", "6:6 deployments.c: a deployment needs exactly one of `url` and `embedded`"),
+    ("c: {embedded", 'c: {url: "http://h", embedded', "6:6 deployments.c: a deployment needs exactly one of"),
+    ("model: m, engine: vllm", "engine: vllm", "4:6 deployments.a: a deployment with a `url` needs the `model` name it serves"),
+    ("q8_0}}", "q8_0}, engine: vllm}", "6:42 deployments.c.engine: the embedded engine is llamacpp, not vllm; remove it"),
+    ("q8_0}}", "q8_0}, model: m}", "6:41 deployments.c.model: means nothing for an embedded deployment; remove it"),
+    ("q8_0}}", 'q8_0}, api_key: "${env:KEY}"}', "6:43 deployments.c.api_key: means nothing for an embedded deployment"),
+    ("baseline: a", "baseline: A1", '7:11 baseline: no deployment is named "A1"; did you mean `a`?'),
+    ("candidate: b", "candidate: zzz", '8:12 candidate: no deployment is named "zzz"; expected one of a, b, c'),
+    ("candidate: b\n", "", '1:1 candidate: no deployment is named "candidate"'),
+    ("http://two:8000", "http://one:8000/", '8:12 candidate: "a" and "b" are the same endpoint in both arms'),
+]
+
+MEASUREMENTS = [
+    (LOAD + QUALITY + SHADOW, "", "1:1 : nothing to measure; add at least one of `load`, `quality` and `shadow`"),
+    ("rate: 8/s, requests", "rate: 8/s, concurrency: 2, requests", "16:7 load.sweep[1]: a stage needs exactly one of `concurrency`"),
+    ("concurrency: 4, ", "", "15:7 load.sweep[0]: a stage needs exactly one of `concurrency`"),
+    ("concurrency: 4, ", "concurrency: 4, arrival: constant, ", "15:7 load.sweep[0]: `arrival` means nothing in a closed loop"),
+    ("requests: 5}", "requests: 5}\n    - {stage: c4, rate: 1/s, requests: 9}", '17:15 load.sweep[2].stage: the name "c4" is taken by load.sweep[0]'),
+    ("tasks/sort.yaml", "more/add.yaml", '18:27 quality.tasks[1]: the name "add" is taken by quality.tasks[0]'),
+    ("slo: {ttft: 500ms, ", "slo: {", "10:6 slo: an slo needs at least one of `ttft`, `tpot` and `e2e`"),
+]
+
+GATE = [
+    ("margin: 5%", "margin: 5 points", '24:57 gate.checks[0].margin: "5 points" is not a percentage; write it like "5%": the margin of ttft'),
+    ("margin: 2 points", "margin: 2%", '26:45 gate.checks[2].margin: "2%" is not a difference in points; write it like "2 points"'),
+    ("margin: 5%", "margin: 0%", '24:57 gate.checks[0].margin: "0%" is not a usable margin'),
+    ("margin: 5%", "margin: 0.05", "24:57 gate.checks[0].margin: 0.05 is not a percentage"),
+    ("margin: 5%", "margin: 5%, max: 1s", "24:7 gate.checks[0]: a check needs exactly one of `margin`"),
+    (", margin: 5%", "", "24:7 gate.checks[0]: a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found none"),
+    ("margin: 5%", "max: 5%", '24:54 gate.checks[0].max: "5%" is not a duration'),
+    ("margin: 5%", "min: 1s", "24:54 gate.checks[0].min: ttft has no lower bound; use `max` or `margin`"),
+    ("margin: 2 points", "min: 0%", '26:42 gate.checks[2].min: "0%" asks for nothing'),
+    ("margin: 3 points", "max: 3%", "27:36 gate.checks[3].max: shadow_excess has no upper bound; use `margin`"),
+    ("goodput, stage: r8", "error_rate, max: 100%", '25:33 gate.checks[1].max: "100%" is met by every deployment'),
+    ("goodput, stage: r8", "goodput, stage: r9", '25:32 gate.checks[1].stage: no stage of the sweep is named "r9"; expected one of c4, r8'),
+    ("goodput, stage: r8", "goodput, statistic: p50", "25:36 gate.checks[1].statistic: means nothing for goodput; it belongs to ttft"),
+    ("goodput, stage: r8", "goodput, task: add", "25:31 gate.checks[1].task: means nothing for goodput; it belongs to accuracy"),
+    ("task: add, margin: 2", "stage: c4, margin: 2", "26:33 gate.checks[2].stage: means nothing for accuracy"),
+    ("task: add, margin: 2", "task: ad, margin: 2", '26:32 gate.checks[2].task: no task file of `quality` is named "ad"; did you mean `add`?'),
+    ("slo: {ttft: 500ms, target: 95%}\n", "", "24:16 gate.checks[1].metric: goodput counts the requests that meet the `slo`"),
+    (QUALITY, "", "24:16 gate.checks[2].metric: accuracy is measured by `quality`, which this suite has not"),
+    (SHADOW, "", "25:16 gate.checks[3].metric: shadow_excess is measured by `shadow`, which this suite has not"),
+    ("p95, stage: c4", "p95, stage: r8",
+     '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has 10 * 5; write `requests: 6`'),
+    ("p95, stage: c4", "p99, stage: r8", "24:33 gate.checks[0].statistic: p99 needs at least 299 requests"),
+    ("p95, stage: c4", "p95", '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has'),
+    ("requests: 40", "requests: 6", None),
+    ("requests: 40", "requests: 5", "24:33 gate.checks[0].statistic: p95 needs at least 59 requests"),
+    ("p95, stage: c4", "p90, stage: r8", None),
+    ("alpha: 0.05", "alpha: 0.00000000001", "24:33 gate.checks[0].statistic: p95 needs at least 494 requests"),
+    ("p95, stage: c4", "p99, stage: c4", None),
+    ("output: 32", "output: 1", None),
+    ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput, stage: r8, min: 90%}",
+     '26:7 gate.checks[2]: the SLO of goodput of "r8" is already judged by gate.checks[1]; keep one of them'),
+    ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput}", '26:7 gate.checks[2]: the SLO of goodput of "r8" is already'),
+    ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput, margin: 3 points}", None),
+    ("goodput, stage: r8}", "tpot, margin: 5%}\n    - {metric: tpot, statistic: p50, stage: c4, margin: 5%}",
+     '26:7 gate.checks[2]: the margin of tpot p50 of "c4" is already judged by gate.checks[1]'),
+    ("margin: 2 points}", "margin: 2 points}\n    - {metric: accuracy, task: each, margin: 5 points}",
+     '27:7 gate.checks[3]: the margin of accuracy of "add" is already judged by gate.checks[2]'),
+    (CHECKS, "    []\n", "24:5 gate.checks: found an empty list; expected a list with at least one entry"),
+]
+# fmt: on
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(text, "s.yaml")
+    return [f"{p.line}:{p.column} {p.path}: {p.message}" for p in caught.value.problems]
+
+
+@pytest.mark.parametrize(("found", "written", "said"), KEYS + VALUES + DEPLOYMENTS + MEASUREMENTS + GATE)
+def test_each_mistake_is_the_only_problem_and_is_shown_where_it_stands(
+    found: str, written: str, said: str | None
+) -> None:
+    assert SUITE.count(found) >= 1
+    text = SUITE.replace(found, written, 1)
+    if said is None:
+        parse_suite(text, "s.yaml")
+        return
+    problems = problems_of(text)
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(said)
+
+
+def test_six_mistakes_are_six_problems_in_order_of_place() -> None:
+    text = SUITE
+    for found, written in [
+        ("seed: 7", "sede: 7"),
+        ("engine: vllm", "engine: vlm"),
+        ("baseline: a", "baseline: x"),
+        ("total: 2min", "total: 2"),
+        ("rate: 8/s", "rate: 8 rps"),
+        ("margin: 2 points", "margin: 2%"),
+    ]:
+        text = text.replace(found, written, 1)
+    assert [line.split(" ")[:2] for line in problems_of(text)] == [
+        ["2:1", "sede:"],
+        ["4:49", "deployments.a.engine:"],
+        ["7:11", "baseline:"],
+        ["9:17", "limits.total:"],
+        ["16:25", "load.sweep[1].rate:"],
+        ["26:45", "gate.checks[2].margin:"],
+    ]
+
+
+def test_problem_reads_as_one_line_with_file_line_and_column() -> None:
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(SUITE.replace("seed", "sede"), "suites/chat.yaml")
+    assert str(caught.value) == "suites/chat.yaml:2:1: sede: unknown key; did you mean `seed`?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SUITE.replace('"${env:KEY}"', "hunter2hunter2"),
+        SUITE.replace('"${env:KEY}"', "[hunter2hunter2]"),
+        SUITE.replace('"${env:KEY}"', "*hunter2hunter2"),
+        SUITE.replace('"${env:KEY}"', "!hunter2hunter2"),
+        SUITE.replace('"${env:KEY}"', "{hunter2hunter2: "),
+        SUITE.replace('"${env:KEY}"', "hunter2hunter2: x"),
+        SUITE.replace("http://one", "http://me:hunter2hunter2@one"),
+        SUITE.replace("http://one", "me:hunter2hunter2@one"),
+        SUITE.replace("http://one:8000", "http://one?key=hunter2hunter2"),
+        SUITE.replace("api_key:", "apikey:").replace('"${env:KEY}"', "hunter2hunter2"),
+    ],
+)
+def test_no_message_repeats_a_secret(text: str) -> None:
+    assert text != SUITE
+    assert "hunter2" not in "\n".join(problems_of(text))
+
+
+def test_goodput_without_load_and_without_slo_is_told_both() -> None:
+    text = SUITE.replace(LOAD, "").replace("slo: {ttft: 500ms, target: 95%}\n", "")
+    goodput = [line for line in problems_of(text) if "gate.checks[1].metric: goodput" in line]
+    assert len(goodput) == 2
+
+
+def test_rules_are_told_although_another_part_of_the_suite_is_wrong() -> None:
+    text = SUITE.replace("engine: vllm", "engine: vlm").replace("task: add", "task: subtract")
+    assert [line.split(" ")[1] for line in problems_of(text)] == ["deployments.a.engine:", "gate.checks[2].task:"]

@@ -1,0 +1,94 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchgate.load.http1 import Dechunker, MalformedResponse, split_head
+
+CHUNKED = b"3\r\nabc\r\nA;name=value\r\n0\r\n\r\n01234\r\n0\r\ntrailer: x\r\n\r\n"
+PAYLOAD = b"abc0\r\n\r\n01234"
+
+
+def fed(pieces: list[bytes]) -> tuple[bytes, bool]:
+    dechunker = Dechunker()
+    return b"".join(dechunker.feed(piece) for piece in pieces), dechunker.complete
+
+
+def test_body_is_the_same_wherever_its_reads_are_split() -> None:
+    for first in range(len(CHUNKED) + 1):
+        for second in range(first, len(CHUNKED) + 1):
+            assert fed([CHUNKED[:first], CHUNKED[first:second], CHUNKED[second:]]) == (PAYLOAD, True)
+
+
+def test_terminator_inside_a_chunk_does_not_end_the_body() -> None:
+    assert fed([b"7\r\na0\r\n\r\n\r\n"]) == (b"a0\r\n\r\n", False)
+
+
+def test_body_is_not_complete_before_the_trailers_end() -> None:
+    assert fed([CHUNKED[:-1]])[1] is False
+
+
+def test_bytes_after_the_end_are_not_payload() -> None:
+    assert fed([b"1\r\na\r\n0\r\n\r\n", b"HTTP/1.1 200 OK"]) == (b"a", True)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"xyz\r\n", b"-1\r\n", b"+3\r\nabc\r\n", b"3\r\nabcd\r\n", b"1_0\r\n", b"\r\n", b"f" * 20]
+)
+def test_what_is_not_chunked_is_refused(raw: bytes) -> None:
+    with pytest.raises(MalformedResponse):
+        fed([raw + b"\r\n"])
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.lists(st.integers(0, 400), max_size=6))
+def test_any_payload_survives_any_split(chunks: list[bytes], cuts: list[int]) -> None:
+    raw = b"".join(b"%X\r\n%b\r\n" % (len(c), c) for c in chunks) + b"0\r\n\r\n"
+    edges = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
+    pieces = [raw[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    assert fed(pieces) == (b"".join(chunks), True)
+
+
+def test_head_is_read_and_what_follows_it_is_kept() -> None:
+    split = split_head(b"HTTP/1.1 429 Too Many\r\nContent-Length: 2\r\nX-A: 1\r\nx-a: 2\r\n\r\nno")
+    assert split is not None
+    head, rest = split
+    assert (head.status, head.content_length, head.headers["x-a"], rest) == (429, 2, "1, 2", b"no")
+    assert head.keeps_alive
+
+
+def test_interim_responses_are_skipped() -> None:
+    split = split_head(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert split is not None
+    assert (split[0].status, split[0].chunked, split[0].content_length) == (200, True, None)
+
+
+def test_incomplete_head_is_waited_for() -> None:
+    raw = b"HTTP/1.1 200 OK\r\na: b\r\n\r\n"
+    assert all(split_head(raw[:end]) is None for end in range(len(raw)))
+
+
+@pytest.mark.parametrize("headers", [b"connection: close", b"Connection: Close, x"])
+def test_announced_close_ends_the_connection(headers: bytes) -> None:
+    split = split_head(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n\r\n")
+    assert split is not None
+    assert not split[0].keeps_alive
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200" + b"x" * 70_000,
+    ],
+)
+def test_what_is_no_http_is_refused(raw: bytes) -> None:
+    with pytest.raises(MalformedResponse):
+        split_head(raw)
+
+
+def test_content_length_that_is_no_number_is_refused() -> None:
+    split = split_head(b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n")
+    assert split is not None
+    with pytest.raises(MalformedResponse, match="content-length"):
+        _ = split[0].content_length

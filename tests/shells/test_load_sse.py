@@ -1,0 +1,86 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchgate.load.sse import Event, EventParser
+
+
+def parse(*reads: bytes) -> list[Event]:
+    """Read k arrives at instant k, from 1."""
+    parser = EventParser()
+    return [event for at_ns, data in enumerate(reads, start=1) for event in parser.feed(at_ns, data)]
+
+
+def texts(*reads: bytes) -> list[str]:
+    return [event.data for event in parse(*reads)]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_every_line_end_of_the_standard_works(end: bytes) -> None:
+    lines = [b": comment", b"data: a", b"", b"id: 7", b"data:b", b"data:  c", b"", b"data", b"", b"event: x", b"", b""]
+    assert texts(end.join(lines)) == ["a", "b\n c", ""]
+
+
+def test_comments_and_events_without_data_are_no_events() -> None:
+    assert texts(b": ping\n\n", b"event: x\nid: 1\n\n", b"\n\n\n", b"data: a\n\n") == ["a"]
+
+
+def test_other_fields_that_begin_like_data_are_not_data() -> None:
+    assert texts(b"database: a\n\n", b" data: b\n\n") == []
+
+
+def test_event_without_its_blank_line_is_no_event() -> None:
+    assert texts(b"data: a\n\ndata: b\n") == ["a"]
+
+
+def test_byte_order_mark_is_skipped_at_the_start_only() -> None:
+    assert texts(b"\xef\xbb\xbfdata: a\n\n", b"\xef\xbb\xbfdata: b\n\n") == ["a"]
+
+
+def test_event_has_the_instant_of_the_read_that_completed_it() -> None:
+    events = parse(b"data: a\n\ndata: b\n\nda", b"ta: c\n", b"\ndata: d\n\n")
+    assert events == [Event(1, "a"), Event(1, "b"), Event(3, "c"), Event(3, "d")]
+
+
+def test_cr_lf_split_between_reads_is_one_line_end() -> None:
+    assert texts(b"data: a\r", b"\ndata: b\r", b"\n", b"\r", b"\ndata: c\r\n\r\n") == ["a\nb", "c"]
+
+
+STREAM = 'data: grüße 🙂\n\n: x\n\ndata: {"a": 1}\ndata: 2\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_events_are_the_same_split_at_every_byte(end: str) -> None:
+    raw = STREAM.replace("\n", end).encode()
+    for cut in range(len(raw) + 1):
+        assert texts(raw[:cut], raw[cut:]) == ["grüße 🙂", '{"a": 1}\n2', "[DONE]"]
+    assert texts(*(raw[at : at + 1] for at in range(len(raw)))) == ["grüße 🙂", '{"a": 1}\n2', "[DONE]"]
+
+
+def reference(raw: str) -> list[str]:
+    """The standard's own algorithm, line by line over the whole stream."""
+    lines = raw.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
+    events: list[str] = []
+    data: list[str] = []
+    for line in lines:
+        if line == "":
+            if data:
+                events.append("\n".join(data))
+            data = []
+        elif line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif line == "data":
+            data.append("")
+    return events
+
+
+@given(
+    st.lists(
+        st.sampled_from(["data: a", "data:b", "data", ": c", "id: 1", "", "", "data: é🙂", "\n", "\r", "\r\n"])
+    ).map(lambda parts: "".join(parts)),
+    st.lists(st.integers(0, 80), max_size=8),
+)
+def test_any_stream_split_anywhere_gives_the_events_of_the_standard(raw: str, cuts: list[int]) -> None:
+    data = raw.encode()
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    assert texts(*(data[a:b] for a, b in zip(edges, edges[1:], strict=False))) == reference(raw)

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report import html
+from benchgate.report.charts import Figure
+from benchgate.report.html import render_html
+from benchgate.report.load_section import LoadSection
+from tests.fakes import evidence as fake
+from tests.fakes import hostile
+from tests.golden import assert_golden
+
+VOID = {"meta", "br", "img", "input", "base", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """Elements in document order with the names of their attributes, attribute values, and the text between."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.values: list[tuple[str, str]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.texts_in: dict[str, list[str]] = {}
+        self.comments: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, tuple(name for name, _ in attrs)))
+        self.values += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, tuple(name for name, _ in attrs)))
+        self.values += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open:
+            self.texts_in.setdefault(self.open[-1], []).append(data)
+
+    def handle_comment(self, data: str) -> None:
+        self.comments.append(data)
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts have tests of their own and cost most of a rendering's time."""
+
+    def none(load: LoadSection | None) -> tuple[Figure, ...]:
+        return ()
+
+    monkeypatch.setattr(html, "figures", none)
+
+
+def test_a_blocked_run_renders_as_it_did() -> None:
+    assert_golden("report-block.html", render_html(fake.evidence(), fake.verdict()))
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_the_verdict_comes_first_with_its_word_its_mark_and_its_reason(outcome: Outcome) -> None:
+    verdict = fake.verdict(outcome)
+    page = Page(render_html(fake.evidence(), verdict))
+    marks = {"PASS": "●", "WARN": "▲", "BLOCK": "■", "INCONCLUSIVE": "◆", "INVALID": "✕"}
+    assert "".join(page.texts_in["h1"]) == outcome.value
+    reason = verdict.reason.replace("\N{NO-BREAK SPACE}", " ")
+    text = page.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert text.index(marks[outcome]) < text.index(reason) < text.index("Is this comparison fair?")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_failing_checks_stand_before_passed_ones_each_with_an_anchor() -> None:
+    source = render_html(fake.evidence(), fake.verdict())
+    anchors = re.findall(r'<tbody id="(check-[^"]+)"', source)
+    assert anchors == [
+        "check-ttft-p50-c4",
+        "check-output-throughput-c1",
+        "check-accuracy",
+        "check-goodput-c1",
+        "check-shadow-excess",
+    ]
+    assert all(f'href="#{anchor}"' in source for anchor in anchors)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_checks_with_the_same_id_get_anchors_of_their_own() -> None:
+    checks = tuple(fake.check("same id") for _ in range(3))
+    source = render_html(fake.evidence(), replace(fake.verdict(), checks=checks))
+    assert re.findall(r'<tbody id="([^"]+)"', source) == ["check-same-id", "check-same-id_2", "check-same-id_3"]
+
+
+def test_the_file_asks_nobody_for_anything_and_runs_nothing() -> None:
+    page = Page(render_html(fake.evidence(), fake.verdict()))
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "img", "iframe", "object", "base", "form"})
+    names = {name for name, _ in page.values}
+    assert names.isdisjoint({"src", "srcset", "style", "xlink:href", "action"})
+    assert not [name for name in names if name.startswith("on")]
+    assert all(value.startswith("#") for name, value in page.values if name == "href")
+
+
+def test_the_content_policy_allows_this_style_and_nothing_else() -> None:
+    import base64
+    import hashlib
+
+    source = render_html(fake.evidence(), fake.verdict())
+    styles = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(styles[0].encode()).digest()).decode()
+    policy = dict(Page(source).values)["content"] if False else re.findall(r'Policy" content="([^"]+)"', source)[0]
+    assert len(styles) == 1
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_the_same_inputs_give_the_same_bytes() -> None:
+    assert render_html(fake.evidence(), fake.verdict()) == render_html(fake.evidence(), fake.verdict())
+
+
+def structure(text: str) -> Sequence[tuple[str, tuple[str, ...]]]:
+    return Page(render_html(hostile.evidence(text), hostile.verdict(text))).elements
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("text", hostile.TEXTS, ids=range(len(hostile.TEXTS)))
+def test_hostile_text_never_becomes_an_element_or_an_attribute(text: str) -> None:
+    source = render_html(hostile.evidence(text), hostile.verdict(text))
+    page = Page(source)
+    assert page.elements == structure(hostile.BENIGN)
+    assert page.comments == []
+    assert all(value.startswith("#check-") or value.startswith("#") for name, value in page.values if name == "href")
+    assert source.encode()  # no lone surrogate is left
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", source)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_hostile_text_is_shown_and_not_dropped() -> None:
+    page = Page(render_html(hostile.evidence("<b>&amp;"), hostile.verdict("<b>&amp;")))
+    assert "".join(page.texts_in["p"]).count("<b>&amp;") >= 2  # the suite's name and the reason
+    assert "<b>&amp;" in page.texts_in["pre"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_hostile_test_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    escaping = html._environment
+
+    def unescaped() -> object:
+        environment = escaping()
+        environment.autoescape = False
+        return environment
+
+    benign = structure(hostile.BENIGN)
+    monkeypatch.setattr(html, "_environment", unescaped)
+    with pytest.raises(AssertionError):
+        assert structure("<i>oops</i>") == benign
+
+
+@pytest.mark.parametrize("drop", ["load", "quality", "shadow"])
+def test_a_run_without_one_part_renders_the_others_and_says_what_it_does_not_know(drop: str) -> None:
+    evidence = fake.evidence()
+    suite = {**evidence.run.suite, drop: None}
+    evidence = replace(
+        evidence,
+        run=replace(evidence.run, suite=suite),
+        load=() if drop == "load" else evidence.load,
+        quality=() if drop == "quality" else evidence.quality,
+        shadow=None if drop == "shadow" else evidence.shadow,
+    )
+    page = Page(render_html(evidence, fake.verdict()))
+    headings = page.texts_in["h2"]
+    assert drop.capitalize() not in headings
+    assert {"Load", "Quality", "Shadow"} - set(headings) == {drop.capitalize()}
+    says = {"load": "it says nothing of speed", "quality": "nothing of the quality", "shadow": "No shadow comparison"}
+    assert says[drop] in page.text
+
+
+def test_a_target_that_was_never_there_still_gives_a_report() -> None:
+    verdict = replace(fake.verdict(Outcome.INVALID), checks=())
+    page = Page(render_html(fake.faults_only(), verdict))
+    assert "candidate q4 was not there at the start: connection refused" in page.text
+    assert "Nothing could be checked." in page.text
+    assert "not measured" in page.text  # the stages of the sweep
+    assert "is partial: not everything that was planned was measured" in page.text
+
+
+def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
+    unbounded = replace(
+        fake.check("unbounded", Outcome.BLOCK),
+        candidate=float("inf"),
+        harm=float("inf"),
+        lower=-float("inf"),
+        upper=float("inf"),
+    )
+    verdict = Verdict(Outcome.BLOCK, "unbounded", (unbounded, fake.check("none", Outcome.INVALID)), (), 0.05)
+    evidence = replace(fake.evidence(), load=fake.load(failing_arm=Arm.CANDIDATE))
+    page = Page(render_html(evidence, verdict))
+    assert "+∞" in page.text
+    assert "not measured" in page.text
+    assert "nan" not in re.findall(r"[a-z]+", page.text.lower())
+
+
+def test_two_stored_runs_are_compared_candidate_with_candidate() -> None:
+    candidate, reference = fake.evidence("run-b"), fake.evidence("run-a")
+    page = Page(render_html(candidate, fake.verdict(Outcome.PASS), against=reference))
+    assert "of run run-a" in page.text
+    assert "benchgate compare run-a run-b" in page.text
+    assert "different runs and were not interleaved" in page.text
+    assert "did not measure the same thing" not in page.text
+    assert "Shadow" not in page.texts_in["h2"]
+    other = replace(reference, run=replace(reference.run, measurement_sha256="00" * 32))
+    assert "did not measure the same thing" in Page(render_html(candidate, fake.verdict(), against=other)).text
