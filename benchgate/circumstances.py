@@ -6,10 +6,11 @@ import os
 import platform
 import secrets
 import time
-import uuid
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+
+from benchgate.model.run import new_run_id
 
 _LIBRARIES = ("numpy", "scipy", "sqlalchemy", "uvloop", "lm_eval", "xllamacpp")
 
@@ -19,12 +20,9 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def new_run_id() -> str:
-    """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, so ids sort by time, then 74 random bits."""
-    milliseconds = time.time_ns() // 1_000_000
-    random_bits = secrets.randbits(74)
-    value = (milliseconds & (2**48 - 1)) << 80 | 0x7 << 76 | (random_bits >> 62) << 64 | 0b10 << 62
-    return str(uuid.UUID(int=value | random_bits & (2**62 - 1)))
+def fresh_run_id() -> str:
+    """An id for a run that starts now."""
+    return new_run_id(time.time_ns() // 1_000_000, secrets.token_bytes(10))
 
 
 def environment_facts() -> dict[str, object]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchgate import __version__
-from benchgate.circumstances import environment_facts, new_run_id, utc_now
+from benchgate.circumstances import environment_facts, fresh_run_id, utc_now
 from benchgate.errors import PublishError, StoreError, UsageError
 from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
@@ -132,7 +132,7 @@ def _recorded(store: Store, run: Run, plan: Plan) -> Iterator[RunWriter]:
 def _describe(suite: Suite, plan: Plan, options: RunOptions) -> Run:
     stored = suite.to_stored()
     return Run(
-        id=new_run_id(),
+        id=fresh_run_id(),
         suite_name=suite.suite,
         suite=stored,
         suite_sha256=_sha256(stored),

@@ -39,10 +39,6 @@ store_app.command()(tool_commands.upgrade)
 app.add_typer(store_app, name="store")
 
 
-class Terminated(BaseException):
-    """SIGTERM, made to unwind like Ctrl-C does: what was measured is stored and marked partial."""
-
-
 @app.callback(invoke_without_command=True)
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and leave.", is_eager=True)) -> None:
     if version:
@@ -52,15 +48,19 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 def main() -> None:
     """Entry point: the one place that turns exceptions into exit codes. Ctrl-C is 130 by typer's own hand."""
-    signal.signal(signal.SIGTERM, _terminate)
+    terminated = False
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        """Unwind SIGTERM as Ctrl-C: the one interruption that event loops pass on from inside their callbacks."""
+        nonlocal terminated
+        terminated = True
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
         app()
     except BenchgateError as error:
         sys.stderr.write(f"benchgate: {error}\n")
         sys.exit(error.exit_code)
-    except Terminated:
-        sys.exit(ExitCode.TERMINATED)
-
-
-def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise Terminated
+    except SystemExit as left:
+        sys.exit(ExitCode.TERMINATED if terminated and left.code == ExitCode.INTERRUPTED else left.code)

@@ -69,4 +69,6 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
     """Bring a store to this version's schema; an SQLite file is backed up beside it first."""
     from benchgate.store.migrate import upgrade as upgrade_store
 
-    typer.echo(upgrade_store(store))
+    done = upgrade_store(store)
+    kept = f"; the old one is kept at {done.backup}" if done.backup else ""
+    typer.echo(f"schema {done.before or 'none'} → {done.after}{kept}")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import binomtest
 
 from benchgate.gate.comparison import Comparison, load_of, paired_load
 from benchgate.gate.rule import Finding, Problem
@@ -15,7 +14,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.attainment import attainment_limits
+from benchgate.stats.attainment import attainment_limits, attainment_p
 from benchgate.stats.limits import Limits
 from benchgate.stats.paired import paired_t, two_sample_t
 from benchgate.stats.proportions import newcombe_difference, relative_errors_p
@@ -33,7 +32,7 @@ def misses_of(metric: str, slo: Slo | None) -> Misses:
 
 
 def absolute(comparison: Comparison, metric: str, stage: str, misses: Misses, *, slo: float, alpha: float) -> Finding:
-    """The candidate's share against its target; limits over blocks, widened to Clopper-Pearson over the requests."""
+    """The candidate's share against its target; Clopper-Pearson on the effective number of requests."""
     blocks = list(load_of(comparison.judged, stage, Arm.CANDIDATE).values())
     counts = _Counts.of(blocks, misses)
     goodput = metric == "goodput"
@@ -41,7 +40,7 @@ def absolute(comparison: Comparison, metric: str, stage: str, misses: Misses, *,
         unit=Unit.RATIO,
         scale=Scale.ABSOLUTE,
         margin=slo,
-        method="t-limits over blocks, widened to Clopper-Pearson over all requests",
+        method="Clopper-Pearson on the effective number of requests",
         n=counts.scheduled,
         n_unit="requests",
         breach=True,
@@ -52,7 +51,7 @@ def absolute(comparison: Comparison, metric: str, stage: str, misses: Misses, *,
         return replace(finding, problem=_unmeasured(stage))
     allowed = 1 - slo if goodput else slo
     missed = counts.missed / counts.scheduled
-    p_value = _p_beyond(counts, allowed, alpha)
+    p_value = attainment_p(counts.kept, counts.totals, allowed, alpha)
     if goodput:
         value, limits = 1 - missed, Limits(lower=1 - limits.upper, upper=1 - limits.lower)
     else:
@@ -125,14 +124,6 @@ class _Counts:
     @property
     def missed(self) -> int:
         return self.scheduled - sum(self.kept)
-
-
-def _p_beyond(counts: _Counts, allowed: float, alpha: float) -> float:
-    """p-value of "the true miss share is at most what is allowed": the weaker of the request- and block-wise tests."""
-    exact = float(binomtest(counts.missed, counts.scheduled, min(allowed, 1.0), alternative="greater").pvalue)
-    shares = np.array([1 - k / t for k, t in zip(counts.kept, counts.totals, strict=True) if t > 0])
-    test = paired_t(shares, alpha, margin=allowed)
-    return exact if test is None else max(exact, test.p_harm)
 
 
 def _differences(evidence: Evidence, stage: str, misses: Misses) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

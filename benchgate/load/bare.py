@@ -119,8 +119,6 @@ def _verdict(columns: RequestColumns, slo: Slo, saturated: tuple[str, ...]) -> d
 
     By the exact one-sided 95 % limits of Clopper and Pearson over the requests scheduled.
     """
-    from benchgate.stats.proportions import clopper_pearson  # scipy takes a second to load
-
     outcome, reason, lower, upper = Outcome.INVALID, "", None, None
     if len(columns) == 0:
         reason = "no request was scheduled"
@@ -129,6 +127,8 @@ def _verdict(columns: RequestColumns, slo: Slo, saturated: tuple[str, ...]) -> d
     elif saturated:
         reason = f"the client was the bottleneck: {saturated[0]}"
     else:
+        from benchgate.stats.proportions import clopper_pearson  # scipy takes a second to load
+
         good = int(metrics.good(columns, slo).sum())
         limits = clopper_pearson(good, len(columns), _ALPHA)
         lower, upper = limits.lower, limits.upper

@@ -22,9 +22,11 @@ def main(job_path: str, spool_path: str) -> None:
     start = threading.Event()
     threading.Thread(target=_hold_leash, args=(start,), name="leash", daemon=True).start()
     api_key = os.environ.pop(API_KEY_VARIABLE, None)  # popped: nothing started from here needs it
-    job = Job.read(Path(job_path))
-    spool = SpoolWriter(Path(spool_path))
+    with SpoolWriter(Path(spool_path)) as spool:
+        _evaluate(Job.read(Path(job_path)), api_key, spool, start)
 
+
+def _evaluate(job: Job, api_key: str | None, spool: SpoolWriter, start: threading.Event) -> None:
     from lm_eval import __version__, simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -43,6 +45,10 @@ def main(job_path: str, spool_path: str) -> None:
             log_samples=True,
             bootstrap_iters=0,
             use_cache=None,
+            random_seed=0,
+            numpy_random_seed=0,
+            torch_random_seed=0,
+            fewshot_random_seed=0,
         )
         _write_scores(task.name, result, spool)
 

@@ -46,39 +46,49 @@ def evaluate(
 
     The arms begin together and run side by side, so that both servers see the same load. Nothing that happens to one
     arm touches the other. A server that fails, a process that dies and `settings.timeout_s`, which counts from the
-    common start over all tasks, end as a `fault` beside the items answered until then. Leaving the iteration at any
-    point ends the processes. Files stay in `work_dir`; they hold prompts and answers, never the API key.
+    common start over all tasks, end as a `fault` beside the items answered until then; so does an interrupt, which is
+    raised again once these observations are taken. Leaving the iteration at any point ends the processes. Files stay in
+    `work_dir`; they hold prompts and answers, never the API key.
     """
     require_lm_eval()
+    work_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        arms = []
+        processes = []
         for arm, target in targets.items():
             job = _job(target, tasks, settings, limits or Limits())
             progress = partial(on_progress, arm) if on_progress is not None else _ignore
-            arms.append(stack.enter_context(ArmProcess(target, job, work_dir, progress)))
-        yield from _until(lambda arm: arm.ready, arms, _START_LIMIT_S, "it did not start within {}")
-        for process in arms:
-            process.start()
-        yield from _until(lambda arm: False, arms, settings.timeout_s, "timed out after {} with tasks unfinished")
+            processes.append(stack.enter_context(ArmProcess(target, job, work_dir.resolve(), progress)))
+        try:
+            yield from _until(lambda process: process.ready, processes, _START_LIMIT_S, "it did not start within {}")
+            for process in processes:
+                process.start()
+            late = "timed out after {} with tasks unfinished"
+            yield from _until(lambda process: False, processes, settings.timeout_s, late)
+        except (KeyboardInterrupt, SystemExit):
+            for process in processes:
+                process.kill()
+                yield from process.new_observations()
+                yield from process.abandoned("interrupted")
+            raise
 
 
 def _until(
-    enough: Callable[[ArmProcess], bool], arms: Sequence[ArmProcess], limit_s: float, late: str
+    enough: Callable[[ArmProcess], bool], processes: Sequence[ArmProcess], limit_s: float, late: str
 ) -> Iterator[QualityObservation]:
     """Follow the arms until each has had enough or all of its tasks are observed, if need be with a fault.
 
-    An arm whose process ends, or which is not there within `limit_s`, gets the fault for all its open tasks.
+    An arm whose process ends, or which has not had enough within `limit_s`, gets the fault for all its open tasks.
     """
     deadline = time.monotonic() + limit_s
-    while waiting := [arm for arm in arms if not arm.finished and not enough(arm)]:
-        for arm in waiting:
-            ended = arm.ended  # asked first: what was written before the end is then certainly read
-            yield from arm.new_observations()
+    while waiting := [process for process in processes if not process.finished and not enough(process)]:
+        for process in waiting:
+            ended = process.ended  # asked first: what was written before the end is then certainly read
+            yield from process.new_observations()
             if ended:
-                yield from arm.abandoned(arm.end_reason())
+                yield from process.abandoned(process.end_reason())
             elif time.monotonic() > deadline:
-                arm.kill()
-                yield from arm.abandoned(late.format(show_duration(limit_s)))
+                process.kill()
+                yield from process.abandoned(late.format(show_duration(limit_s)))
         time.sleep(_POLL_S)
 
 

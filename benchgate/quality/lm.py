@@ -31,6 +31,14 @@ _RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
 _GIVE_UP_AFTER = 5  # items of a task that failed for good
 
 
+class _AttemptFailed(Exception):
+    """One request came to nothing; `may_pass` says whether asking again makes sense."""
+
+    def __init__(self, reason: str, may_pass: bool) -> None:
+        super().__init__(reason)
+        self.may_pass = may_pass
+
+
 class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type information
     """lm-eval's model over one target. Answers go to the spool as they come; a failed item scores as if empty."""
 
@@ -89,32 +97,40 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         return answered.answer or ""
 
     async def _answer(self, session: aiohttp.ClientSession, request: Instance) -> Answered:
-        """Ask, and ask again after what may pass; the result is an answer or the last error, never an exception."""
+        """Ask, and ask again after what may pass; the result is an answer or the last failure, never an exception."""
         if self._failures >= _GIVE_UP_AFTER:
             return _failed(request, f"not asked: {_GIVE_UP_AFTER} items of the task had failed before", retries=0)
         payload = self._payload(request)
-        for attempt, pause_s in enumerate((*_RETRY_PAUSES_S, None)):
-            error, may_pass = "", False
+        retries = 0
+        while True:
             started_ns = time.perf_counter_ns()
             try:
-                status, body = await self._post(session, payload)
-                may_pass = status in _RETRIED_STATUS
-                answer = read_answer(self._job.endpoint, status, body, secret=self._api_key)
-                return _answered(request, answer, time.perf_counter_ns() - started_ns, retries=attempt)
-            except TargetError as exc:
-                error = str(exc)
-            except aiohttp.ConnectionTimeoutError:
-                error = f"no connection within {show_duration(self._job.connect_s)}"
-            except TimeoutError:
-                error = f"no answer within {show_duration(self._job.total_s)}"
-            except aiohttp.ClientConnectorError as exc:
-                error, may_pass = f"could not connect: {exc.os_error.strerror or exc.os_error}", True
-            except aiohttp.ClientError as exc:
-                error, may_pass = f"{type(exc).__name__}: {exc}", True
-            if pause_s is None or not may_pass:
-                return _failed(request, error, retries=attempt)
-            await asyncio.sleep(pause_s)
-        raise AssertionError("the last attempt always returns")
+                answer = await self._attempt(session, payload)
+            except _AttemptFailed as failure:
+                if retries == len(_RETRY_PAUSES_S) or not failure.may_pass:
+                    return _failed(request, str(failure), retries=retries)
+                await asyncio.sleep(_RETRY_PAUSES_S[retries])
+                retries += 1
+            else:
+                return _answered(request, answer, time.perf_counter_ns() - started_ns, retries=retries)
+
+    async def _attempt(self, session: aiohttp.ClientSession, payload: dict[str, object]) -> Answer:
+        """One request; _AttemptFailed with the true reason when no answer came of it."""
+        may_pass = False
+        try:
+            status, body = await self._post(session, payload)
+            may_pass = status in _RETRIED_STATUS
+            return read_answer(self._job.endpoint, status, body, secret=self._api_key)
+        except TargetError as exc:
+            raise _AttemptFailed(str(exc), may_pass) from exc
+        except aiohttp.ConnectionTimeoutError as exc:
+            raise _AttemptFailed(f"no connection within {show_duration(self._job.connect_s)}", False) from exc
+        except TimeoutError as exc:
+            raise _AttemptFailed(f"no answer within {show_duration(self._job.total_s)}", False) from exc
+        except aiohttp.ClientConnectorError as exc:
+            raise _AttemptFailed(f"could not connect: {exc.os_error.strerror or exc.os_error}", True) from exc
+        except aiohttp.ClientError as exc:
+            raise _AttemptFailed(f"{type(exc).__name__}: {exc}", True) from exc
 
     async def _post(self, session: aiohttp.ClientSession, payload: dict[str, object]) -> tuple[int, bytes]:
         headers = dict(self._job.headers)

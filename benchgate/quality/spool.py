@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from types import TracebackType
+from typing import IO, Self
 
 from benchgate.plan.schedule import PlannedTask
 from benchgate.targets.dialect import Endpoint
@@ -100,6 +101,12 @@ class SpoolWriter:
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._file.close()
+
     def write(self, *lines: Line) -> None:
         """Append and flush."""
         for line in lines:
@@ -119,13 +126,13 @@ class SpoolReader:
         self._read_bytes = 0
 
     def new_lines(self) -> Iterator[Line]:
-        """The lines completed since the last call; half a line waits for its end."""
+        """The lines completed since the last one given; half a line waits for its end."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
             file.seek(self._read_bytes)
-            whole, newline, _half = file.read().rpartition(b"\n")
-        self._read_bytes += len(whole) + len(newline)
-        for raw in whole.splitlines():
+            whole, _, _half = file.read().rpartition(b"\n")
+        for raw in whole.split(b"\n") if whole else ():
+            self._read_bytes += len(raw) + 1  # line by line: whoever is interrupted goes on where they stopped
             data = json.loads(raw)
             yield _KINDS[data.pop("kind")](**data)

@@ -77,7 +77,7 @@ def _with_rows(document: Document, spec: TaskFile, path: Path) -> tuple[PlannedT
     if rows:
         problems += _shape_problems(rows, str(data_path), spec.doc_to_target)
         problems += _template_problems(document, spec, frozenset(rows[0].values))
-    config = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
+    config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
     return PlannedTask(spec.task, config, tuple(row.values for row in rows)), problems
 
 

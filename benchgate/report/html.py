@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from pathlib import Path
@@ -34,6 +35,7 @@ def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | Non
     )
 
 
+@functools.cache
 def _environment() -> Environment:
     """Everything printed is escaped; what cannot be seen is shown first."""
     environment = Environment(

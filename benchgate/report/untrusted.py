@@ -7,10 +7,13 @@ a terminal would obey: control characters, lone surrogates, and the marks that r
 from __future__ import annotations
 
 import re
-import unicodedata
 
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs"})  # control, format (which reorders and hides), lone surrogate
-_HARMLESS_FORMAT = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # Persian and emoji need them to be readable
+# Controls, soft hyphen, direction marks and overrides, zero-width characters, lone surrogates and language tags. The
+# zero-width joiners stay: Persian and emoji cannot be read without them.
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 _LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
@@ -21,7 +24,7 @@ _ELLIPSIS = "…"
 _LIVE = re.compile(r"(?i)@|#|://|www\.|gh-|mailto:|xmpp:")
 # Everything that has a meaning inside a line of Markdown, and what begins a list at the start of one. As a numeric
 # entity it is text and never structure (CommonMark 0.31, 6.4).
-_STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+]|(?<=^\d)[.)]")
+_STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+]|^\d(?=\d{0,8}[.)])")
 # `::name::` at the start of a line is a command to GitHub's runner, `##[` and `##vso[` anywhere to it and Azure's.
 _COMMAND_START = re.compile(r"^(\s*):(?=:)")
 _COMMAND_INSIDE = re.compile(r"#(?=#)")
@@ -29,10 +32,7 @@ _COMMAND_INSIDE = re.compile(r"#(?=#)")
 
 def visible(text: str) -> str:
     """The text with every character that cannot be seen replaced by U+FFFD; line breaks and tabs stay as they are."""
-    lines = _LINE_BREAKS.sub("\n", text)
-    return "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in _HIDDEN_CATEGORIES else _REPLACEMENT for c in lines
-    )
+    return _HIDDEN.sub(_REPLACEMENT, _LINE_BREAKS.sub("\n", text))
 
 
 def one_line(text: str, limit: int = 400) -> str:
@@ -61,12 +61,6 @@ def terminal_line(text: str) -> str:
     """A line that no terminal and no CI runner obeys, whatever stands in it."""
     line = visible(text).replace("\n", " ").replace("\t", " ")
     return _COMMAND_INSIDE.sub(f"#{_ZERO_WIDTH_SPACE}", _COMMAND_START.sub(rf"\1:{_ZERO_WIDTH_SPACE}", line))
-
-
-def _is_hidden(character: str) -> bool:
-    if character in "\n\t" or character in _HARMLESS_FORMAT:
-        return False
-    return unicodedata.category(character) in _HIDDEN_CATEGORIES
 
 
 def _interrupt(match: re.Match[str]) -> str:

@@ -15,8 +15,8 @@ def normalise(text: str) -> str:
     one spelling for the same value (sorted keys, no layout, 1.0 and 1e0 as 1), with its texts normalised likewise. A
     JSON answer never equals one that is not, so each side can be normalised without knowing the other.
     """
-    spelled = _canonical_json(text)
-    return _plain(text) if spelled is None else spelled
+    plain = _plain(text)
+    return _canonical_json(text) or _canonical_json(plain) or plain
 
 
 def answer_digest(text: str) -> str:

@@ -41,6 +41,29 @@ def attainment_limits(good: Sequence[int], scheduled: Sequence[int], alpha: floa
     return Limits(lower=min(lower, exact.lower), upper=max(upper, exact.upper))
 
 
+def attainment_p(good: Sequence[int], scheduled: Sequence[int], allowed: float, alpha: float) -> float | None:
+    """p-value of "the true miss share is at most `allowed`", the test that `attainment_limits` inverts.
+
+    Below alpha exactly when the lower limit is above `allowed`; `alpha` enters the effective number of requests. None
+    where there are no limits. ValueError as there.
+    """
+    if attainment_limits(good, scheduled, alpha) is None:
+        return None
+    missed, requests = sum(scheduled) - sum(good), sum(scheduled)
+    if missed == 0 or allowed >= 1:
+        return 1.0
+    exact = _p_at_most(missed, requests, allowed)
+    if missed == requests:
+        return exact
+    effective = _effective_n(np.subtract(scheduled, good), np.asarray(scheduled), alpha)
+    return max(exact, _p_at_most(effective * missed / requests, effective, allowed))
+
+
+def _p_at_most(missed: float, requests: float, allowed: float) -> float:
+    """P(X >= missed) for X ~ Bin(requests, allowed), as the beta integral that also takes a fractional count."""
+    return float(beta.cdf(allowed, missed, requests - missed + 1))
+
+
 def _effective_n(missed: np.ndarray, scheduled: np.ndarray, alpha: float) -> float:
     """How many independent requests tell as much as these correlated ones."""
     blocks, requests = len(missed), int(scheduled.sum())

@@ -27,7 +27,7 @@ CONNECT_TIMEOUT_S = 10
 _OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 _POSTGRES_NAMES = ("postgresql", "postgres", "postgresql+psycopg")
 _SECRET_PARAMETERS = ("password", "sslpassword")
-_READING = "benchgate_reading"
+_READING = "benchgate_reading"  # tells the BEGIN of SQLite that no write will follow
 _ADDRESS_HELP = "give a file name, sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE"
 
 _SQLITE_PRAGMAS = (
@@ -103,18 +103,22 @@ class Database:
 
     address: Address
     engine: Engine
+    reader: Engine  # the same connections, for transactions that read one state of the store and write nothing
 
     @classmethod
     def connect(cls, address: Address) -> Database:
         """An engine on the address; the first transaction connects. Raises StoreError when its driver is missing."""
         if address.path is not None:
-            return cls(address, _sqlite_engine(address))
-        return cls(address, _postgres_engine(address))
+            engine = _sqlite_engine(address)
+            return cls(address, engine, engine.execution_options(**{_READING: True}))
+        engine = _postgres_engine(address)
+        reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        return cls(address, engine, reader)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads; on SQLite it waits for no writer."""
-        with self.errors(), self.engine.execution_options(**{_READING: True}).begin() as connection:
+        """One transaction that only reads: it sees one state of the store and waits for no writer."""
+        with self.errors(), self.reader.begin() as connection:
             yield connection
 
     @contextmanager

@@ -94,9 +94,9 @@ class RunWriter:
             (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == self.run_id))
             if row["status"] != RunStatus.RUNNING.value:
                 raise StoreError(f"run {self.run_id} is finished already")
-            row |= {"status": status.value, "finished_at": finished_at}
-            row["evidence_sha256"] = _evidence_sha256(connection, row)
-            connection.execute(update(tables.run).where(tables.run.c.id == self.run_id).values(row))
+            end = {"status": status.value, "finished_at": finished_at}
+            end["evidence_sha256"] = _evidence_sha256(connection, row | end)
+            connection.execute(update(tables.run).where(tables.run.c.id == self.run_id).values(end))
 
     def _insert(self, table: Table, row: rows.Row) -> None:
         seq = self._next_seq

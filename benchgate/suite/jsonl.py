@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import dataclass
 
 from benchgate.errors import Problem
@@ -41,13 +43,17 @@ def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
 
 def _parse(line: str) -> dict[str, object]:
     try:
-        values = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        values = json.loads(line, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as exc:
         raise ValueError(f"not JSON: {exc.msg} at column {exc.colno}; write one JSON object per line") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(values, dict):
         raise ValueError(f'{line.strip()[:40]} is not a JSON object; write {{"id": "…", …}}')
+    if re.search("[\ud800-\udfff]", json.dumps(values, ensure_ascii=False)):
+        raise ValueError(
+            "holds half of a surrogate pair (\\ud800 to \\udfff), which is no text; write the character itself"
+        )
     return values
 
 
@@ -70,5 +76,10 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return values
 
 
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON; write a number or null")
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse_number(digits)
+
+
+def _refuse_number(found: str) -> float:
+    raise ValueError(f"{found} is not a number that JSON can carry; write a finite one or null")

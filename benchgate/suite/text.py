@@ -98,7 +98,7 @@ def read_text(text: str, source: str) -> Document:
         root = YAML(typ="safe", pure=True).compose(text)
     except YAMLError as error:
         raise SuiteError([_not_yaml(error, text, source)]) from error
-    if root is None:
+    if root is None or (isinstance(root, ScalarNode) and _scalar(root) is None):
         raise SuiteError(
             [Problem(source, None, None, "", "the suite is empty; docs/suites.md starts with a small one")]
         )

@@ -26,7 +26,9 @@ FINISHED = "a finished run takes no more evidence and never changes"
 
 
 def upgrade():
-    _create_tables()
+    _create_runs()
+    _create_observations()
+    _create_results()
     if op.get_bind().dialect.name == "sqlite":
         _create_sqlite_triggers()
     else:
@@ -37,7 +39,7 @@ def downgrade():
     raise RuntimeError("there is no schema before 0001; going back would throw the evidence away")
 
 
-def _create_tables():
+def _create_runs():
     op.create_table(
         "store_info",
         sa.Column("key", TEXT, primary_key=True),
@@ -79,6 +81,9 @@ def _create_tables():
         sqlite_strict=True,
         sqlite_with_rowid=False,
     )
+
+
+def _create_observations():
     op.create_table(
         "observation",
         *_key_of_run("seq", INTEGER),
@@ -102,6 +107,9 @@ def _create_tables():
         sa.Column("data", TEXT, nullable=False),
         sqlite_strict=True,
     )
+
+
+def _create_results():
     op.create_table(
         "metric",
         *_key_of_run("seq", INTEGER),

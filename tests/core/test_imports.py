@@ -25,7 +25,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "load quality shadow store report publish",
         "circumstances measuring",
         "pipeline",
-        "cli __main__",
+        "cli",
+        "__main__",
     )
 )
 CORE = frozenset({"errors", "units", "model", "stats", "suite", "plan", "gate", "cost"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.stats.attainment import attainment_limits
+from benchgate.stats.attainment import attainment_limits, attainment_p
 from benchgate.stats.proportions import clopper_pearson
 
 
@@ -72,3 +72,19 @@ def test_too_few_blocks_or_an_empty_one_have_no_limits(good: list[int], schedule
 def test_counts_that_cannot_be_are_refused(good: list[int], scheduled: list[int]) -> None:
     with pytest.raises(ValueError, match="expected"):
         attainment_limits(good, scheduled, 0.05)
+
+
+def test_the_p_value_is_below_alpha_exactly_when_the_lower_limit_is_above_what_is_allowed() -> None:
+    for missed in ([0, 0, 0], [3, 1, 0], [9, 0, 0], [12, 9, 11], [100, 100, 100]):
+        good, scheduled = [100 - m for m in missed], [100] * 3
+        limits = attainment_limits(good, scheduled, 0.05)
+        assert limits is not None
+        for allowed in (0.001, 0.01, 0.03, 0.09, 0.5):
+            p_value = attainment_p(good, scheduled, allowed, 0.05)
+            assert p_value is not None
+            assert (p_value < 0.05) == (limits.lower > allowed)
+
+
+def test_every_request_of_two_blocks_missed_is_proof() -> None:
+    p_value = attainment_p([0, 0], [75, 75], 0.02, 0.05)
+    assert p_value is not None and p_value < 1e-9

@@ -40,9 +40,11 @@ QUALITY = SUITE[SUITE.index("quality:") : SUITE.index("shadow:")]
 SHADOW = SUITE[SUITE.index("shadow:") : SUITE.index("gate:")]
 CHECKS = SUITE[SUITE.index("    - {metric: ttft") :]
 
-# One row a rule: what stands in SUITE, what is written instead, and all that is then said of it.
+# One row a rule: what stands in SUITE, what is written instead, and all that is then said of it (None: nothing).
+Row = tuple[str, str, str | None]
+
 # fmt: off
-KEYS = [
+KEYS: list[Row] = [
     ("seed: 7", "sede: 7", "2:1 sede: unknown key; did you mean `seed`?"),
     ("seed: 7", "Seed: 7", "2:1 Seed: unknown key; did you mean `seed`?"),
     ("seed: 7", "zzz: 7", "2:1 zzz: unknown key; expected one of suite, seed, deployments, baseline"),
@@ -55,12 +57,14 @@ KEYS = [
     ("price: $4/h", "prize: $4/h", "4:55 deployments.a.prize: unknown key; did you mean `price`?"),
     ("weights:", "weight:", "6:18 deployments.c.embedded.weight: unknown key; did you mean `weights`?"),
     ("suite: chat\n", "", "1:1 suite: is required and missing; expected a name of at most 64 letters"),
-    (", output: 32 tokens", "", '12:13 load.workload.output: is required and missing; expected a count like "128 tokens"'),
+    (", output: 32 tokens", "",
+     '12:13 load.workload.output: is required and missing; expected a count like "128 tokens"'),
     (", requests: 5", "", "16:7 load.sweep[1].requests: is required and missing; expected a whole number, at least 1"),
-    ("  tasks: [tasks/add.yaml, tasks/sort.yaml]", "  limit: 5", "18:3 quality.tasks: is required and missing; expected a list"),
+    ("  tasks: [tasks/add.yaml, tasks/sort.yaml]", "  limit: 5",
+     "18:3 quality.tasks: is required and missing; expected a list"),
 ]
 
-VALUES = [
+VALUES: list[Row] = [
     ("seed: 7", "seed: seven", '2:7 seed: found "seven"; expected a whole number, at least 0'),
     ("seed: 7", 'seed: "7"', '2:7 seed: found "7"; expected a whole number'),
     ("seed: 7", "seed: 7.5", "2:7 seed: found 7.5; expected a whole number"),
@@ -68,7 +72,8 @@ VALUES = [
     ("seed: 7", "seed:", "2:1 seed: has no value; write one or leave the key out"),
     ("suite: chat", "suite: my chat", '1:8 suite: found "my chat"; expected a name of at most 64 letters'),
     ("suite: chat", "suite: 8", "1:8 suite: found 8; expected a name"),
-    ("blocks: 10", "blocks: true", "13:11 load.blocks: found true; expected a whole number, at least 2 and at most 200"),
+    ("blocks: 10", "blocks: true",
+     "13:11 load.blocks: found true; expected a whole number, at least 2 and at most 200"),
     ("blocks: 10", "blocks: 1", "13:11 load.blocks: found 1; expected a whole number, at least 2"),
     ("total: 2min", "total: 120", '9:17 limits.total: 120 is not a duration; write it with its unit, like "500ms"'),
     ("total: 2min", "total: 2 minutes", '9:17 limits.total: "2 minutes" is not a duration; write it like "500ms"'),
@@ -89,15 +94,18 @@ VALUES = [
     ("metric: goodput", "metric: godput", '25:16 gate.checks[1].metric: found "godput"; did you mean `goodput`?'),
     ("metric: goodput", "metric: speed", '25:16 gate.checks[1].metric: found "speed"; expected one of ttft, tpot'),
     ("statistic: p95", "statistic: p99.9", '24:33 gate.checks[0].statistic: found "p99.9"; did you mean `p99`?'),
-    ("margin: 3 points", "margin: 3 points, required: no", '27:59 gate.checks[3].required: found "no"; expected true or false'),
+    ("margin: 3 points", "margin: 3 points, required: no",
+     '27:59 gate.checks[3].required: found "no"; expected true or false'),
     ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: tasks/add.yaml",
      '18:10 quality.tasks: found "tasks/add.yaml"; expected a list'),
-    ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: []", "18:10 quality.tasks: found an empty list; expected a list"),
-    ("limits: {total: 2min}", "limits: 2min", '9:9 limits: found "2min"; expected a mapping with the keys connect, first_token'),
+    ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: []",
+     "18:10 quality.tasks: found an empty list; expected a list"),
+    ("limits: {total: 2min}", "limits: 2min",
+     '9:9 limits: found "2min"; expected a mapping with the keys connect, first_token'),
     ("  c: {", "  c/1: {", '6:3 deployments.c/1: "c/1" is not a name'),
 ]
 
-DEPLOYMENTS = [
+DEPLOYMENTS: list[Row] = [
     ('"${env:KEY}"', "sk-secret-123", "5:50 deployments.b.api_key: holds a literal of 13 characters"),
     ('"${env:KEY}"', '"$KEY"', "5:50 deployments.b.api_key: holds a literal of 4 characters"),
     ('"${env:KEY}"', '"Bearer ${env:KEY}"', "5:50 deployments.b.api_key: holds a literal of 17 characters"),
@@ -108,13 +116,18 @@ DEPLOYMENTS = [
     ("http://one:8000", "ftp://one", '4:12 deployments.a.url: "ftp://one" is not an address'),
     ("http://one:8000", "http://one:port", '4:12 deployments.a.url: "http://one:port" is not an address'),
     ("http://one:8000", "http://${env:HOST}", '4:12 deployments.a.url: "http://${env:HOST}" is not an address'),
-    ("http://one:8000", "http://one:8000/v1/", '4:12 deployments.a.url: ends in /v1, which benchgate adds itself; write "http://one:8000"'),
-    ("suite: chat", 'suite: "${env:NAME}"', "1:8 suite: a reference is resolved only in a deployment's `api_key` and `url`"),
+    ("http://one:8000", "http://one:8000/v1/",
+     '4:12 deployments.a.url: ends in /v1, which benchgate adds itself; write "http://one:8000"'),
+    ("suite: chat", 'suite: "${env:NAME}"',
+     "1:8 suite: a reference is resolved only in a deployment's `api_key` and `url`"),
     ("price: $4/h", 'price: "${env:PRICE}"', "4:62 deployments.a.price: a reference is resolved only in"),
-    ("embedded: {weights: q8_0}", "price: $1/h", "6:6 deployments.c: a deployment needs exactly one of `url` and `embedded`"),
+    ("embedded: {weights: q8_0}", "price: $1/h",
+     "6:6 deployments.c: a deployment needs exactly one of `url` and `embedded`"),
     ("c: {embedded", 'c: {url: "http://h", embedded', "6:6 deployments.c: a deployment needs exactly one of"),
-    ("model: m, engine: vllm", "engine: vllm", "4:6 deployments.a: a deployment with a `url` needs the `model` name it serves"),
-    ("q8_0}}", "q8_0}, engine: vllm}", "6:42 deployments.c.engine: the embedded engine is llamacpp, not vllm; remove it"),
+    ("model: m, engine: vllm", "engine: vllm",
+     "4:6 deployments.a: a deployment with a `url` needs the `model` name it serves"),
+    ("q8_0}}", "q8_0}, engine: vllm}",
+     "6:42 deployments.c.engine: the embedded engine is llamacpp, not vllm; remove it"),
     ("q8_0}}", "q8_0}, model: m}", "6:41 deployments.c.model: means nothing for an embedded deployment; remove it"),
     ("q8_0}}", 'q8_0}, api_key: "${env:KEY}"}', "6:43 deployments.c.api_key: means nothing for an embedded deployment"),
     ("baseline: a", "baseline: A1", '7:11 baseline: no deployment is named "A1"; did you mean `a`?'),
@@ -123,40 +136,52 @@ DEPLOYMENTS = [
     ("http://two:8000", "http://one:8000/", '8:12 candidate: "a" and "b" are the same endpoint in both arms'),
 ]
 
-MEASUREMENTS = [
+MEASUREMENTS: list[Row] = [
     (LOAD + QUALITY + SHADOW, "", "1:1 : nothing to measure; add at least one of `load`, `quality` and `shadow`"),
-    ("rate: 8/s, requests", "rate: 8/s, concurrency: 2, requests", "16:7 load.sweep[1]: a stage needs exactly one of `concurrency`"),
+    ("rate: 8/s, requests", "rate: 8/s, concurrency: 2, requests",
+     "16:7 load.sweep[1]: a stage needs exactly one of `concurrency`"),
     ("concurrency: 4, ", "", "15:7 load.sweep[0]: a stage needs exactly one of `concurrency`"),
-    ("concurrency: 4, ", "concurrency: 4, arrival: constant, ", "15:7 load.sweep[0]: `arrival` means nothing in a closed loop"),
-    ("requests: 5}", "requests: 5}\n    - {stage: c4, rate: 1/s, requests: 9}", '17:15 load.sweep[2].stage: the name "c4" is taken by load.sweep[0]'),
+    ("concurrency: 4, ", "concurrency: 4, arrival: constant, ",
+     "15:7 load.sweep[0]: `arrival` means nothing in a closed loop"),
+    ("requests: 5}", "requests: 5}\n    - {stage: c4, rate: 1/s, requests: 9}",
+     '17:15 load.sweep[2].stage: the name "c4" is taken by load.sweep[0]'),
     ("tasks/sort.yaml", "more/add.yaml", '18:27 quality.tasks[1]: the name "add" is taken by quality.tasks[0]'),
     ("slo: {ttft: 500ms, ", "slo: {", "10:6 slo: an slo needs at least one of `ttft`, `tpot` and `e2e`"),
 ]
 
-GATE = [
-    ("margin: 5%", "margin: 5 points", '24:57 gate.checks[0].margin: "5 points" is not a percentage; write it like "5%": the margin of ttft'),
-    ("margin: 2 points", "margin: 2%", '26:45 gate.checks[2].margin: "2%" is not a difference in points; write it like "2 points"'),
+GATE: list[Row] = [
+    ("margin: 5%", "margin: 5 points",
+     '24:57 gate.checks[0].margin: "5 points" is not a percentage; write it like "5%": the margin of ttft'),
+    ("margin: 2 points", "margin: 2%",
+     '26:45 gate.checks[2].margin: "2%" is not a difference in points; write it like "2 points"'),
     ("margin: 5%", "margin: 0%", '24:57 gate.checks[0].margin: "0%" is not a usable margin'),
     ("margin: 5%", "margin: 0.05", "24:57 gate.checks[0].margin: 0.05 is not a percentage"),
     ("margin: 5%", "margin: 5%, max: 1s", "24:7 gate.checks[0]: a check needs exactly one of `margin`"),
-    (", margin: 5%", "", "24:7 gate.checks[0]: a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found none"),
+    (", margin: 5%", "",
+     "24:7 gate.checks[0]: a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO);"),
     ("margin: 5%", "max: 5%", '24:54 gate.checks[0].max: "5%" is not a duration'),
     ("margin: 5%", "min: 1s", "24:54 gate.checks[0].min: ttft has no lower bound; use `max` or `margin`"),
     ("margin: 2 points", "min: 0%", '26:42 gate.checks[2].min: "0%" asks for nothing'),
     ("margin: 3 points", "max: 3%", "27:36 gate.checks[3].max: shadow_excess has no upper bound; use `margin`"),
     ("goodput, stage: r8", "error_rate, max: 100%", '25:33 gate.checks[1].max: "100%" is met by every deployment'),
-    ("goodput, stage: r8", "goodput, stage: r9", '25:32 gate.checks[1].stage: no stage of the sweep is named "r9"; expected one of c4, r8'),
-    ("goodput, stage: r8", "goodput, statistic: p50", "25:36 gate.checks[1].statistic: means nothing for goodput; it belongs to ttft"),
-    ("goodput, stage: r8", "goodput, task: add", "25:31 gate.checks[1].task: means nothing for goodput; it belongs to accuracy"),
+    ("goodput, stage: r8", "goodput, stage: r9",
+     '25:32 gate.checks[1].stage: no stage of the sweep is named "r9"; expected one of c4, r8'),
+    ("goodput, stage: r8", "goodput, statistic: p50",
+     "25:36 gate.checks[1].statistic: means nothing for goodput; it belongs to ttft"),
+    ("goodput, stage: r8", "goodput, task: add",
+     "25:31 gate.checks[1].task: means nothing for goodput; it belongs to accuracy"),
     ("task: add, margin: 2", "stage: c4, margin: 2", "26:33 gate.checks[2].stage: means nothing for accuracy"),
-    ("task: add, margin: 2", "task: ad, margin: 2", '26:32 gate.checks[2].task: no task file of `quality` is named "ad"; did you mean `add`?'),
-    ("slo: {ttft: 500ms, target: 95%}\n", "", "24:16 gate.checks[1].metric: goodput counts the requests that meet the `slo`"),
+    ("task: add, margin: 2", "task: ad, margin: 2",
+     '26:32 gate.checks[2].task: no task file of `quality` is named "ad"; did you mean `add`?'),
+    ("slo: {ttft: 500ms, target: 95%}\n", "",
+     "24:16 gate.checks[1].metric: goodput counts the requests that meet the `slo`"),
     (QUALITY, "", "24:16 gate.checks[2].metric: accuracy is measured by `quality`, which this suite has not"),
     (SHADOW, "", "25:16 gate.checks[3].metric: shadow_excess is measured by `shadow`, which this suite has not"),
     ("p95, stage: c4", "p95, stage: r8",
-     '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has 10 * 5; write `requests: 6`'),
+     '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has 10 *'),
     ("p95, stage: c4", "p99, stage: r8", "24:33 gate.checks[0].statistic: p99 needs at least 299 requests"),
-    ("p95, stage: c4", "p95", '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has'),
+    ("p95, stage: c4", "p95",
+     '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has'),
     ("requests: 40", "requests: 6", None),
     ("requests: 40", "requests: 5", "24:33 gate.checks[0].statistic: p95 needs at least 59 requests"),
     ("p95, stage: c4", "p90, stage: r8", None),
@@ -165,7 +190,8 @@ GATE = [
     ("output: 32", "output: 1", None),
     ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput, stage: r8, min: 90%}",
      '26:7 gate.checks[2]: the SLO of goodput of "r8" is already judged by gate.checks[1]; keep one of them'),
-    ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput}", '26:7 gate.checks[2]: the SLO of goodput of "r8" is already'),
+    ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput}",
+     '26:7 gate.checks[2]: the SLO of goodput of "r8" is already'),
     ("goodput, stage: r8}", "goodput, stage: r8}\n    - {metric: goodput, margin: 3 points}", None),
     ("goodput, stage: r8}", "tpot, margin: 5%}\n    - {metric: tpot, statistic: p50, stage: c4, margin: 5%}",
      '26:7 gate.checks[2]: the margin of tpot p50 of "c4" is already judged by gate.checks[1]'),
@@ -247,6 +273,14 @@ def test_goodput_without_load_and_without_slo_is_told_both() -> None:
     text = SUITE.replace(LOAD, "").replace("slo: {ttft: 500ms, target: 95%}\n", "")
     goodput = [line for line in problems_of(text) if "gate.checks[1].metric: goodput" in line]
     assert len(goodput) == 2
+
+
+def test_time_per_token_of_one_token_answers_is_refused() -> None:
+    text = SUITE.replace("output: 32", "output: 1").replace("{metric: goodput, stage: r8}", "{metric: tpot, max: 1s}")
+    assert problems_of(text) == [
+        "25:16 gate.checks[1].metric: tpot is undefined for answers of 1 token; "
+        "raise `load.workload.output` or remove the check"
+    ]
 
 
 def test_rules_are_told_although_another_part_of_the_suite_is_wrong() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
+from benchgate.embedded.weights import SHIPPED
 from scripts.tiny_model.make_data import DATA, ROWS_PER_TASK, SHADOW_ROWS, main
 from scripts.tiny_model.tasks import MEMORISED, TASKS, Example, Source, is_held_out, world
 
@@ -86,3 +89,16 @@ def test_shadow_prompts_are_unique_and_mix_all_families() -> None:
     assert len(rows) == len({row["id"] for row in rows}) == len({row["prompt"] for row in rows}) == SHADOW_ROWS
     families = {"fact" if " of " in row["prompt"] else row["prompt"].split()[0] for row in rows}
     assert families == set(TASKS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_file_names_its_rows_beside_it(task: str) -> None:
+    path = DATA.parent / "tasks" / f"{task}.yaml"
+    content = YAML(typ="safe").load(path)
+    assert content["task"] == f"tiny_{task}"
+    assert (path.parent / content["dataset_kwargs"]["data_files"]["test"]).resolve() == DATA / f"{task}.jsonl"
+
+
+def test_the_model_card_names_the_checksum_of_the_file_that_ships() -> None:
+    checksum = hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
+    assert checksum in SHIPPED.with_name("MODEL_CARD.md").read_text()

@@ -6,8 +6,8 @@ it are given, not computed.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from benchgate.model.deployment import Arm, Deployment
@@ -43,6 +43,7 @@ _PACE = {
 }
 
 
+@functools.cache
 def suite() -> Suite:
     return Suite.model_validate(
         {
@@ -169,7 +170,8 @@ def load_observation(stage: str, arm: Arm, block: int, position: int, *, all_fai
     )
 
 
-def load(stages: Sequence[str] = ("c1", "c4"), *, failing_arm: Arm | None = None) -> tuple[LoadObservation, ...]:
+@functools.cache
+def load(stages: tuple[str, ...] = ("c1", "c4"), *, failing_arm: Arm | None = None) -> tuple[LoadObservation, ...]:
     observations: list[LoadObservation] = []
     for block in range(BLOCKS):
         order = (Arm.BASELINE, Arm.CANDIDATE) if block % 2 == 0 else (Arm.CANDIDATE, Arm.BASELINE)
@@ -180,6 +182,7 @@ def load(stages: Sequence[str] = ("c1", "c4"), *, failing_arm: Arm | None = None
     return tuple(observations)
 
 
+@functools.cache
 def quality() -> tuple[QualityObservation, ...]:
     """The last item is wrong on both arms; `lost` items are wrong on the candidate only, `gained` on the baseline."""
     observations = []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
-from benchgate.model.run import Evidence, LoadObservation, TargetFault
+from benchgate.model.run import Evidence, LoadObservation, Run, TargetFault
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
 from tests.fakes import evidence as fake
 
@@ -52,14 +52,14 @@ TEXTS = (
     "ends with a backslash \\",
     "=cmd|'/c calc'!A1",
     "NUL, then ../../../etc/passwd %0d%0a",
-    "𝕹𝖔𝖙 𝕬𝕾𝕮𝕴𝕴 漢字 🧪 اردو",
+    "漢字 🧪 اردو नमस्ते",
     "x" * 5000,
 )
 
 
-def evidence(text: str) -> Evidence:
-    """The hand-written run with the text wherever a suite, a server or a model can put one."""
-    benign = fake.evidence()
+def run(text: str) -> Run:
+    """The hand-written run with the text wherever a suite or a server can put one."""
+    benign = fake.run()
     deployments = {
         arm: replace(
             deployment,
@@ -70,10 +70,10 @@ def evidence(text: str) -> Evidence:
             settings={"weights": text, f"key {text}": arm.value, "nested": {text: [text]}},
             facts={"version": text, text: arm.value},
         )
-        for arm, deployment in benign.run.arms.items()
+        for arm, deployment in benign.arms.items()
     }
-    run = replace(
-        benign.run,
+    return replace(
+        benign,
         id=text,
         suite_name=text,
         label=text,
@@ -84,6 +84,11 @@ def evidence(text: str) -> Evidence:
         environment={"host": text, f"key {text}": {"nested": text}},
         arms=deployments,
     )
+
+
+def evidence(text: str) -> Evidence:
+    """The hostile run with the text wherever a model, a server or the harness can put one."""
+    benign = fake.evidence()
     assert benign.shadow is not None
     shadow_items = tuple(
         replace(
@@ -98,7 +103,7 @@ def evidence(text: str) -> Evidence:
         for i, item in enumerate(benign.shadow.items)
     )
     return Evidence(
-        run=run,
+        run=run(text),
         load=tuple(_with_text(observation, text) for observation in benign.load),
         quality=tuple(
             replace(

@@ -19,6 +19,7 @@ needs it to be.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -73,7 +74,7 @@ class ScriptedServer:
         self.url = ""
         self._respond = respond
         self._loop = asyncio.new_event_loop()
-        self._talks: set[asyncio.Task[None]] = set()
+        self._talks: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
         self._stop = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scripted-server", daemon=True)
@@ -85,8 +86,14 @@ class ScriptedServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self.stop()
+
+    def stop(self) -> None:
+        """Die: drop every connection and stop listening. Leaving the context does it too; twice is once."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self._stop.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(10)
 
     @property
     def port(self) -> int:
@@ -103,15 +110,16 @@ class ScriptedServer:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        for talk in self._talks:
+        talks = list(self._talks)
+        for talk, writer in talks:
             talk.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+            writer.transport.abort()  # nobody waits for what is still unsent
+        await asyncio.gather(*(talk for talk, _ in talks), return_exceptions=True)
+        await asyncio.sleep(0)  # transports close in the turn after
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        talk = self._loop.create_task(self._talk(reader, writer))
-        self._talks.add(talk)
-        talk.add_done_callback(self._talks.discard)
+        self._talks.append((self._loop.create_task(self._talk(reader, writer)), writer))
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

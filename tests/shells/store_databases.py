@@ -16,6 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from benchgate.store.repository import Store
+
 POSTGRES_URL = "BENCHGATE_TEST_POSTGRES_URL"
 
 
@@ -49,6 +51,12 @@ def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[st
         yield from _own_schema(request.getfixturevalue("postgres_url"))
     else:
         yield from _own_schema(os.environ[POSTGRES_URL])
+
+
+@pytest.fixture
+def store(store_address: str) -> Iterator[Store]:
+    with Store.open(store_address) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -30,8 +30,10 @@ from benchgate.model.run import (
     ShadowObservation,
     TargetFault,
 )
+from benchgate.store.repository import Store
 
 PLAN = '{"blocks":[],"prompt":"caf\u00e9 \U0001f680"}'.encode()
+DONE_AT = "2026-11-20T13:00:00Z"
 NASTY = "NUL \0, half a pair \ud800, \u202e, \U0001f680, '; DROP TABLE run; --"
 
 _numbers = itertools.count(1)
@@ -118,6 +120,20 @@ def make_shadow() -> ShadowObservation:
 
 def make_fault() -> TargetFault:
     return TargetFault(Arm.CANDIDATE, "after block 2 of 6, stage c4", NASTY)
+
+
+def write_run(store: Store, **changes: Any) -> Run:
+    """A whole run with one observation of each kind, both arms in the load."""
+    run = make_run(**changes)
+    writer = store.begin_run(run, PLAN)
+    writer.add_load(make_load(Arm.BASELINE, block=0, position=0))
+    writer.add_target_fault(make_fault())
+    writer.add_load(make_load(Arm.CANDIDATE, block=0, position=1, count=0))
+    writer.add_quality(make_quality(Arm.CANDIDATE))
+    writer.add_quality(make_quality(Arm.BASELINE))
+    writer.add_shadow(make_shadow())
+    writer.finish(RunStatus.COMPLETE, DONE_AT)
+    return run
 
 
 def assert_same_requests(left: RequestColumns, right: RequestColumns) -> None:

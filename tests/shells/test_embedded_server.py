@@ -138,7 +138,8 @@ from pathlib import Path
 from benchgate.embedded.server import serve
 from benchgate.suite.schema import Embedded
 
-with serve(Embedded(), name="orphan", cache_dir=Path(sys.argv[1])) as server:
+folder = Path(sys.argv[1])
+with serve(Embedded(), name="orphan", cache_dir=folder, log_dir=folder) as server:
     forked = os.fork() if sys.argv[2] == "fork" else None
     if forked == 0:
         time.sleep(60)  # holds every descriptor of its parent, and outlives it

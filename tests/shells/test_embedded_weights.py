@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from benchgate.embedded.padding import pad
 from benchgate.embedded.quantize import quantize
 from benchgate.embedded.weights import SHIPPED, WEIGHTS, weights_file
 from benchgate.errors import EmbeddedError
+from benchgate.suite.schema import Embedded
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,10 @@ def shipped() -> GgufModel:
 def test_f16_without_added_layers_is_the_shipped_file(tmp_path: Path) -> None:
     assert weights_file("f16", 0, tmp_path / "cache") == SHIPPED
     assert not (tmp_path / "cache").exists()
+
+
+def test_every_weight_a_suite_can_name_can_be_made() -> None:
+    assert get_args(Embedded.model_fields["weights"].annotation) == WEIGHTS
 
 
 def test_every_step_down_the_ladder_is_a_smaller_file(tmp_path: Path) -> None:

@@ -399,13 +399,21 @@ def test_tasks_that_never_began_are_observed_as_faults_too(cut_short: Observed) 
         assert (never_begun.items, never_begun.expected_n) == ((), 5)
 
 
-def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_answers_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    work_dir = Path("logs/run")  # neither absolute nor there yet
+    kept: list[QualityObservation] = []
+
     def interrupt(arm: Arm, task: str, answered: int) -> None:
-        raise KeyboardInterrupt
+        if answered == 2:
+            raise KeyboardInterrupt
 
     with ScriptedServer(answers_then_stalls) as server, pytest.raises(KeyboardInterrupt):
-        list(evaluate(only_baseline(server.url), TASKS, settings(), tmp_path, on_progress=interrupt))
-    [pid] = child_pids(tmp_path)
+        for observation in evaluate(only_baseline(server.url), TASKS, settings(), work_dir, on_progress=interrupt):
+            kept.append(observation)
+    assert [observation.fault for observation in kept] == ["interrupted", "interrupted"]
+    assert len(kept[0].items) >= 2
+    [pid] = child_pids(work_dir)
     assert not is_running(pid)
 
 

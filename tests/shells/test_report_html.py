@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from jinja2 import Environment
 
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
@@ -114,15 +118,12 @@ def test_the_file_asks_nobody_for_anything_and_runs_nothing() -> None:
 
 
 def test_the_content_policy_allows_this_style_and_nothing_else() -> None:
-    import base64
-    import hashlib
-
     source = render_html(fake.evidence(), fake.verdict())
     styles = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(styles[0].encode()).digest()).decode()
-    policy = dict(Page(source).values)["content"] if False else re.findall(r'Policy" content="([^"]+)"', source)[0]
+    policies = re.findall(r'Policy" content="([^"]+)"', source)
     assert len(styles) == 1
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert policies == [f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"]
 
 
 def test_the_same_inputs_give_the_same_bytes() -> None:
@@ -133,14 +134,19 @@ def structure(text: str) -> Sequence[tuple[str, tuple[str, ...]]]:
     return Page(render_html(hostile.evidence(text), hostile.verdict(text))).elements
 
 
+@functools.cache
+def benign_structure() -> Sequence[tuple[str, tuple[str, ...]]]:
+    return structure(hostile.BENIGN)
+
+
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("text", hostile.TEXTS, ids=range(len(hostile.TEXTS)))
 def test_hostile_text_never_becomes_an_element_or_an_attribute(text: str) -> None:
     source = render_html(hostile.evidence(text), hostile.verdict(text))
     page = Page(source)
-    assert page.elements == structure(hostile.BENIGN)
+    assert page.elements == benign_structure()
     assert page.comments == []
-    assert all(value.startswith("#check-") or value.startswith("#") for name, value in page.values if name == "href")
+    assert all(value.startswith("#") for name, value in page.values if name == "href")
     assert source.encode()  # no lone surrogate is left
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", source)
 
@@ -156,12 +162,10 @@ def test_hostile_text_is_shown_and_not_dropped() -> None:
 def test_the_hostile_test_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     escaping = html._environment
 
-    def unescaped() -> object:
-        environment = escaping()
-        environment.autoescape = False
-        return environment
+    def unescaped() -> Environment:
+        return escaping().overlay(autoescape=False)
 
-    benign = structure(hostile.BENIGN)
+    benign = benign_structure()
     monkeypatch.setattr(html, "_environment", unescaped)
     with pytest.raises(AssertionError):
         assert structure("<i>oops</i>") == benign

@@ -1,0 +1,193 @@
+"""The plan follows from the suite, its seed and the data alone, and is fair to both arms."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.plan.arrivals import arrival_offsets_ns
+from benchgate.plan.schedule import Plan, PlannedTask, ShadowPrompt, make_plan, measurement_sha256
+from benchgate.plan.workloads import prompt_text
+from benchgate.suite.schema import Suite
+
+TASK = PlannedTask(
+    "add", {"output_type": "generate_until"}, tuple({"id": f"add-{n}", "prompt": "1+1"} for n in range(5))
+)
+PROMPTS = tuple(ShadowPrompt(f"p{n}", f"text {n}") for n in range(5))
+
+
+def suite(**changes: Any) -> Suite:
+    """A small suite with all three measurements; `changes` replace whole sections."""
+    sections: dict[str, Any] = {
+        "suite": "small",
+        "seed": 7,
+        "deployments": {"a": {"embedded": {}}, "b": {"embedded": {"weights": "q8_0"}}},
+        "baseline": "a",
+        "candidate": "b",
+        "load": load(),
+        "quality": {"tasks": ["add.yaml"], "limit": 3},
+        "shadow": {"prompts": "p.jsonl", "limit": 2},
+        "gate": {"checks": [{"metric": "ttft", "margin": "5%"}]},
+    }
+    return Suite.model_validate(sections | changes)
+
+
+def load(**changes: Any) -> dict[str, Any]:
+    return {
+        "workload": {"input": 4, "output": 8},
+        "blocks": 4,
+        "warmup_requests": 2,
+        "sweep": [
+            {"stage": "c2", "concurrency": 2, "requests": 3},
+            {"stage": "r8", "rate": "8/s", "requests": 6},
+        ],
+    } | changes
+
+
+def plan(**changes: Any) -> Plan:
+    return make_plan(suite(**changes), [TASK], PROMPTS)
+
+
+def test_same_suite_and_seed_give_the_same_plan_and_another_seed_another() -> None:
+    assert plan().sha256 == plan().sha256
+    assert plan(seed=8).sha256 != plan().sha256
+
+
+def test_plan_of_a_known_suite_has_not_changed() -> None:
+    # Whoever changes this on purpose makes every stored run incomparable with new ones: say so in the changelog.
+    assert plan().sha256 == "5df6109fd24327fa91cd04f05c73bde81183967a0d1cedd0a0ba2e5d254d00ea"
+
+
+def test_blocks_alternate_so_that_each_arm_is_first_equally_often() -> None:
+    a, b = Arm.BASELINE, Arm.CANDIDATE
+    assert [block.order for block in plan().blocks] == [(a, b), (b, a), (a, b), (b, a)]
+
+
+def test_both_arms_of_a_block_share_one_list_of_requests() -> None:
+    block = plan().blocks[0]
+    assert set(block.order) == set(Arm)
+    assert [stage.name for stage in block.stages] == ["c2", "r8"]
+    assert [len(stage.requests) for stage in block.stages] == [3, 6]
+
+
+def test_no_two_requests_of_a_run_have_the_same_prompt() -> None:
+    measured = [stage for block in plan().blocks for stage in block.stages]
+    prompts = [request.prompt for stage in [*plan().warmup, *measured] for request in stage.requests]
+    assert len(prompts) == 2 * 2 + 4 * (3 + 6)
+    assert len(set(prompts)) == len(prompts)
+
+
+def test_blocks_have_other_instants_and_seeds() -> None:
+    first, second = (block.stages[1].requests for block in plan().blocks[:2])
+    assert {request.offset_ns for request in first}.isdisjoint(request.offset_ns for request in second)
+    assert {request.seed for request in first}.isdisjoint(request.seed for request in second)
+
+
+def test_closed_loop_has_no_instants_and_an_open_one_has_ascending_ones() -> None:
+    closed, opened = plan().blocks[0].stages
+    assert (closed.concurrency, closed.rate_rps) == (2, None)
+    assert {request.offset_ns for request in closed.requests} == {None}
+    assert (opened.concurrency, opened.rate_rps) == (None, 8.0)
+    offsets = [request.offset_ns for request in opened.requests if request.offset_ns is not None]
+    assert len(offsets) == 6
+    assert min(offsets) > 0
+    assert offsets == sorted(set(offsets))
+
+
+def test_adding_a_stage_leaves_the_requests_of_the_earlier_ones_alone() -> None:
+    longer = load()
+    longer["sweep"] = [*longer["sweep"], {"stage": "c4", "concurrency": 4, "requests": 2}]
+    for ours, theirs in zip(plan().blocks, plan(load=longer).blocks, strict=True):
+        assert ours.stages == theirs.stages[:2]
+
+
+def test_warmup_is_as_long_as_said_and_may_be_none() -> None:
+    assert [len(stage.requests) for stage in plan().warmup] == [2, 2]
+    assert plan(load=load(warmup_requests=0)).warmup == ()
+
+
+def test_tasks_and_prompts_are_cut_to_the_limit_from_the_front() -> None:
+    assert [row["id"] for row in plan().tasks[0].rows] == ["add-0", "add-1", "add-2"]
+    assert [prompt.id for prompt in plan().shadow] == ["p0", "p1"]
+
+
+def test_sections_that_are_not_there_plan_nothing() -> None:
+    empty = plan(load=None, quality=None, shadow=None)
+    assert (empty.warmup, empty.blocks, empty.tasks, empty.shadow) == ((), (), (), ())
+
+
+def test_canonical_plan_is_json_that_holds_every_request() -> None:
+    read = json.loads(plan().canonical)
+    assert read["blocks"][1]["order"] == ["candidate", "baseline"]
+    assert read["blocks"][0]["stages"][0]["requests"][2]["index"] == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deployments": {"a": {"embedded": {}}, "b": {"url": "http://h", "model": "m"}}},
+        {"candidate": "a"},
+        {"gate": {"checks": [{"metric": "tpot", "margin": "10%"}]}},
+        {"slo": {"ttft": "1s"}},
+        {"suite": "renamed"},
+    ],
+)
+def test_measurement_is_the_same_whoever_is_asked_and_whatever_is_allowed(changes: dict[str, Any]) -> None:
+    assert _measurement(**changes) == _measurement()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 8},
+        {"load": load(workload={"input": 5, "output": 8})},
+        {"load": load(workload={"input": 4, "output": 8, "endpoint": "completions"})},
+        {"load": load(blocks=6)},
+        {"limits": {"total": "1s"}},
+        {"quality": {"tasks": ["add.yaml"], "limit": 4}},
+        {"quality": {"tasks": ["add.yaml"], "limit": 3, "max_tokens": 9}},
+        {"shadow": None},
+    ],
+)
+def test_measurement_is_another_when_another_thing_is_asked(changes: dict[str, Any]) -> None:
+    assert _measurement(**changes) != _measurement()
+
+
+def test_measurement_is_another_when_the_data_files_changed() -> None:
+    changed = replace(TASK, rows=({"id": "add-0", "prompt": "2+2"}, *TASK.rows[1:]))
+    assert measurement_sha256(suite(), make_plan(suite(), [changed], PROMPTS)) != _measurement()
+
+
+def _measurement(**changes: Any) -> str:
+    return measurement_sha256(suite(**changes), plan(**changes))
+
+
+def test_constant_arrivals_are_evenly_spaced_without_drift() -> None:
+    offsets = arrival_offsets_ns("constant", 3.0, 3000, np.random.default_rng(1))
+    assert offsets[:3] == (333_333_333, 666_666_667, 1_000_000_000)
+    assert offsets[-1] == 1_000_000_000_000
+
+
+def test_poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() -> None:
+    gaps = np.diff(arrival_offsets_ns("poisson", 50.0, 20_001, np.random.default_rng(1))) / 1e9
+    assert gaps.mean() == pytest.approx(0.02, rel=0.03)  # standard error 0.7 %
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, rel=0.04)
+    assert np.mean(gaps > 0.02) == pytest.approx(np.exp(-1), rel=0.04)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rate_that_is_none_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="rate_rps"):
+        arrival_offsets_ns("poisson", rate, 3, np.random.default_rng(1))
+
+
+def test_prompt_has_as_many_words_or_letters_as_tokens() -> None:
+    generator = np.random.default_rng(1)
+    assert len(prompt_text("words", 12, generator).split(" ")) == 12
+    letters = prompt_text("letters", 12, generator)
+    assert len(letters) == 12
+    assert letters.isascii()
+    assert letters.islower()

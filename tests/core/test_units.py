@@ -1,0 +1,115 @@
+"""Human units: read strictly, shown in three digits."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchgate import units
+
+READ: list[tuple[Callable[[object], float], object, float]] = [
+    (units.parse_duration_s, "500ms", 0.5),
+    (units.parse_duration_s, "1.5 s", 1.5),
+    (units.parse_duration_s, "2m", 120.0),
+    (units.parse_duration_s, "2min", 120.0),
+    (units.parse_duration_s, "1h", 3600.0),
+    (units.parse_duration_s, "250us", 0.00025),
+    (units.parse_duration_s, "250µs", 0.00025),
+    (units.parse_duration_s, " 30s ", 30.0),
+    (units.parse_rate_rps, "8/s", 8.0),
+    (units.parse_rate_rps, "8 req/s", 8.0),
+    (units.parse_rate_rps, "30/min", 0.5),
+    (units.parse_rate_rps, "36/h", 0.01),
+    (units.parse_percent_ratio, "5%", 0.05),
+    (units.parse_percent_ratio, "0%", 0.0),
+    (units.parse_percent_ratio, "12.5 %", 0.125),
+    (units.parse_points_ratio, "2 points", 0.02),
+    (units.parse_points_ratio, "1 point", 0.01),
+    (units.parse_points_ratio, "0.5pp", 0.005),
+    (units.parse_price_usd_per_hour, "$32/h", 32.0),
+    (units.parse_price_usd_per_hour, "$0.35 / hour", 0.35),
+    (units.parse_tokens, "128 tokens", 128),
+    (units.parse_tokens, "1 token", 1),
+    (units.parse_tokens, 128, 128),
+    (units.parse_tokens, "1e3 tok", 1000),
+]
+
+REFUSED: list[tuple[Callable[[object], float], object, str]] = [
+    (units.parse_duration_s, "500", '"500" is not a duration; write it like "500ms", "30s" or "2m"'),
+    (units.parse_duration_s, 500, '500 is not a duration; write it with its unit, like "500ms"'),
+    (units.parse_duration_s, "-1s", '"-1s" is not a duration'),
+    (units.parse_duration_s, "0ms", '"0ms" is not a usable duration'),
+    (units.parse_duration_s, "1e400s", '"1e400s" is not a usable duration'),
+    (units.parse_duration_s, "1e308h", '"1e308h" is not a usable duration'),  # finite, but not in seconds
+    (units.parse_duration_s, "1e-320ns", '"1e-320ns" is not a usable duration'),  # above 0, but not in seconds
+    (units.parse_duration_s, "inf s", '"inf s" is not a duration'),
+    (units.parse_duration_s, "nan", '"nan" is not a duration'),
+    (units.parse_duration_s, "5 S", '"5 S" is not a duration'),
+    (units.parse_duration_s, "", '"" is not a duration'),
+    (units.parse_duration_s, None, "nothing is not a duration"),
+    (units.parse_duration_s, True, "true is not a duration"),
+    (units.parse_duration_s, {"a": 1}, "a mapping is not a duration"),
+    (units.parse_duration_s, [], "an empty list is not a duration"),
+    (units.parse_duration_s, "x" * 99, f'"{"x" * 40}…" is not a duration'),
+    (units.parse_rate_rps, "5 rps", '"5 rps" is not a rate; write it like "8/s" or "30/m"'),
+    (units.parse_rate_rps, "0/s", '"0/s" is not a usable rate'),
+    (units.parse_percent_ratio, "5", '"5" is not a percentage; write it like "5%"'),
+    (units.parse_percent_ratio, 0.05, "0.05 is not a percentage"),
+    (units.parse_points_ratio, "5%", '"5%" is not a difference in points; write it like "2 points"'),
+    (units.parse_price_usd_per_hour, "32/h", '"32/h" is not a price; write it like "$32/h"'),
+    (units.parse_price_usd_per_hour, "$0/h", '"$0/h" is not a usable price'),
+    (units.parse_tokens, True, "true is not a token count"),
+    (units.parse_tokens, "1.5 tokens", '"1.5 tokens" is not a whole number of tokens'),
+    (units.parse_tokens, -3, '"-3" is not a token count'),
+    (units.parse_tokens, "1e400", '"1e400" is not a usable token count'),
+]
+
+
+@pytest.mark.parametrize(("parse", "text", "value"), READ)
+def test_quantity_is_read_in_base_units(parse: Callable[[object], float], text: object, value: float) -> None:
+    assert parse(text) == pytest.approx(value, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(("parse", "text", "said"), REFUSED)
+def test_what_is_no_quantity_is_refused_with_an_example(
+    parse: Callable[[object], float], text: object, said: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(said)
+
+
+@given(st.text(alphabet="0123456789.e+-/% msh$pointk", max_size=14), st.sampled_from([parse for parse, _, _ in READ]))
+def test_every_text_is_a_finite_value_or_a_value_error(text: str, parse: Callable[[object], float]) -> None:
+    try:
+        value = parse(text)
+    except ValueError:
+        return
+    assert math.isfinite(value)
+    assert value >= 0
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (units.show_duration(0.0534), "53.4 ms"),
+        (units.show_duration(1.234), "1.23 s"),
+        (units.show_duration(0.00005), "50.0 µs"),
+        (units.show_duration(3e-8), "30.0 ns"),
+        (units.show_duration(0.0), "0 s"),
+        (units.show_duration(math.inf), "∞"),
+        (units.show_percent(0.0512), "5.12 %"),
+        (units.show_percent(0.0512, signed=True), "+5.12 %"),
+        (units.show_percent(-0.0512, signed=True), "-5.12 %"),
+        (units.show_percent(math.inf), "∞"),
+        (units.show_points(0.0212), "2.12 points"),
+        (units.show_points(0.0), "0 points"),
+        (units.show_number(5981.4), "5,981"),
+        (units.show_number(3.14159), "3.14"),
+        (units.show_number(0.0), "0"),
+    ],
+)
+def test_value_is_shown_in_three_digits(shown: str, text: str) -> None:
+    assert shown == text

@@ -1,0 +1,177 @@
+"""Servers that are not there, die, fail or say nothing: never PASS, the true reason, and all that was seen kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from benchgate.model.run import RunStatus
+from tests.e2e.command import benchgate, command_line, document, latest_evidence
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+
+SUITE = """
+suite: faults
+deployments:
+  baseline: {{url: "{baseline}", model: m}}
+  candidate: {{url: "{candidate}", model: m}}
+limits: {{connect: 1s, first_token: 5s, stall: 2s, total: 10s, ready: 2s}}
+load:
+  workload: {{input: 8 tokens, output: 8 tokens}}
+  blocks: {blocks}
+  warmup_requests: 0
+  sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
+gate:
+  checks:
+    - {{metric: error_rate, max: 2%}}
+    - {{metric: ttft, margin: 95%}}
+"""
+healthy = answering(lambda received: "one two three four five six seven eight")
+empty = answering(lambda received: "")
+
+
+def failing_when_streamed(received: Received) -> Iterable[Step]:
+    """Answers the readiness check and fails every load request."""
+    if received.body is not None and received.body.get("stream"):
+        return [json_response({"error": {"message": "CUDA out of memory"}}, status=500)]
+    return healthy(received)
+
+
+def empty_when_streamed(received: Received) -> Iterable[Step]:
+    """Answers the readiness check and says nothing to every load request."""
+    return empty(received) if received.body is not None and received.body.get("stream") else healthy(received)
+
+
+def write_suite(folder: Path, baseline: str, candidate: str, blocks: int = 2) -> None:
+    (folder / "suite.yaml").write_text(SUITE.format(baseline=baseline, candidate=candidate, blocks=blocks))
+
+
+@pytest.mark.parametrize(
+    ("respond", "outcomes", "says"),
+    [
+        (failing_when_streamed, ("BLOCK",), "Error rate"),
+        (empty_when_streamed, ("BLOCK",), "Error rate"),
+        (empty, ("INVALID",), "did not answer at the start"),
+        (lambda received: [json_response({"error": "no"}, status=500)], ("INVALID",), "did not answer at the start"),
+    ],
+    ids=["500 to every load request", "empty answers under load", "empty answers always", "500 always"],
+)
+def test_a_candidate_that_fails_is_never_promoted(
+    tmp_path: Path, respond: object, outcomes: tuple[str, ...], says: str
+) -> None:
+    assert callable(respond)
+    with ScriptedServer(healthy) as baseline, ScriptedServer(respond) as candidate:
+        write_suite(tmp_path, baseline.url, candidate.url)
+        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert document(result)["outcome"] in outcomes, result.stdout
+    assert says in document(result)["reason"]
+    assert result.returncode in (10, 12)
+
+
+def test_a_baseline_that_fails_makes_the_evidence_invalid(tmp_path: Path) -> None:
+    with ScriptedServer(failing_when_streamed) as baseline, ScriptedServer(healthy) as candidate:
+        write_suite(tmp_path, baseline.url, candidate.url)
+        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
+    stored = latest_evidence(tmp_path)
+    assert {error for o in stored.load if o.arm == "baseline" for error in o.requests.error} == {"http_5xx"}
+    assert any("CUDA out of memory" in (detail or "") for detail in stored.load[0].requests.error_detail)
+
+
+def test_a_server_that_is_down_at_the_start_is_named(tmp_path: Path) -> None:
+    with ScriptedServer(healthy) as baseline:
+        write_suite(tmp_path, baseline.url, "http://127.0.0.1:9")
+        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
+    assert "the candidate candidate did not answer at the start" in document(result)["reason"]
+    assert latest_evidence(tmp_path).run.status is RunStatus.PARTIAL
+
+
+def test_a_server_killed_in_the_middle_is_named_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+    with ScriptedServer(healthy) as baseline:
+        candidate = ScriptedServer(healthy)
+        candidate.__enter__()
+        write_suite(tmp_path, baseline.url, candidate.url, blocks=40)
+        killer = threading.Thread(target=_stop_after, args=(candidate, 400))
+        killer.start()
+        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+        killer.join()
+    assert document(result)["outcome"] in ("INVALID", "BLOCK"), result.stdout
+    assert result.returncode in (10, 12)
+    stored = latest_evidence(tmp_path)
+    assert stored.target_faults and stored.target_faults[0].arm == "candidate"
+    assert 0 < len(stored.load) < 80
+    assert len(stored.load[0].requests) == 75
+
+
+def _stop_after(server: ScriptedServer, requests: int) -> None:
+    while len(server.requests) < requests:
+        time.sleep(0.01)
+    server.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    with ScriptedServer(healthy) as baseline, ScriptedServer(healthy) as candidate:
+        write_suite(tmp_path, baseline.url, candidate.url, blocks=60)
+        process = subprocess.Popen(
+            command_line("run", "suite.yaml"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        while len(candidate.requests) < 400 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == code, errors
+    stored = latest_evidence(tmp_path)
+    assert stored.run.status is (RunStatus.RUNNING if sent == signal.SIGKILL else RunStatus.PARTIAL)
+    assert 0 < len(stored.load) < 120
+    judged = benchgate(tmp_path, "gate")
+    assert judged.returncode == 12, judged.stdout
+
+
+def test_a_killed_benchgate_leaves_no_engine_behind(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(
+        "suite: orphans\n"
+        "deployments: {baseline: {embedded: {}}, candidate: {embedded: {weights: q8_0}}}\n"
+        "load: {workload: {input: 20 tokens, output: 64 tokens, text: letters}, blocks: 100,\n"
+        "       sweep: [{stage: c2, concurrency: 2, requests: 50}]}\n"
+        "gate: {checks: [{metric: ttft, margin: 50%}]}\n"
+    )
+    process = subprocess.Popen(
+        command_line("run", "suite.yaml"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    while "load" not in (line := process.stderr.readline()):
+        assert line, "the run ended before its load began"
+    engines = children_of(process.pid)
+    assert len(engines) >= 2
+    process.kill()
+    process.wait(timeout=10)
+    deadline = time.monotonic() + 20
+    while any(map(is_running, engines)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in engines if is_running(pid)] == []
+    process.stderr.close()
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of the direct children."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in listed]
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False

@@ -1,0 +1,140 @@
+"""The whole road on the real engine: measured once, then judged again from the store alone."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import STORE, benchgate, document, latest_evidence
+
+ROOT = Path(__file__).parents[2]
+SUITE = f"""
+suite: short
+seed: 3
+deployments:
+  f16: {{embedded: {{weights: f16}}, price: $0.10/h}}
+  same: {{embedded: {{weights: f16}}, price: $0.10/h}}
+  q2_k: {{embedded: {{weights: q2_k}}, price: $0.05/h}}
+baseline: f16
+candidate: same
+slo: {{ttft: 20s, tpot: 5s, target: 90%}}
+load:
+  workload: {{input: 40 tokens, output: 16 tokens, text: letters}}
+  blocks: 4
+  sweep:
+    - {{stage: c2, concurrency: 2, requests: 16}}
+    - {{stage: r20, rate: 20/s, requests: 8}}
+quality:
+  tasks: [{ROOT}/suites/tasks/add.yaml, {ROOT}/suites/tasks/fact.yaml]
+  limit: 120
+  max_tokens: 32
+shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 60, max_tokens: 32}}
+gate:
+  alpha: 0.01
+  checks:
+    - {{metric: ttft, stage: c2, margin: 95%, required: false}}
+    - {{metric: goodput, stage: c2}}
+    - {{metric: accuracy, margin: 5 points}}
+    - {{metric: shadow_excess, margin: 15 points, block_when: breach}}
+"""
+JSON = ("--format", "json")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, subprocess.CompletedProcess[str]]]:
+    """A folder with a store of two runs, F16 against itself and against Q2_K, and what each run printed."""
+    folder = tmp_path_factory.mktemp("road")
+    (folder / "short.yaml").write_text(SUITE)
+    results = {
+        name: benchgate(folder, "run", "short.yaml", "--candidate", name, "--label", name, *JSON)
+        for name in ("same", "q2_k")
+    }
+    return folder, results
+
+
+Runs = tuple[Path, dict[str, subprocess.CompletedProcess[str]]]
+
+
+def test_equal_weights_are_promoted_and_broken_ones_blocked_on_quality(runs: Runs) -> None:
+    _, results = runs
+    equal, broken = results["same"], results["q2_k"]
+    assert document(equal)["outcome"] in ("PASS", "WARN"), equal.stdout
+    assert equal.returncode == 0
+    assert document(broken)["outcome"] == "BLOCK", broken.stdout
+    assert broken.returncode == 10
+    assert "Accuracy" in document(broken)["reason"]
+
+
+def test_equal_weights_give_equal_answers(runs: Runs) -> None:
+    _, results = runs
+    harms = {check["id"]: check["harm"] for check in document(results["same"])["checks"]}
+    assert harms["accuracy"] == 0
+    assert harms["shadow_excess"] == 0
+
+
+def test_everything_planned_was_stored(runs: Runs) -> None:
+    folder, _ = runs
+    evidence = latest_evidence(folder)
+    assert len(evidence.load) == 2 * 4 * 2
+    assert {len(o.requests) for o in evidence.load if o.stage == "c2"} == {16}
+    assert [len(o.items) for o in evidence.quality] == [120] * 4
+    assert evidence.shadow is not None and len(evidence.shadow.items) == 60
+    order = [o.arm.value for o in evidence.load if o.stage == "c2"]
+    assert order == ["baseline", "candidate", "candidate", "baseline"] * 2
+
+
+def test_gate_says_the_same_bytes_from_the_store_alone(runs: Runs) -> None:
+    folder, results = runs
+    for label in ("same", "q2_k"):
+        again = [benchgate(folder, "gate", label, *JSON) for _ in range(2)]
+        assert again[0].stdout == again[1].stdout == results[label].stdout
+        assert again[0].returncode == results[label].returncode
+
+
+def test_compare_of_two_stored_runs_is_the_same_every_time(runs: Runs) -> None:
+    folder, _ = runs
+    first, second = (benchgate(folder, "compare", "same", "q2_k", *JSON) for _ in range(2))
+    assert first.stdout == second.stdout
+    assert (first.returncode, document(first)["outcome"]) == (10, "BLOCK")
+    back = benchgate(folder, "compare", "same", "same", *JSON)
+    assert (back.returncode, document(back)["outcome"]) == (0, "PASS")
+
+
+def test_report_is_the_same_bytes_every_time(runs: Runs) -> None:
+    folder, _ = runs
+    for name in ("one.html", "two.html"):
+        result = benchgate(folder, "report", "q2_k", "--out", name)
+        assert result.returncode == 0, result.stderr
+    assert (folder / "one.html").read_bytes() == (folder / "two.html").read_bytes()
+    assert "BLOCK" in (folder / "one.html").read_text()
+
+
+def test_trend_follows_the_price_of_a_million_tokens(runs: Runs) -> None:
+    folder, _ = runs
+    result = benchgate(folder, "trend", "--suite", "short", "--stage", "c2")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines] == ["same", "q2_k"]
+    assert all(0 < float(line.split()[-1]) < 10 for line in lines)
+
+
+def test_a_stricter_policy_judges_the_same_run_anew(runs: Runs, tmp_path: Path) -> None:
+    folder, _ = runs
+    strict = tmp_path / "strict.yaml"
+    strict.write_text(SUITE.replace("margin: 95%, required: false", "margin: 0.1%"))
+    result = benchgate(folder, "gate", "same", "--policy", str(strict), *JSON)
+    assert document(result)["outcome"] != "PASS"
+    assert result.returncode != 0
+
+
+def test_an_unknown_run_or_metric_is_a_usage_error_with_the_nearest_name(runs: Runs) -> None:
+    folder, _ = runs
+    run = benchgate(folder, "gate", "sam")
+    assert (run.returncode, "same" in run.stderr) == (2, True)
+    metric = benchgate(folder, "trend", "acuracy_ratio")
+    assert (metric.returncode, "accuracy_ratio" in metric.stderr) == (2, True)
+    missing = benchgate(folder, "gate", "--store", "nowhere/none.db")
+    assert missing.returncode == 13
+    assert STORE not in missing.stderr

@@ -1,0 +1,211 @@
+import json
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.load.bare import BareOptions, run_bare
+from benchgate.load.fleet import merged, schedule_ns
+from benchgate.load.worker import StageResult
+from benchgate.model.metrics import Slo
+from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
+from benchgate.model.run import ClientUse
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+from tests.shells.load_helpers import WHOLE
+
+METRICS = ("ttft_s", "ttft_sent_s", "tpot_s", "itl_s", "e2e_s", "send_lag_s")
+
+
+def bare(url: str, **options: Any) -> dict[str, Any]:
+    options = {"url": url, "model": "scripted", "engine": "openai", "workers": "1", **options}
+    document = run_bare(BareOptions.parse(**options))
+    restored: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
+    return restored
+
+
+@pytest.fixture
+def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is never the bottleneck, whatever else this machine is doing."""
+    monkeypatch.setattr("benchgate.load.bare.saturation_reasons", lambda use, columns, rate: ())
+
+
+def test_document_says_what_was_asked_and_what_came() -> None:
+    with ScriptedServer(answering(lambda received: "a b c d")) as server:
+        document = bare(server.url, concurrency=3, requests=12, input_tokens=7, output_tokens=4)
+        assert len({received.prompt for received in server.requests}) == 12
+        assert {len(received.prompt.split()) for received in server.requests} == {7}
+    assert document["requests"] == {"scheduled": 12, "ok": 12, "failed_by_class": {}}
+    assert document["output_tokens"] == 48
+    assert document["goodput_ratio"] == 1
+    assert document["throughput"]["output_tokens_per_s"] == pytest.approx(48 / document["window_s"])
+    assert document["throughput"]["requests_per_s"] == pytest.approx(12 / document["window_s"])
+    for metric in METRICS:
+        assert set(document[metric]) == {"n", "failed", "mean", "p50", "p90", "p95", "p99", "max"}
+        assert document[metric]["n"] == (36 if metric == "itl_s" else 12)
+        assert 0 <= document[metric]["p50"] <= document[metric]["p99"] <= document[metric]["max"]
+    assert set(document["client"]) == {"cpu_s", "cpu_us_per_token", "workers", "saturated", "reasons"}
+    assert "verdict" not in document
+
+
+def test_failures_stay_in_every_denominator_and_quantile() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [WHOLE] if len(server.requests) % 4 else [json_response({"error": "busy"}, status=503)]
+
+    with ScriptedServer(respond) as server:
+        document = bare(server.url, concurrency=1, requests=20)
+    assert document["requests"] == {"scheduled": 20, "ok": 15, "failed_by_class": {"http_5xx": 5}}
+    assert document["failures"] == [{"count": 5, "detail": "HTTP 503: busy"}]
+    assert document["goodput_ratio"] == 0.75
+    ttft = document["ttft_s"]
+    assert (ttft["n"], ttft["failed"], ttft["mean"]) == (20, 5, None)
+    assert ttft["p50"] > 0
+    assert (ttft["p90"], ttft["p99"], ttft["max"]) == (None, None, None)
+
+
+def test_open_loop_for_a_time_schedules_by_its_rate() -> None:
+    with ScriptedServer(answering(lambda received: "a b")) as server:
+        document = bare(server.url, rate="100/s", arrival="constant", duration="200ms")
+        assert len(server.requests) == 20
+    assert document["requests"]["scheduled"] == 20
+    assert document["load"]["rate_rps"] == 100
+
+
+def test_closed_loop_for_a_time_counts_what_it_sent() -> None:
+    with ScriptedServer(answering(lambda received: "a b")) as server:
+        document = bare(server.url, concurrency=2, duration="200ms")
+        assert document["requests"]["scheduled"] == len(server.requests) > 2
+        assert len({received.prompt for received in server.requests}) == len(server.requests)
+    assert document["requests"]["ok"] == document["requests"]["scheduled"]
+
+
+def test_closed_loop_for_a_time_against_a_dead_server_ends() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        document = bare(f"http://127.0.0.1:{bound.getsockname()[1]}", concurrency=2, duration="60s", slo="ttft=1s")
+    assert document["requests"]["ok"] == 0
+    assert set(document["requests"]["failed_by_class"]) == {"connect"}
+    assert document["verdict"]["outcome"] == "INVALID"
+    assert document["verdict"]["exit_code"] == 12
+
+
+def test_two_workers_send_the_same_requests_as_one() -> None:
+    prompts = []
+    for workers in ("1", "2"):
+        with ScriptedServer(answering(lambda received: "a b c")) as server:
+            document = bare(server.url, concurrency=4, requests=10, workers=workers)
+            prompts.append(sorted(received.prompt for received in server.requests))
+        assert document["requests"] == {"scheduled": 10, "ok": 10, "failed_by_class": {}}
+        assert document["client"]["workers"] == int(workers)
+    assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize(
+    ("good_of_200", "outcome", "exit_code"),
+    [(200, "PASS", 0), (190, "INCONCLUSIVE", 11), (150, "BLOCK", 10), (0, "BLOCK", 10)],
+)
+@pytest.mark.usefixtures("punctual")
+def test_verdict_follows_from_the_share_of_good_requests(good_of_200: int, outcome: str, exit_code: int) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        good = len(server.requests) <= good_of_200
+        return [WHOLE] if good else [json_response({"error": "busy"}, status=503)]
+
+    with ScriptedServer(respond) as server:
+        verdict = bare(server.url, concurrency=1, requests=200, slo="e2e=60s")["verdict"]
+    assert (verdict["outcome"], verdict["exit_code"]) == (outcome, exit_code)
+    assert f"{good_of_200} of 200" in verdict["reason"]
+    assert verdict["goodput_lower"] <= good_of_200 / 200 <= verdict["goodput_upper"]
+
+
+@pytest.mark.usefixtures("punctual")
+def test_slow_answers_are_not_good() -> None:
+    with ScriptedServer(lambda received: [0.05, WHOLE]) as server:
+        document = bare(server.url, concurrency=8, requests=80, slo="ttft=10ms")
+    assert document["requests"]["ok"] == 80
+    assert document["goodput_ratio"] == 0
+    assert document["verdict"]["outcome"] == "BLOCK"
+
+
+def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.bare.saturation_reasons", lambda use, columns, rate: ("too busy",))
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        document = bare(server.url, concurrency=1, requests=10, slo="ttft=60s")
+    assert (document["client"]["saturated"], document["client"]["reasons"]) == (True, ["too busy"])
+    assert document["verdict"]["outcome"] == "INVALID"
+    assert "too busy" in document["verdict"]["reason"]
+
+
+def test_engine_is_found_by_who_owns_the_model() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if received.method == "GET":
+            return [json_response({"data": [{"id": "m", "owned_by": "llamacpp"}]})]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        document = bare(server.url, engine="auto", concurrency=1, requests=1)
+        assert server.requests[-1].body is not None
+        assert server.requests[-1].body["ignore_eos"] is True
+    assert document["engine"] == "llamacpp"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"rate": "8/s"}, "exactly one of --concurrency"),
+        ({"concurrency": None}, "exactly one of --concurrency"),
+        ({"duration": "1s"}, "exactly one of --requests"),
+        ({"requests": 0}, "--requests is 0"),
+        ({"concurrency": None, "rate": "fast"}, "--rate"),
+        ({"duration": "5", "requests": None}, "--duration"),
+        ({"arrival": "posson"}, "--arrival"),
+        ({"arrival": "gamma:-1"}, "--arrival"),
+        ({"engine": "vlm"}, "did you mean 'vllm'"),
+        ({"endpoint": "chats"}, "did you mean 'chat'"),
+        ({"slo": "tftt=1s"}, "did you mean 'ttft'"),
+        ({"slo": "ttft=1"}, "--slo"),
+        ({"slo": "ttft=1s,ttft=2s"}, "--slo"),
+        ({"workers": "many"}, "--workers"),
+        ({"seed": -1}, "--seed"),
+        ({"url": "localhost:8000"}, "not the address of a server"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_to_write(wrong: dict[str, Any], said: str) -> None:
+    options = {"url": "http://127.0.0.1:1", "model": "m", "concurrency": 2, "requests": 4, **wrong}
+    with pytest.raises(UsageError, match=said):
+        BareOptions.parse(**options)
+
+
+def test_options_are_read_in_human_units() -> None:
+    options = BareOptions.parse(
+        url="http://h:1/", model="m", rate="30/m", arrival="gamma:2.5", duration="2m", slo="ttft=500ms, tpot=80ms"
+    )
+    assert (options.url, options.rate_rps, options.duration_s) == ("http://h:1", 0.5, 120)
+    assert (options.arrival.process, options.arrival.cv) == ("gamma", 2.5)
+    assert options.slo == Slo(ttft_s=0.5, tpot_s=0.08)
+    assert BareOptions.parse(url="http://h", model="m", rate="8", requests=1).rate_rps == 8
+
+
+def test_schedule_fills_the_duration_and_no_more() -> None:
+    options = BareOptions.parse(url="http://h", model="m", rate="50/s", arrival="gamma:4", duration="20s")
+    offsets = np.array(schedule_ns(options, 50.0))
+    assert (np.diff(offsets) >= 0).all()
+    assert offsets[-1] <= 20e9
+    assert 500 < len(offsets) < 1700  # 1000 expected, and bursty
+
+
+def test_merged_workers_are_one_stage() -> None:
+    def part(*indexes: int, window_s: float) -> StageResult:
+        records = [
+            RequestRecord(i, i, i, tuple(range(i, 2 * i)), 2 * i, 1, i, TokenSource.USAGE, "stop", 200, None, None)
+            for i in indexes
+        ]
+        return StageResult(RequestColumns.pack(records), window_s, ClientUse(cpu_s=1, wall_s=window_s, workers=1))
+
+    whole = merged([part(1, 3, window_s=2), part(2, window_s=3), part(window_s=0)])
+    assert whole.requests.index.tolist() == [1, 3, 2]
+    assert whole.requests.chunk_start.tolist() == [0, 1, 4, 6]
+    assert whole.requests.chunk_ns.tolist() == [1, 3, 4, 5, 2, 3]
+    assert whole.window_s == pytest.approx(3.000000001)
+    assert whole.client == ClientUse(cpu_s=3, wall_s=3, workers=3)

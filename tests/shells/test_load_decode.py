@@ -1,0 +1,263 @@
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from benchgate.load.decode import decode, output_begun
+from benchgate.load.exchange import Fault, Response
+from benchgate.load.http1 import Head
+from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
+
+EPOCH = 1000
+
+
+def event(data: object) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+def delta(reason: str | None = None, **fields: object) -> bytes:
+    return event({"choices": [{"index": 0, "delta": fields, "finish_reason": reason}]})
+
+
+def usage(prompt: object, completion: object) -> dict[str, object]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion}
+
+
+ROLE = delta(role="assistant", content="")
+A, B = delta(content="A"), delta(content="B")
+STOP = delta("stop")
+DONE = b"data: [DONE]\n\n"
+
+
+def read(
+    body: Sequence[tuple[int, bytes]], *, status: int = 200, fault: Fault | None = None, secret: str | None = None
+) -> RequestRecord:
+    """The record of request 7, intended at 90 and sent at 100 after an epoch of 1000."""
+    reads = [(EPOCH + at_ns, data) for at_ns, data in body]
+    head = Head("HTTP/1.1", status, {})
+    response = Response(
+        sent_ns=EPOCH + 100, over_ns=EPOCH + 999, head=head, body=reads, whole=fault is None, fault=fault
+    )
+    return decode(7, 90, EPOCH, response, secret=secret)
+
+
+def stream(*events: bytes, fault: Fault | None = None) -> RequestRecord:
+    """The events arrive at 110, 120, 130, …"""
+    return read([(110 + 10 * at, data) for at, data in enumerate(events)], fault=fault)
+
+
+def test_timeline_counts_output_chunks_and_ends_at_the_finish_event() -> None:
+    record = stream(ROLE, A, B, STOP, event({"choices": [], "usage": usage(5, 3)}), DONE)
+    assert record == RequestRecord(
+        index=7,
+        intended_ns=90,
+        sent_ns=100,
+        chunk_ns=(120, 130),
+        end_ns=140,
+        input_tokens=5,
+        output_tokens=3,
+        token_source=TokenSource.USAGE,
+        finish_reason="stop",
+        http_status=200,
+        error=None,
+        error_detail=None,
+        reconnects=0,
+    )
+
+
+def test_completions_stream_carries_text() -> None:
+    pieces = [("", None), ("x", None), ("y", "length")]
+    record = stream(*(event({"choices": [{"text": text, "finish_reason": reason}]}) for text, reason in pieces), DONE)
+    assert (record.chunk_ns, record.end_ns, record.finish_reason, record.error) == ((120, 130), 130, "length", None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning_content": "hm"},
+        {"reasoning": "hm"},
+        {"role": "assistant", "content": "hm"},  # litgpt: no role event of its own
+        {"content": None, "tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
+    ],
+)
+def test_every_kind_of_output_starts_the_clock(fields: dict[str, object]) -> None:
+    assert stream(ROLE, delta(**fields), A, STOP).chunk_ns == (120, 130)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"content": ""},
+        {"content": None},
+        {"tool_calls": []},
+        {"tool_calls": [{"index": 0, "function": {"name": ""}}]},
+    ],
+)
+def test_chunk_without_output_does_not_start_the_clock(fields: dict[str, object]) -> None:
+    assert stream(delta(**fields), A, STOP).chunk_ns == (120,)
+
+
+def test_end_is_done_when_no_finish_event_came_but_that_is_no_success() -> None:
+    record = stream(A, DONE)
+    assert (record.end_ns, record.error) == (120, ErrorClass.STREAM_BROKEN)
+
+
+def test_done_is_optional() -> None:
+    record = stream(A, STOP)
+    assert (record.end_ns, record.error) == (120, None)
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "tool_calls"])
+def test_whole_answers_succeed(reason: str) -> None:
+    assert stream(A, delta(reason), DONE).error is None
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "x" * 500, 3])
+def test_other_finish_reasons_fail(reason: str) -> None:
+    record = stream(A, delta(reason), DONE)
+    assert record.error == ErrorClass.STREAM_BROKEN
+    assert len(record.finish_reason or "") <= 40
+
+
+@pytest.mark.parametrize(
+    ("events", "counts"),
+    [
+        ([A, B, STOP, event({"choices": [], "usage": usage(9, 4)})], (9, 4, TokenSource.USAGE)),
+        (
+            [A, B, event({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage(9, 4)})],
+            (9, 4, TokenSource.USAGE),
+        ),
+        (
+            [
+                event({"choices": [{"delta": {"content": "A"}}], "usage": usage(9, 1)}),
+                event({"choices": [{"delta": {"content": "B"}, "finish_reason": "stop"}], "usage": usage(9, 2)}),
+            ],
+            (9, 2, TokenSource.USAGE),
+        ),
+        ([A, B, STOP, event({"choices": [], "usage": None})], (None, 2, TokenSource.CHUNKS)),
+        ([A, B, STOP, event({"choices": [], "usage": usage(0, 0)})], (None, 2, TokenSource.CHUNKS)),
+        ([A, B, STOP, event({"choices": [], "usage": usage(True, "4")})], (None, 2, TokenSource.CHUNKS)),
+        ([A, B, STOP, event({"choices": [], "usage": usage(-1, 10**30)})], (None, 2, TokenSource.CHUNKS)),
+        ([A, B, STOP, event({"choices": [], "usage": usage(9, 1)})], (9, 1, TokenSource.USAGE)),
+        ([A, B, STOP], (None, 2, TokenSource.CHUNKS)),
+    ],
+    ids=["own event", "finish event", "every event", "null", "zeros", "not numbers", "absurd", "below chunks", "none"],
+)
+def test_usage_is_taken_wherever_it_stands(events: list[bytes], counts: tuple[int | None, int, TokenSource]) -> None:
+    record = stream(*events, DONE)
+    assert (record.input_tokens, record.output_tokens, record.token_source) == counts
+    assert record.error is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"error": {"message": "no room", "code": 503}}, {"error": "no room"}, {"object": "error", "message": "no room"}],
+)
+@pytest.mark.parametrize("before", [[], [ROLE, A, B]], ids=["first event", "in the middle"])
+def test_error_inside_the_stream_fails_with_the_servers_words(said: dict[str, object], before: list[bytes]) -> None:
+    record = stream(*before, event(said), DONE)
+    assert record.error == ErrorClass.STREAM_BROKEN
+    assert record.error_detail == "error inside the stream: no room"
+    assert record.http_status == 200
+
+
+def test_error_after_the_finish_event_still_fails() -> None:
+    assert stream(A, STOP, event({"error": "late"})).error == ErrorClass.STREAM_BROKEN
+
+
+def test_null_error_is_no_error() -> None:
+    assert (
+        stream(event({"error": None, "choices": [{"delta": {"content": "A"}, "finish_reason": "stop"}]})).error is None
+    )
+
+
+def test_failed_request_keeps_what_was_seen() -> None:
+    record = stream(ROLE, A, B, fault=Fault(ErrorClass.TIMEOUT, "stalled"))
+    assert (record.chunk_ns, record.output_tokens, record.end_ns) == ((120, 130), 2, None)
+    assert (record.error, record.error_detail) == (ErrorClass.TIMEOUT, "stalled")
+
+
+def test_what_the_connection_does_after_the_finish_event_does_not_matter() -> None:
+    record = stream(A, STOP, fault=Fault(ErrorClass.STREAM_BROKEN, "reset"))
+    assert (record.error, record.end_ns) == (None, 120)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", ErrorClass.EMPTY),
+        (b"\r\n", ErrorClass.EMPTY),
+        (DONE, ErrorClass.EMPTY),
+        (ROLE + STOP + DONE, ErrorClass.EMPTY),
+        (ROLE + A, ErrorClass.STREAM_BROKEN),
+        (ROLE, ErrorClass.STREAM_BROKEN),
+        (A + STOP[:-1], ErrorClass.STREAM_BROKEN),
+        (A + b"data: {not json}\n\n" + STOP, ErrorClass.PROTOCOL),
+        (b"data: [1]\n\n" + A + STOP, ErrorClass.PROTOCOL),
+        (b"data: " + b"[" * 100_000 + b"\n\n" + A + STOP, ErrorClass.PROTOCOL),
+        (b'{"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}', ErrorClass.PROTOCOL),
+        (b'{"error": "no"}', ErrorClass.PROTOCOL),
+        (b"<html>login</html>", ErrorClass.PROTOCOL),
+        (b'data: {"choices": [null, 3, {"delta": 4}], "usage": 5}\n\n' + DONE, ErrorClass.EMPTY),
+    ],
+)
+def test_200_without_a_whole_answer_fails(body: bytes, error: ErrorClass) -> None:
+    record = read([(110, body)] if body else [])
+    assert record.error == error
+    assert record.error_detail
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, ErrorClass.HTTP_4XX),
+        (404, ErrorClass.HTTP_4XX),
+        (429, ErrorClass.HTTP_429),
+        (500, ErrorClass.HTTP_5XX),
+        (503, ErrorClass.HTTP_5XX),
+        (204, ErrorClass.PROTOCOL),
+        (307, ErrorClass.PROTOCOL),
+    ],
+)
+def test_status_decides_the_class_of_an_http_error(status: int, error: ErrorClass) -> None:
+    record = read([(110, A + STOP)], status=status)
+    assert (record.error, record.http_status, record.chunk_ns) == (error, status, ())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"error": {"message": "too long", "type": "x"}}', "too long"),
+        (b'{"error": "too long"}', "too long"),
+        (b'{"object": "error", "message": "too long"}', "too long"),
+        (b'{"detail": "too long"}', "too long"),
+        (b'{"detail": [{"loc": ["body"], "msg": "bad"}]}', '[{"loc": ["body"], "msg": "bad"}]'),
+        (b"too\nlong \x1b[31m", "too long [31m"),
+        (b'{"error": {"code": 4}}', '{"code": 4}'),
+    ],
+)
+def test_server_words_are_kept_on_one_line(body: bytes, said: str) -> None:
+    assert read([(110, body)], status=400).error_detail == f"HTTP 400: {said}"
+
+
+def test_server_words_are_cut_at_300_characters() -> None:
+    assert len(read([(110, b"x" * 10_000)], status=500).error_detail or "") == 300
+
+
+def test_key_repeated_by_the_server_is_not_kept() -> None:
+    record = read([(110, b'{"error": "bad key sk-secret"}')], status=401, secret="sk-secret")
+    assert record.error_detail == "HTTP 401: bad key [redacted]"
+
+
+def test_request_that_was_never_sent_is_a_record_too() -> None:
+    response = Response(sent_ns=None, over_ns=EPOCH, fault=Fault(ErrorClass.CONNECT, "refused"), reconnects=1)
+    record = decode(3, 5, EPOCH, response)
+    assert (record.index, record.intended_ns, record.sent_ns, record.http_status) == (3, 5, None, None)
+    assert (record.error, record.error_detail, record.reconnects) == (ErrorClass.CONNECT, "refused", 1)
+
+
+def test_output_begins_with_the_first_chunk_that_carries_some() -> None:
+    assert not output_begun([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])])
+    assert output_begun([(1, ROLE), (2, A)])

@@ -1,0 +1,105 @@
+"""The ways a stream that began with 200 can be no answer, over a real socket: each of them has been taken for a
+success by a load generator in use."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from benchgate.model import metrics
+from benchgate.model.metrics import Slo
+from benchgate.model.records import ErrorClass
+from tests.fakes.scripted_server import (
+    ABORT,
+    CLOSE,
+    DONE,
+    LAST_CHUNK,
+    Received,
+    ScriptedServer,
+    Step,
+    event,
+    finish,
+    json_response,
+    role_event,
+    stream_head,
+    token,
+    usage,
+)
+from tests.shells.load_helpers import HALO, WHOLE, closed, run
+
+ERROR = event({"error": {"message": "engine died", "code": 500}})
+
+TABLE: dict[str, tuple[list[Step], ErrorClass | None]] = {
+    "whole": ([WHOLE], None),
+    "whole without [DONE]": ([HALO + finish("stop") + usage(4, 3) + LAST_CHUNK], None),
+    "whole, ended by closing": ([HALO + finish("stop") + DONE, CLOSE], None),
+    "whole, the end of the body never comes": ([HALO + finish("stop") + DONE, 20.0], None),
+    "error after three tokens": ([HALO + ERROR + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
+    "error as a string": ([HALO + event({"error": "engine died"}) + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
+    "error as the first event": ([stream_head() + ERROR + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
+    "clean end without finish reason and [DONE]": ([HALO + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
+    "clean end without finish reason": ([HALO + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
+    "closed between chunks": ([HALO, CLOSE], ErrorClass.STREAM_BROKEN),
+    "reset in the middle of a chunk": ([HALO + b"40\r\ndata: {", 0.05, ABORT], ErrorClass.STREAM_BROKEN),
+    "finish reason abort": ([HALO + finish("abort") + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
+    "role and empty finish chunk": (
+        [stream_head() + role_event() + finish("stop") + DONE + LAST_CHUNK],
+        ErrorClass.EMPTY,
+    ),
+    "only [DONE]": ([stream_head() + DONE + LAST_CHUNK], ErrorClass.EMPTY),
+    "empty body": ([stream_head() + LAST_CHUNK], ErrorClass.EMPTY),
+    "empty body of length 0": ([b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"], ErrorClass.EMPTY),
+    "no JSON": (
+        [stream_head() + event("{oops") + token("a") + finish("stop") + DONE + LAST_CHUNK],
+        ErrorClass.PROTOCOL,
+    ),
+    "one JSON document": ([json_response({"choices": [{"message": {"content": "hi"}}]})], ErrorClass.PROTOCOL),
+    "chunk framing broken": ([HALO + b"zz\r\n\r\n"], ErrorClass.PROTOCOL),
+    "no HTTP": ([b"SSH-2.0-OpenSSH_9.6\r\n"], ErrorClass.PROTOCOL),
+    "closed without an answer": ([CLOSE], ErrorClass.STREAM_BROKEN),
+    "500": ([json_response({"error": "no"}, status=500)], ErrorClass.HTTP_5XX),
+    "429": ([json_response({"error": "no"}, status=429)], ErrorClass.HTTP_429),
+    "422": ([json_response({"detail": "Unexpected fields"}, status=422)], ErrorClass.HTTP_4XX),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_only_a_whole_answer_is_a_success(case: str) -> None:
+    steps, expected = TABLE[case]
+
+    def respond(received: Received) -> Iterable[Step]:
+        return steps
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(1)).requests
+    assert columns.error == (expected,)
+    assert bool(columns.error_detail[0]) is (expected is not None)
+    assert metrics.succeeded(columns).tolist() == [expected is None]
+    assert metrics.good(columns, Slo(ttft_s=1000)).tolist() == [expected is None]
+
+
+def test_whole_stream_is_the_same_when_split_at_any_byte() -> None:
+    """Split on the wire, where the end of the response must be found in pieces of it."""
+    body = WHOLE[len(stream_head()) :]
+    cuts = range(len(WHOLE) - 90, len(WHOLE))  # usage, [DONE], and the end of the body
+
+    def respond(received: Received) -> Iterable[Step]:
+        cut = cuts[len(server.requests) - 1]
+        return [WHOLE[:cut], 0.002, WHOLE[cut:]]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(len(cuts))).requests
+        assert server.connections == 1
+    assert body
+    assert set(columns.error) == {None}
+    assert set(columns.output_tokens.tolist()) == {3}
+
+
+def test_stream_sent_byte_by_byte_is_whole() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        for at in range(len(WHOLE)):
+            yield WHOLE[at : at + 1]
+            yield 0.0
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(1)).requests
+    assert (columns.error, columns.output_tokens.tolist(), len(columns.chunk_ns)) == ((None,), [3], 3)

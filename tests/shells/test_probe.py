@@ -1,0 +1,151 @@
+import socket
+from collections.abc import Iterable
+
+import pytest
+
+from benchgate.errors import TargetError
+from benchgate.model.deployment import Arm
+from benchgate.targets.dialect import DIALECTS, Endpoint, Target
+from benchgate.targets.probe import detect_engine, still_alive, wait_ready
+from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step, answering, json_response
+
+ANSWER = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+
+
+def ready(
+    url: str, *, engine: str = "vllm", key: str | None = None, endpoint: Endpoint = "chat", within_s: float = 10
+) -> dict[str, object]:
+    target = Target(Arm.BASELINE, url, "scripted", DIALECTS[engine], key)
+    return wait_ready(target, endpoint=endpoint, ready_s=within_s, connect_s=1)
+
+
+@pytest.fixture
+def dead_port() -> Iterable[int]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_server_that_completes_a_request_is_ready(endpoint: Endpoint) -> None:
+    with ScriptedServer(answering(lambda received: "hello you")) as server:
+        assert ready(server.url, endpoint=endpoint) == {}
+        first = server.requests[0]
+    assert first.path.endswith("/completions")
+    assert first.body is not None and "stream" not in first.body and "stream_options" not in first.body
+
+
+@pytest.mark.parametrize(
+    "message", [{"content": "", "reasoning_content": "hm"}, {"content": None, "reasoning": "hm"}, {"content": "hi"}]
+)
+def test_reasoning_is_output_too(message: dict[str, object]) -> None:
+    with ScriptedServer(lambda received: [json_response({"choices": [{"message": message}]})]) as server:
+        assert ready(server.url) == {}
+
+
+def test_loading_server_is_waited_for() -> None:
+    loading: list[Step] = [json_response({"error": {"message": "Loading model"}}, status=503)]
+
+    def respond(received: Received) -> Iterable[Step]:
+        return loading if len(server.requests) < 3 else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url) == {}
+        assert sum(received.method == "POST" for received in server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([json_response({"error": {"message": "Loading model"}}, status=503)], "HTTP 503: Loading model"),
+        ([json_response({"error": "engine died"})], "HTTP 200 with an error: engine died"),
+        ([json_response({"choices": [{"message": {"content": ""}}]})], "an empty answer"),
+        ([json_response({"choices": []})], "without a choice"),
+        ([json_response([1])], "without a JSON object"),
+        ([b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope"], "HTTP 404: nope"),
+        ([b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"], "HTTP 302"),
+        ([b"SSH-2.0\r\n\r\n"], "illegal"),
+        ([CLOSE], "disconnected"),
+        ([20.0], "timed out"),
+    ],
+)
+def test_server_without_a_real_answer_is_not_ready_and_the_reason_is_told(steps: list[Step], reason: str) -> None:
+    with ScriptedServer(lambda received: steps) as server, pytest.raises(TargetError) as fault:
+        ready(server.url, within_s=0.4)
+    text = str(fault.value)
+    assert f"the baseline at {server.url} was not ready within 0.4 s" in text
+    assert reason in text
+
+
+def test_dead_port_is_waited_for_and_then_named(dead_port: int) -> None:
+    with pytest.raises(TargetError, match=f"baseline at http://127.0.0.1:{dead_port} .*refused"):
+        ready(f"http://127.0.0.1:{dead_port}", within_s=0.3)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+def test_refusal_that_waiting_does_not_mend_ends_the_wait(status: int) -> None:
+    refusal = json_response({"error": {"message": "the model `scripted` does not exist"}}, status=status)
+    with ScriptedServer(lambda received: [refusal]) as server:
+        with pytest.raises(TargetError, match=f"refuses requests: HTTP {status}: the model"):
+            ready(server.url, within_s=60)
+        assert len(server.requests) == 1
+
+
+def test_key_is_sent_and_never_shown() -> None:
+    refusal = json_response({"error": {"message": "bad key sk-very-secret"}}, status=401)
+    with ScriptedServer(lambda received: [refusal]) as server:
+        with pytest.raises(TargetError) as fault:
+            ready(server.url, key="sk-very-secret")
+        assert server.requests[0].headers["authorization"] == "Bearer sk-very-secret"
+    assert "sk-very-secret" not in str(fault.value)
+
+
+def test_facts_are_what_identifies_engine_and_model() -> None:
+    meta = {"ftype": "Q8_0", "n_params": 2_000_000, "size": 2_100_000, "n_vocab": 264, "chat_template": "x"}
+    models = {"data": [{"id": "other"}, {"id": "scripted", "created": 1, "owned_by": "llamacpp", "meta": meta}]}
+    documents: dict[str, object] = {"/v1/models": models, "/props": {"build_info": "b7000-abc", "model_path": "x"}}
+
+    def respond(received: Received) -> Iterable[Step]:
+        return [json_response(documents.get(received.path, ANSWER))]
+
+    with ScriptedServer(respond) as server:
+        facts = ready(server.url, engine="llamacpp")
+    assert facts == {
+        "engine_version": "b7000-abc",
+        "ftype": "Q8_0",
+        "n_params": 2_000_000,
+        "size": 2_100_000,
+        "n_vocab": 264,
+    }
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        json_response({"data": []}),
+        json_response({"data": [7]}),
+        json_response([]),
+        b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n",
+        CLOSE,
+    ],
+)
+def test_server_that_tells_no_facts_is_ready_all_the_same(told: Step) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [json_response(ANSWER)] if received.method == "POST" else [told]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url) == {}
+        assert detect_engine(server.url) == "openai"
+
+
+def test_living_server_is_alive_and_a_dead_one_says_why(dead_port: int) -> None:
+    def target(url: str) -> Target:
+        return Target(Arm.CANDIDATE, url, "scripted", DIALECTS["openai"])
+
+    with ScriptedServer(answering(lambda received: "hello")) as server:
+        assert still_alive(target(server.url)) is None
+    assert "refused" in (still_alive(target(f"http://127.0.0.1:{dead_port}")) or "")
+    with ScriptedServer(answering(lambda received: "")) as server:
+        assert still_alive(target(server.url)) == "an empty answer"
+    with ScriptedServer(lambda received: [20.0]) as server:
+        assert "timed out" in (still_alive(target(server.url), within_s=0.2) or "")

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.plan.schedule import PlannedTask
+from benchgate.quality.observe import TaskRecord
+from benchgate.quality.spool import Answered, Ready, Scored, SpoolReader, SpoolWriter, TaskDone
+
+TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
+
+
+def answered(item_id: str, error: str | None = None) -> Answered:
+    return Answered("t", item_id, None if error else "x", "stop", 1, 5, error, was_null=False, retries=0)
+
+
+def scored(item_id: str, score: float = 1.0) -> Scored:
+    return Scored("t", item_id, "doc", "prompt", "target", score)
+
+
+def record(answered_ids: str, scored_ids: str) -> TaskRecord:
+    return TaskRecord(TASK, {i: answered(i) for i in answered_ids}, {i: scored(i) for i in scored_ids})
+
+
+def test_a_task_whose_every_row_was_answered_scored_and_counted_has_no_fault() -> None:
+    assert record("ba", "ab").fault(TaskDone("t", 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("answered_ids", "scored_ids", "effective_n"),
+    [("ab", "ab", 1), ("ab", "ab", 3), ("a", "ab", 2), ("ab", "a", 2), ("ac", "ac", 2), ("", "", 0)],
+)
+def test_rows_that_lm_eval_dropped_added_or_swapped_are_a_fault(
+    answered_ids: str, scored_ids: str, effective_n: int
+) -> None:
+    fault = record(answered_ids, scored_ids).fault(TaskDone("t", effective_n))
+    assert fault is not None
+    assert fault.startswith("lm-eval did not use exactly the 2 rows of the task")
+
+
+def test_the_score_that_lm_eval_gave_a_failed_item_is_not_kept() -> None:
+    failed = TaskRecord(TASK, {"a": answered("a", "HTTP 500: no"), "b": answered("b")}, {i: scored(i) for i in "ab"})
+    a, b = failed.observation(Arm.CANDIDATE, None, {}).items
+    assert (a.score, a.answer, a.error) == (None, None, "HTTP 500: no")
+    assert (b.score, b.answer, b.error) == (1.0, "x", None)
+
+
+def test_half_a_line_waits_for_its_end_and_no_line_is_lost_or_given_twice(tmp_path: Path) -> None:
+    path = tmp_path / "spool.jsonl"
+    reader = SpoolReader(path)
+    assert list(reader.new_lines()) == []  # not there yet
+    with SpoolWriter(path) as writer:
+        writer.write(Ready(7, "0.4.13"), answered("a"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    assert list(reader.new_lines()) == [Ready(7, "0.4.13")]
+    path.write_bytes(whole)
+    assert list(reader.new_lines()) == [answered("a")]
+    assert list(reader.new_lines()) == []
+
+
+def test_a_reader_interrupted_between_two_lines_goes_on_with_the_second(tmp_path: Path) -> None:
+    path = tmp_path / "spool.jsonl"
+    with SpoolWriter(path) as writer:
+        writer.write(answered("a"), scored("a"))
+    reader = SpoolReader(path)
+    assert next(reader.new_lines()) == answered("a")
+    assert list(reader.new_lines()) == [scored("a")]

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.model.metrics import Slo
+from benchgate.model.records import RequestColumns, ShadowItem
+from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
+from benchgate.report.summary import (
+    StageSummary,
+    pooled_tasks,
+    summarise_shadow,
+    summarise_stage,
+    summarise_task,
+)
+from tests.fakes import evidence as fake
+
+
+def stage(*blocks: tuple[list[tuple[int, int] | None], float], slo: Slo | None = None) -> StageSummary:
+    """Blocks of (requests, window); a request is (ms to its first token, ms between tokens), None when it failed."""
+    observations = [
+        LoadObservation(
+            stage="s",
+            arm=Arm.CANDIDATE,
+            block=number,
+            position=number,
+            requests=RequestColumns.pack(
+                [
+                    fake.failed_request(i) if pace is None else replace(fake.request(i, 0, 100, *pace), index=i)
+                    for i, pace in enumerate(requests)
+                ]
+            ),
+            window_s=window_s,
+            client=ClientUse(cpu_s=0.1 * (number + 1), wall_s=1.0, workers=1),
+        )
+        for number, (requests, window_s) in enumerate(blocks)
+    ]
+    summary = summarise_stage(observations, slo)
+    assert summary is not None
+    return summary
+
+
+def test_a_rate_is_the_mean_of_the_blocks_own_rates() -> None:
+    summary = stage(([(20, 5)] * 2, 1.0), ([(20, 5)] * 2, 4.0))
+    assert summary.requests_per_s == pytest.approx((2 + 0.5) / 2)
+    assert summary.output_tokens_per_s == pytest.approx((16 + 4) / 2)
+
+
+def test_failed_requests_stay_in_every_denominator() -> None:
+    summary = stage(([(20, 5), None], 1.0), ([(20, 5), None], 1.0), slo=Slo(ttft_s=1.0))
+    assert (summary.scheduled, summary.succeeded, dict(summary.failed)) == (4, 2, {"http_5xx": 2})
+    assert summary.goodput_ratio == 0.5
+    assert summary.ttft_p95_s == float("inf")
+    assert summary.requests_per_s == 1.0
+
+
+def test_a_request_past_its_slo_is_not_good_and_its_tokens_are_not_good_tokens() -> None:
+    summary = stage(([(20, 5), (500, 5)], 1.0), slo=Slo(ttft_s=0.1))
+    assert summary.goodput_ratio == 0.5
+    assert (summary.output_tokens_per_s, summary.good_tokens_per_s) == (16.0, 8.0)
+
+
+def test_without_an_slo_there_is_no_goodput() -> None:
+    summary = stage(([(20, 5)], 1.0))
+    assert (summary.goodput_ratio, summary.good_tokens_per_s) == (None, None)
+
+
+def test_the_client_is_shown_at_its_worst_block() -> None:
+    assert stage(([(20, 5)], 1.0), ([(20, 5)], 1.0)).client_cpu_share == pytest.approx(0.2)
+
+
+def test_a_stage_that_was_not_measured_has_no_summary() -> None:
+    assert summarise_stage([], None) is None
+
+
+def test_a_window_of_zero_gives_no_rate_rather_than_a_good_one() -> None:
+    assert stage(([(20, 5)], 0.0)).output_tokens_per_s is None
+
+
+def test_lost_and_gained_items_are_counted_by_id() -> None:
+    add, sort = (
+        summarise_task(name, *(o for o in fake.quality() if o.task == name)) for name in ("tiny_add", "tiny_sort")
+    )
+    assert (add.paired, add.lost, add.gained) == (40, 3, 1)
+    assert (add.baseline_right, add.candidate_right) == (38, 36)
+    both = pooled_tasks([add, sort])
+    assert (both.paired, both.lost, both.gained, both.discordance_ratio) == (80, 5, 1, 6 / 80)
+    assert both.recovery_ratio == pytest.approx(73 / 77)
+
+
+def test_unscored_items_are_missing_from_the_pairs_and_seen_in_the_expected() -> None:
+    baseline, candidate = fake.quality()[:2]
+    unscored = replace(
+        candidate, items=(replace(candidate.items[0], score=None), *candidate.items[1:]), fault="cut off"
+    )
+    summary = summarise_task("tiny_add", baseline, unscored)
+    assert (summary.paired, summary.expected, summary.faults) == (39, 40, ("candidate: cut off",))
+
+
+def test_a_task_that_one_arm_never_ran_has_no_accuracy() -> None:
+    summary = summarise_task("tiny_add", fake.quality()[0], None)
+    assert (summary.paired, summary.candidate_ratio, summary.recovery_ratio) == (0, None, None)
+    assert summary.faults == ("candidate: not measured",)
+
+
+def shadow(*answers: tuple[str | None, str | None, str | None]) -> ShadowObservation:
+    template = fake.shadow().items[0]
+    items: tuple[ShadowItem, ...] = tuple(
+        replace(template, prompt_id=str(i), primary=p, secondary=s, candidate=c, error=None if p and s and c else "500")
+        for i, (p, s, c) in enumerate(answers)
+    )
+    return ShadowObservation(items, len(items), None)
+
+
+def test_disagreement_is_net_of_the_baselines_own() -> None:
+    summary = summarise_shadow(shadow(("a", "a", "a"), ("a", "a", "b"), ("a", "b", "a"), ("a", "b", "c")))
+    assert summary.candidate_ratio == pytest.approx((0 + 1 + 0.5 + 1) / 4)
+    assert summary.itself_ratio == 0.5
+    assert summary.excess_ratio == pytest.approx(0.125)
+    assert [item.prompt_id for item in summary.differing] == ["1"]
+
+
+def test_a_candidate_that_failed_differs_and_a_baseline_that_failed_is_left_out() -> None:
+    summary = summarise_shadow(shadow(("a", "a", None), ("a", None, "a"), ("a", "a", "a")))
+    assert (summary.usable, summary.failed, summary.candidate_ratio) == (2, 2, 0.5)
+
+
+def test_no_usable_prompt_gives_no_disagreement() -> None:
+    summary = summarise_shadow(shadow((None, None, "a")))
+    assert (summary.candidate_ratio, summary.itself_ratio, summary.excess_ratio) == (None, None, None)

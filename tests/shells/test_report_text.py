@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report.text import render_text
+from benchgate.report.untrusted import terminal_line
+from tests.fakes import evidence as fake
+from tests.fakes import hostile
+from tests.golden import assert_golden
+
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
+
+
+def test_a_blocked_run_renders_as_it_did() -> None:
+    assert_golden("report-block.txt", render_text(fake.verdict(), fake.run()))
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_the_first_line_is_the_verdict_and_its_reason(outcome: Outcome) -> None:
+    verdict = fake.verdict(outcome)
+    first = render_text(verdict, fake.run()).splitlines()[0]
+    assert first.endswith(f" {outcome.value}: {verdict.reason}")
+
+
+@pytest.mark.parametrize("text", hostile.TEXTS, ids=range(len(hostile.TEXTS)))
+def test_hostile_text_is_no_command_to_a_runner_or_a_terminal(text: str) -> None:
+    lines = render_text(hostile.verdict(text), hostile.run(text)).split("\n")
+    benign = render_text(hostile.verdict(hostile.BENIGN), hostile.run(hostile.BENIGN)).split("\n")
+    assert len(lines) == len(benign)
+    assert "\n".join(lines).encode()
+    for line in lines:
+        assert not line.lstrip().startswith("::")
+        assert "##" not in line
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]", line)
+
+
+@pytest.mark.parametrize("command", ["::error::x", "  ::add-mask::x", "\t::stop-commands::x"])
+def test_a_line_that_begins_like_a_command_is_interrupted(command: str) -> None:
+    assert not terminal_line(command).lstrip().startswith("::")
+    assert terminal_line("a::b is a name") == "a::b is a name"
+
+
+def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
+    infinity = float("inf")
+    unbounded = replace(
+        fake.check(outcome=Outcome.BLOCK), candidate=infinity, harm=infinity, lower=-infinity, upper=infinity
+    )
+    verdict = Verdict(Outcome.BLOCK, "unbounded", (unbounded, fake.check(outcome=Outcome.INVALID)), (), 0.05)
+    text = render_text(verdict, fake.run())
+    assert f"candidate ∞, +∞ worse, interval {MINUS}100 % to +∞" in text
+    assert f"candidate not measured, interval {DASH}" in text
+    assert "nan" not in re.findall("[a-z]+", text.lower())
+
+
+def test_tripped_guards_say_what_to_do_and_the_others_are_silent() -> None:
+    text = render_text(hostile.verdict("saturated"), fake.run())
+    assert text.count("guard saturated: saturated; what to do: saturated") == 1
+
+
+def test_a_stored_comparison_names_the_run_of_its_reference() -> None:
+    text = render_text(fake.verdict(), fake.run("run-b"), against=fake.run("run-a"))
+    assert "candidate q4 against q4 of run run-a, run run-b" in text
+    assert text.endswith("same verdict again: benchgate compare run-a run-b\n")

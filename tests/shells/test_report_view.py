@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
+from benchgate.report import show
+from benchgate.report.check_rows import CheckRow, Strip, check_rows
+from benchgate.report.view import report_view
+from tests.fakes import evidence as fake
+
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
+
+
+def row(**changes: object) -> CheckRow:
+    check: CheckResult = replace(fake.check(), **changes)  # type: ignore[arg-type]  # named by each test
+    return check_rows(replace(fake.verdict(), checks=(check,))).all[0]
+
+
+def test_more_latency_is_a_rise_and_worse() -> None:
+    shown = row(harm=math.log(1.25), lower=math.log(1.1), upper=math.log(1.5))
+    assert (shown.change, shown.direction, shown.interval) == ("+25.0 %", "worse", "+10.0 to +50.0 %")
+    assert shown.allowed == "at most +10 %"
+
+
+def test_less_throughput_is_a_fall_and_worse() -> None:
+    shown = row(
+        metric="output_throughput",
+        harm=-math.log(0.8),
+        lower=-math.log(0.9),
+        upper=-math.log(0.7),
+        margin=-math.log(0.95),
+    )
+    assert (shown.change, shown.direction, shown.interval) == (
+        f"{MINUS}20.0 %",
+        "worse",
+        f"{MINUS}30.0 to {MINUS}10.0 %",
+    )
+    assert shown.allowed == f"at least {MINUS}5 %"
+
+
+def test_lost_accuracy_is_a_fall_in_points() -> None:
+    shown = row(
+        metric="accuracy", scale=Scale.DIFFERENCE, unit=Unit.RATIO, harm=0.03, lower=-0.01, upper=0.05, margin=0.02
+    )
+    assert (shown.change, shown.interval, shown.allowed) == (
+        f"{MINUS}3.00 points",
+        f"{MINUS}5.00 to +1.00 points",
+        f"at least {MINUS}2 points",
+    )
+
+
+def test_more_errors_are_a_rise_in_points() -> None:
+    shown = row(
+        metric="error_rate", scale=Scale.DIFFERENCE, unit=Unit.RATIO, harm=0.03, lower=0.01, upper=0.05, margin=0.02
+    )
+    assert (shown.change, shown.direction, shown.allowed) == ("+3.00 points", "worse", "at most +2 points")
+
+
+def test_an_slo_shows_the_candidates_own_value_and_no_baseline() -> None:
+    shown = row(scale=Scale.ABSOLUTE, baseline=None, candidate=0.4, harm=0.4, lower=0.3, upper=0.6, margin=0.5)
+    assert (shown.baseline, shown.candidate, shown.change, shown.direction) == (DASH, "400 ms", DASH, "")
+    assert (shown.interval, shown.allowed) == ("300 to 600 ms", "at most 500 ms")
+
+
+def test_what_was_not_measured_says_so_and_has_no_strip() -> None:
+    shown = row(baseline=None, candidate=None, harm=None, lower=None, upper=None)
+    assert (shown.baseline, shown.candidate, shown.change) == ("not measured", "not measured", DASH)
+    assert shown.strip is None
+
+
+def strip(**changes: object) -> Strip:
+    drawn = row(**changes).strip
+    assert drawn is not None
+    return drawn
+
+
+def test_the_strip_puts_no_harm_and_the_margin_in_the_same_places_for_every_check() -> None:
+    latency = strip(harm=0.0, lower=-0.01, upper=0.02)
+    goodput = strip(
+        metric="goodput", unit=Unit.RATIO, scale=Scale.ABSOLUTE, harm=0.95, lower=0.9, upper=0.99, margin=0.95
+    )
+    rate = strip(
+        metric="output_throughput",
+        unit=Unit.TOKENS_PER_S,
+        scale=Scale.ABSOLUTE,
+        harm=200.0,
+        lower=100.0,
+        upper=400.0,
+        margin=100.0,
+    )
+    assert latency.estimate == latency.zero
+    assert goodput.estimate == goodput.limit
+    assert (rate.lower, rate.estimate, rate.upper) == (75.0, 100.0, rate.limit)
+
+
+def test_an_estimate_past_the_strip_is_marked_as_beyond_it() -> None:
+    assert strip(harm=math.inf, lower=-math.inf, upper=math.inf).beyond == 1
+    assert strip(harm=-5.0, lower=-6.0, upper=-4.0).beyond == -1
+    assert strip(harm=0.0, lower=-6.0, upper=4.0).beyond == 0
+
+
+@pytest.mark.parametrize(
+    ("measured", "shown"),
+    [
+        ("95.0 %", "95 %"),
+        ("12.50 ms", "12.5 ms"),
+        ("100 %", "100 %"),
+        ("0.200 points", "0.2 points"),
+        ("5.00 s", "5 s"),
+    ],
+)
+def test_a_bound_is_shown_without_the_zeros_of_a_measurement(measured: str, shown: str) -> None:
+    assert show.exactly(measured) == shown
+
+
+def test_a_stage_that_was_planned_and_never_measured_is_in_the_table() -> None:
+    evidence = replace(fake.evidence(), load=fake.load(stages=("c1",)))
+    load = report_view(evidence, fake.verdict()).load
+    assert load is not None
+    assert load.speed.rows[2][:4] == ("c4", "baseline", "not measured", DASH)
+
+
+def test_the_order_of_the_blocks_is_what_was_observed() -> None:
+    load = report_view(fake.evidence(), fake.verdict()).load
+    assert load is not None
+    assert load.order == "B C · C B · B C · C B"
+
+
+def test_cost_follows_price_and_throughput_and_is_left_out_without_a_price() -> None:
+    evidence = fake.evidence()
+    load = report_view(evidence, fake.verdict()).load
+    assert load is not None
+    assert load.cost is not None
+    assert load.cost.rows[0] == ("c1", "baseline", "$2.00/h", "$6.94", "$6.94")  # 2 / (3600 * 80) * 1e6
+    free = {arm: replace(deployment, price_usd_per_hour=None) for arm, deployment in evidence.run.arms.items()}
+    load = report_view(replace(evidence, run=replace(evidence.run, arms=free)), fake.verdict()).load
+    assert load is not None
+    assert load.cost is None
+
+
+def test_an_arm_without_a_price_says_so_beside_one_that_has() -> None:
+    evidence = fake.evidence()
+    arms = dict(evidence.run.arms)
+    arms[Arm.BASELINE] = replace(arms[Arm.BASELINE], price_usd_per_hour=None)
+    load = report_view(replace(evidence, run=replace(evidence.run, arms=arms)), fake.verdict()).load
+    assert load is not None
+    assert load.cost is not None
+    assert load.cost.rows[0] == ("c1", "baseline", "no price", DASH, DASH)
+
+
+def test_what_differs_between_the_arms_is_listed_and_what_is_equal_counted() -> None:
+    fairness = report_view(fake.evidence(), fake.verdict()).fairness
+    assert [(d.name, d.baseline, d.candidate) for d in fairness.differences] == [
+        ("declared: weights", "f16", "q4_0"),
+        ("server says: meta.size", "4200000", "1250000"),
+    ]
+    assert fairness.equal == 7
+    assert fairness.fair
+
+
+def test_the_same_deployment_on_both_sides_is_pointed_out() -> None:
+    evidence = fake.evidence()
+    twice = dict.fromkeys(Arm, evidence.run.arms[Arm.BASELINE])
+    fairness = report_view(replace(evidence, run=replace(evidence.run, arms=twice)), fake.verdict()).fairness
+    assert fairness.cautions == ("both sides are the same deployment: any difference is noise",)
+
+
+def test_examples_are_the_prompts_where_only_the_candidate_differs() -> None:
+    section = report_view(fake.evidence(), fake.verdict()).shadow
+    assert section is not None
+    assert [example.prompt_id for example in section.examples] == ["prompt-003", "prompt-009"]
+
+
+def test_without_texts_there_are_no_examples_and_the_limits_say_why() -> None:
+    view = report_view(replace(fake.evidence(), shadow=fake.shadow(texts=False)), fake.verdict())
+    assert view.shadow is not None
+    assert view.shadow.examples == ()
+    assert any("were not kept" in limit for limit in view.provenance.limits)
+
+
+def test_a_run_id_that_is_a_shell_word_trap_is_quoted_in_the_command() -> None:
+    view = report_view(fake.evidence("$(reboot)"), fake.verdict(Outcome.PASS))
+    assert view.provenance.command == "benchgate gate '$(reboot)'"

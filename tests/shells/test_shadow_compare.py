@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchgate.shadow.compare import answer_digest, normalise
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a  b\n", " a b"),
+        ("ﬁne", "fine"),  # the ligature
+        ("caf\u00e9", "cafe\u0301"),
+        ('{"a": 1, "b": [1, 2]}', '{"b":[1.0,2e0],"a":1}'),
+        ('{"a": "x  y"}', '{"a": "x y"}'),
+        ('[{"b": 1, "a": null}]', '[ {"a": null, "b": 1} ]'),
+        ('  {"a": 1}\n', '{"a": 1}'),
+        ("\uff3b1, 2\uff3d", "[1,2]"),  # full-width brackets
+    ],
+)
+def test_answers_that_say_the_same_are_the_same(one: str, other: str) -> None:
+    assert answer_digest(one) == answer_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("yes", "Yes"),
+        ("42", "42.0"),  # a bare number is a text: models are asked for its spelling
+        ('{"a": 1}', '{"a": 2}'),
+        ('{"a": 1}', '{"a": "1"}'),
+        ('{"a": 1}', '{"a": true}'),
+        ("[1, 2]", "[2, 1]"),
+        ('{"a": 1, "a": 2}', '{"a": 2}'),  # a repeated key has no single meaning
+        ('{"a": 1}', '{"a": 1'),
+        ("", "none"),
+    ],
+)
+def test_answers_that_differ_stay_different(one: str, other: str) -> None:
+    assert answer_digest(one) != answer_digest(other)
+
+
+def test_what_only_looks_like_json_is_compared_as_text() -> None:
+    assert normalise("[1,  2") == "[1, 2"
+    assert normalise('{"a": NaN}') == '{"a": NaN}'
+    assert normalise('{"a": 1e999}') == '{"a": 1e999}'
+    assert normalise("[" * 5000) == "[" * 5000
+
+
+@given(st.text())
+def test_every_text_has_a_digest_and_normalising_twice_changes_nothing(text: str) -> None:
+    once = normalise(text)
+    assert normalise(once) == once
+    assert len(answer_digest(text)) == 64

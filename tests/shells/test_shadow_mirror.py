@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+
+from benchgate.model.deployment import Arm
+from benchgate.model.records import ShadowItem
+from benchgate.model.run import ShadowObservation
+from benchgate.plan.schedule import ShadowPrompt
+from benchgate.shadow.mirror import mirror
+from benchgate.suite.schema import Limits, Shadow
+from benchgate.targets.dialect import DIALECTS, Target
+from tests.fakes.scripted_server import ABORT, Received, Respond, ScriptedServer, Step, answering, json_response
+
+PROMPTS = tuple(ShadowPrompt(f"p{n}", f"say {n}") for n in range(6))
+API_KEY = "key-5b21"
+
+
+def echo(received: Received) -> str:
+    return f"said: {received.prompt}"
+
+
+def saying(content: object, finish: object = "stop") -> Respond:
+    def respond(received: Received) -> Iterator[Step]:
+        yield json_response({"choices": [{"message": {"content": content}, "finish_reason": finish}]})
+
+    return respond
+
+
+def target(arm: Arm, url: str) -> Target:
+    return Target(arm, url, "scripted", DIALECTS["vllm"], API_KEY)
+
+
+def compare(
+    baseline: Respond,
+    candidate: Respond,
+    prompts: tuple[ShadowPrompt, ...] = PROMPTS,
+    *,
+    store_text: bool = False,
+    limits: Limits | None = None,
+) -> ShadowObservation:
+    settings = Shadow(prompts="unused", concurrency=2, store_text=store_text)
+    with ScriptedServer(baseline) as ours, ScriptedServer(candidate) as theirs:
+        arms = target(Arm.BASELINE, ours.url), target(Arm.CANDIDATE, theirs.url)
+        return mirror(*arms, prompts, settings, limits or Limits())
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def only(observation: ShadowObservation) -> ShadowItem:
+    [item] = observation.items
+    return item
+
+
+def test_identical_servers_agree_on_every_prompt() -> None:
+    seen = compare(answering(echo), answering(echo))
+    assert (seen.fault, seen.expected_n) == (None, 6)
+    assert [item.prompt_id for item in seen.items] == ["p0", "p1", "p2", "p3", "p4", "p5"]
+    assert all(item.primary == item.secondary == item.candidate is not None for item in seen.items)
+    assert len({item.primary for item in seen.items}) == 6
+    assert seen.items[0].prompt_sha256 == hashlib.sha256(b"say 0").hexdigest()
+    assert seen.items[0].candidate_finish == "stop"
+
+
+def test_a_baseline_that_disagrees_with_itself_is_seen() -> None:
+    class Flaky:
+        """The second of two equal questions is answered differently."""
+
+        def __init__(self) -> None:
+            self.asked: set[str] = set()
+
+        def __call__(self, received: Received) -> Iterator[Step]:
+            again = received.prompt in self.asked
+            self.asked.add(received.prompt)
+            yield from answering(lambda r: "other" if again else "one")(received)
+
+    seen = compare(Flaky(), answering(lambda r: "one"))
+    assert seen.fault is None
+    assert all(item.primary != item.secondary for item in seen.items)
+    assert all(item.candidate in (item.primary, item.secondary) for item in seen.items)
+
+
+def test_the_order_of_json_keys_is_not_a_disagreement() -> None:
+    item = only(compare(saying('{"a": 1, "b": 2}'), saying('{"b": 2.0,\n"a": 1}'), PROMPTS[:1]))
+    assert item.primary == item.candidate
+
+
+def test_the_three_calls_of_a_prompt_are_under_way_at_once_and_alike() -> None:
+    baseline_asked: list[Received] = []
+    candidate_asked: list[Received] = []
+
+    def respond(asked: list[Received]) -> Respond:
+        def when_all_are_there(received: Received) -> Iterator[Step]:
+            asked.append(received)
+            for _ in range(1000):
+                if len(baseline_asked) == 2 and len(candidate_asked) == 1:
+                    yield from answering(echo)(received)
+                    return
+                yield 0.01
+
+        return when_all_are_there
+
+    seen = compare(respond(baseline_asked), respond(candidate_asked), PROMPTS[:1])
+    assert only(seen).error is None
+    first, second, third = (r.body or {} for r in [*baseline_asked, *candidate_asked])
+    assert first == second == third
+    assert (first["temperature"], first["max_tokens"], first.get("stream")) == (0, 128, None)
+    assert isinstance(first["seed"], int)
+    assert baseline_asked[0].headers["authorization"] == f"Bearer {API_KEY}"
+
+
+def test_each_prompt_has_its_own_seed_and_keeps_it() -> None:
+    seeds: list[dict[str, object]] = []
+
+    def note(received: Received) -> str:
+        assert received.body is not None
+        seen[received.prompt] = received.body["seed"]
+        return "ok"
+
+    for _ in range(2):
+        seen: dict[str, object] = {}
+        compare(answering(note), answering(note))
+        seeds.append(seen)
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0].values())) == 6
+
+
+def test_texts_are_kept_only_when_asked_for() -> None:
+    kept = only(compare(answering(echo), answering(lambda r: "no"), PROMPTS[:1], store_text=True))
+    assert (kept.prompt_text, kept.primary_text, kept.candidate_text) == ("say 0", "said: say 0", "no")
+    dropped = only(compare(answering(echo), answering(echo), PROMPTS[:1]))
+    assert (dropped.prompt_text, dropped.primary_text, dropped.secondary_text, dropped.candidate_text) == (None,) * 4
+
+
+def test_an_empty_answer_that_stopped_is_an_answer_and_null_is_not() -> None:
+    empty = only(compare(saying(""), saying(None), PROMPTS[:1]))
+    assert empty.primary is not None
+    assert empty.candidate is None
+    assert empty.error == "candidate: the content of the answer is null"
+    cut = only(compare(saying("x"), saying("", "length"), PROMPTS[:1]))
+    assert cut.candidate is None
+    assert cut.error == "candidate: an empty answer with finish reason length"
+
+
+def test_a_failed_call_says_which_and_why_and_leaves_the_others() -> None:
+    def sometimes(received: Received) -> Iterator[Step]:
+        if received.prompt == "say 1":
+            yield json_response({"error": {"message": f"bad key {API_KEY}"}}, status=500)
+        elif received.prompt == "say 2":
+            yield json_response({"choices": []})
+        elif received.prompt == "say 3":
+            yield ABORT
+        elif received.prompt == "say 4":
+            yield b"HTTP/1.1 307 Moved\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n"
+        else:
+            yield from answering(echo)(received)
+
+    seen = compare(answering(echo), sometimes)
+    assert seen.fault is None
+    errors = [item.error for item in seen.items]
+    assert errors[0] is errors[5] is None
+    assert errors[1] == "candidate: HTTP 500: bad key [redacted]"
+    assert errors[2] == 'candidate: HTTP 200 without choices: {"choices": []}'
+    assert str(errors[3]).startswith("candidate: ReadError")
+    assert errors[4] == "candidate: HTTP 307: an empty body"
+    assert [item.candidate is None for item in seen.items] == [False, True, True, True, True, False]
+    assert all(item.primary is not None for item in seen.items)
+
+
+def test_an_answer_that_never_comes_is_a_failed_call() -> None:
+    def hang(received: Received) -> Iterator[Step]:
+        yield 60.0
+
+    item = only(compare(answering(echo), hang, PROMPTS[:1], limits=Limits.model_validate({"total": "200ms"})))
+    assert item.primary is not None
+    assert item.error == "candidate: no answer within 200 ms"
+
+
+def test_a_dead_candidate_ends_the_comparison_with_its_reason() -> None:
+    prompts = tuple(ShadowPrompt(f"p{n}", f"say {n}") for n in range(500))
+    settings = Shadow(prompts="unused", concurrency=4)
+    done: list[int] = []
+    with ScriptedServer(answering(echo)) as server:
+        arms = target(Arm.BASELINE, server.url), target(Arm.CANDIDATE, closed_port())
+        seen = mirror(*arms, prompts, settings, Limits(), on_progress=done.append)
+    assert seen.fault is not None
+    assert seen.fault.startswith("the candidate left 10 prompts in a row unanswered: could not connect")
+    assert seen.expected_n == 500
+    assert 10 <= len(seen.items) < 20
+    assert len(server.requests) < 40
+    assert done == list(range(1, len(seen.items) + 1))
+    assert all(item.candidate is None and item.primary is not None for item in seen.items)
+
+
+def test_few_prompts_that_all_failed_are_a_fault_too() -> None:
+    seen = compare(saying("x", "abort"), answering(echo), PROMPTS[:2])
+    assert seen.fault is not None
+    assert seen.fault.startswith("no prompt was answered by all three: primary: the answer ended with finish reason")
+
+
+def test_no_prompts_make_an_empty_observation() -> None:
+    assert compare(answering(echo), answering(echo), ()) == ShadowObservation(items=(), expected_n=0, fault=None)

@@ -1,0 +1,125 @@
+"""Finding runs by name, and what was concluded from them: the same on SQLite and on a real Postgres."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from benchgate.errors import StoreError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow, new_run_id
+from benchgate.model.verdict import Outcome
+from benchgate.store.repository import Store
+from tests.shells.store_samples import NASTY, write_run
+
+pytest_plugins = ["tests.shells.store_databases"]
+
+
+def test_run_is_found_by_id_prefix_label_and_time(store: Store) -> None:
+    ids = [new_run_id(1_763_650_000_000 + step, b"0123456789") for step in (0, 1, 2**20)]
+    for run_id, label in zip(ids, (None, "nightly", "twice"), strict=True):
+        write_run(store, run_id=run_id, label=label)
+    assert store.resolve(ids[0]) == ids[0]
+    assert store.resolve(ids[2][:12]) == ids[2]
+    assert store.resolve("nightly") == ids[1]
+    assert store.resolve("@latest") == ids[2]
+    assert store.resolve("@previous") == ids[1]
+    assert store.resolve("@latest", suite="smoke") == ids[2]
+
+
+UNCLEAR = (
+    ("019a", "means 2 runs; give one of their ids: 019a"),
+    ("twice", "means 2 runs"),
+    ("019", "too short"),
+    ("nigthly", "did you mean nightly"),
+    ("@lastest", "did you mean @latest"),
+    ("zzzzzzzz", "the newest runs are"),
+    ("", "too short"),
+)
+
+
+def test_unclear_name_of_a_run_is_refused_with_what_was_near(store: Store) -> None:
+    write_run(store, run_id=new_run_id(1_763_650_000_000, b"0123456789"), label="nightly")
+    write_run(store, run_id=new_run_id(1_763_650_000_001, b"0123456789"), label="twice")
+    write_run(store, run_id="ffffffff-0000-7000-8000-000000000000", label="twice")
+    for ref, message in UNCLEAR:
+        with pytest.raises(UsageError, match=message):
+            store.resolve(ref)
+
+
+def test_names_mean_nothing_in_an_empty_store(store: Store) -> None:
+    for ref in ("@latest", "@previous", "nightly"):
+        with pytest.raises(UsageError, match="yet"):
+            store.resolve(ref)
+    with pytest.raises(UsageError, match="no run with the id"):
+        store.evidence("nightly")
+
+
+def test_verdicts_are_added_and_never_replaced(store: Store) -> None:
+    base, run = write_run(store), write_run(store)
+    store.save_verdict(run.id, {"outcome": "PASS", "reason": NASTY})
+    store.save_verdict(run.id, {"outcome": "BLOCK"}, compared_run_id=base.id)
+    store.save_verdict(run.id, {"outcome": "PASS", "reason": "again"})
+    found = store.verdicts(run.id)
+    assert [(item.outcome, item.compared_run_id) for item in found] == [
+        (Outcome.PASS, None),
+        (Outcome.BLOCK, base.id),
+        (Outcome.PASS, None),
+    ]
+    assert found[0].document == {"outcome": "PASS", "reason": NASTY}
+    assert store.verdicts(base.id) == []
+
+
+def test_deciding_again_with_the_same_result_adds_nothing(store: Store) -> None:
+    run = write_run(store)
+    first = store.save_verdict(run.id, {"outcome": "PASS", "alpha": 0.05})
+    assert store.save_verdict(run.id, {"alpha": 0.05, "outcome": "PASS"}) == first
+    assert len(store.verdicts(run.id)) == 1
+
+
+def test_verdict_without_a_known_outcome_is_refused(store: Store) -> None:
+    run = write_run(store)
+    for document in ({}, {"outcome": None}, {"outcome": "GREAT"}, {"outcome": "PASS", "x": math.nan}):
+        with pytest.raises(StoreError, match="cannot be stored"):
+            store.save_verdict(run.id, document)
+    with pytest.raises(UsageError, match="no run"):
+        store.save_verdict("nobody", {"outcome": "PASS"})
+    assert store.verdicts(run.id) == []
+
+
+def test_trend_gives_each_run_its_value_and_own_verdict(store: Store) -> None:
+    first, second, third = write_run(store, label="v1"), write_run(store), write_run(store, suite_name="other")
+    for run, value in ((second, 2.5), (first, 0.1), (third, 9.0)):
+        store.save_metrics(
+            run.id,
+            [
+                MetricRow(Arm.CANDIDATE, "usd_per_million_output_tokens", None, "c4", None, value, 8),
+                MetricRow(Arm.BASELINE, "usd_per_million_output_tokens", None, "c4", None, value + 1, 8),
+                MetricRow(Arm.CANDIDATE, "accuracy_ratio", "mean", None, "reverse", 0.5, 100),
+            ],
+        )
+    store.save_verdict(first.id, {"outcome": "BLOCK"})
+    store.save_verdict(first.id, {"outcome": "WARN"})
+    store.save_verdict(second.id, {"outcome": "PASS"}, compared_run_id=first.id)
+
+    cost = store.trend("usd_per_million_output_tokens", suite="smoke", arm=Arm.CANDIDATE)
+    assert [(p.run_id, p.started_at, p.label, p.outcome, p.arm, p.stage, p.task, p.value, p.n) for p in cost] == [
+        (first.id, first.started_at, "v1", Outcome.WARN, Arm.CANDIDATE, "c4", None, 0.1, 8),
+        (second.id, second.started_at, None, None, Arm.CANDIDATE, "c4", None, 2.5, 8),
+    ]
+    assert [p.value for p in store.trend("usd_per_million_output_tokens", arm=Arm.BASELINE)] == [1.1, 3.5, 10.0]
+    assert [p.task for p in store.trend("accuracy_ratio", statistic="mean", task="reverse")] == ["reverse"] * 3
+    assert store.trend("accuracy_ratio", stage="c4") == []
+
+
+def test_metrics_computed_again_take_the_place_of_the_old(store: Store) -> None:
+    run = write_run(store)
+    row = MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 8)
+    store.save_metrics(run.id, [row])
+    store.save_metrics(run.id, [dataclasses.replace(row, value=0.75)])
+    assert [point.value for point in store.trend("goodput_ratio")] == [0.75]
+    with pytest.raises(StoreError, match="twice"):
+        store.save_metrics(run.id, [row, row])
+    assert [point.value for point in store.trend("goodput_ratio")] == [0.75]
