@@ -27,6 +27,7 @@ def main(job_path: str, spool_path: str) -> None:
 
 
 def _evaluate(job: Job, api_key: str | None, spool: SpoolWriter, start: threading.Event) -> None:
+    """Import lm-eval, say so, wait for the word, and evaluate; seeds are pinned and nothing is cached."""
     from lm_eval import __version__, simple_evaluate
     from lm_eval.tasks import TaskManager
 

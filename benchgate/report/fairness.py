@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Deployment
-from benchgate.model.run import RunStatus
 from benchgate.model.verdict import GuardResult, Verdict
 from benchgate.report import show
-from benchgate.report.sides import Side, Sides
+from benchgate.report.sides import Sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def fairness(sides: Sides, verdict: Verdict) -> Fairness:
     return Fairness(
         tripped=tuple(g for g in verdict.guards if g.tripped),
         held=tuple(g for g in verdict.guards if not g.tripped),
-        faults=tuple(_fault(side, index) for side in sides for index in range(len(side.faults))),
+        faults=tuple(_faults(sides, verdict)),
         cautions=tuple(_cautions(sides)),
         differences=tuple(
             Difference(n, ours.get(n, show.NOT_APPLICABLE), theirs.get(n, show.NOT_APPLICABLE)) for n in differing
@@ -75,23 +74,21 @@ def _described(deployment: Deployment) -> dict[str, str]:
     return fixed | declared | probed
 
 
-def _fault(side: Side, index: int) -> str:
-    fault = side.faults[index]
-    return f"{side.role.value} {side.deployment.name} was not there {fault.when}: {fault.reason}"
+def _faults(sides: Sides, verdict: Verdict) -> Iterator[str]:
+    """Times a deployment was not there, where no tripped guard says the same already."""
+    told = " ".join(guard.reason for guard in verdict.guards if guard.tripped)
+    for side in sides:
+        for fault in side.faults:
+            if f"{fault.when}: {fault.reason}" not in told:
+                yield f"{side.role.value} {side.deployment.name} was not there {fault.when}: {fault.reason}"
 
 
 def _cautions(sides: Sides) -> Iterator[str]:
-    runs = {side.run.id: side.run for side in sides}
-    for run in runs.values():
-        if run.status is not RunStatus.COMPLETE:
-            yield f"run {run.id} is {run.status.value}: not everything that was planned was measured"
-    if len(runs) > 1:
+    baseline, candidate = sides.baseline, sides.candidate
+    if baseline.run.id != candidate.run.id:
         yield (
             "the two sides come from different runs and were not interleaved; speed is compared through the baseline "
             "that each run measured beside its candidate"
         )
-        if sides.baseline.run.measurement_sha256 != sides.candidate.run.measurement_sha256:
-            yield "the two runs did not measure the same thing: their workloads, tasks, prompts or seeds differ"
-    same = sides.baseline.deployment.fingerprint == sides.candidate.deployment.fingerprint
-    if same and len(runs) == 1:
+    elif baseline.deployment.fingerprint == candidate.deployment.fingerprint:
         yield "both sides are the same deployment: any difference is noise"

@@ -41,12 +41,12 @@ class LoadSection:
 
 
 def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
-    """None when nothing of load was asked for or seen."""
+    """None when nothing of load was seen; a stage that was planned and never seen is a row of the others' tables."""
     levels = {stage.name: _level(stage) for stage in suite.load.sweep} if suite.load else {}
     observed = [o.stage for side in sides for o in side.load]
-    stages = list(dict.fromkeys([*levels, *observed]))
-    if not stages:
+    if not observed:
         return None
+    stages = list(dict.fromkeys([*levels, *observed]))
     slo = suite.slo.per_request if suite.slo else None
     rows = tuple(_stage_row(stage, levels.get(stage, ""), side, slo) for stage in stages for side in sides)
     return LoadSection(
@@ -71,28 +71,28 @@ def _level(stage: Stage) -> str:
     return f"{show.exactly(show.number(stage.rate_rps))}/s {stage.arrival}"
 
 
-def _table(caption: str, titles: Sequence[str], rows: Sequence[StageRow], cells: Sequence[tuple[str, ...]]) -> Table:
-    """Rows of stages and arms; a stage that was never measured says so and leaves every other cell empty."""
-    full = []
-    for row, values in zip(rows, cells, strict=True):
-        values = values or (show.NOT_MEASURED, *[show.NOT_APPLICABLE] * (len(titles) - 1))
-        full.append((row.stage, row.role.value, *values))
-    columns = (Column("stage", numeric=False), Column("arm", numeric=False), *(Column(title) for title in titles))
+def _table(
+    caption: str, columns: Sequence[Column], rows: Sequence[StageRow], cells: Sequence[tuple[str, ...]]
+) -> Table:
+    """A row per stage and arm, stages set off from each other."""
     starts = frozenset(i for i, row in enumerate(rows) if i > 0 and row.stage != rows[i - 1].stage)
-    return Table(caption, columns, tuple(full), starts)
+    named = tuple((row.stage, row.role.value, *values) for row, values in zip(rows, cells, strict=True))
+    return Table(caption, (Column("stage", numeric=False), Column("arm", numeric=False), *columns), named, starts)
+
+
+def _unmeasured(columns: int) -> tuple[str, ...]:
+    return (show.NOT_MEASURED, *[show.NOT_APPLICABLE] * (columns - 1))
 
 
 def _speed(rows: Sequence[StageRow]) -> Table:
-    titles = ("level", "output tok/s", "req/s", "TTFT p50", "TTFT p95", "TPOT p50", "E2E p50", "goodput")
-    return _table("Speed", titles, rows, [_speed_cells(row) for row in rows])
+    titles = ("output tok/s", "req/s", "TTFT p50", "TTFT p95", "TPOT p50", "E2E p50", "goodput")
+    columns = (Column("level", numeric=False), *(Column(title) for title in titles))
+    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else _unmeasured(len(titles)))) for row in rows]
+    return _table("Speed", columns, rows, cells)
 
 
-def _speed_cells(row: StageRow) -> tuple[str, ...]:
-    s = row.summary
-    if s is None:
-        return ()
+def _speed_cells(s: StageSummary) -> tuple[str, ...]:
     return (
-        row.level,
         show.number(s.output_tokens_per_s),
         show.number(s.requests_per_s),
         show.duration(s.ttft_p50_s),
@@ -104,17 +104,16 @@ def _speed_cells(row: StageRow) -> tuple[str, ...]:
 
 
 def _requests(rows: Sequence[StageRow]) -> Table:
-    titles = (
-        *("blocks", "scheduled", "succeeded", "failed by class"),
-        *("input tokens", "output tokens", "counted by"),
-        *("client CPU, worst block", "client send lag p99"),
+    columns = (
+        *(Column("blocks"), Column("scheduled"), Column("succeeded"), Column("failed by class", numeric=False)),
+        *(Column("input tokens"), Column("output tokens"), Column("counted by", numeric=False)),
+        *(Column("client CPU, worst block"), Column("client send lag p99")),
     )
-    return _table("Requests, tokens and the client itself", titles, rows, [_request_cells(row.summary) for row in rows])
+    cells = [_request_cells(row.summary) if row.summary else _unmeasured(len(columns)) for row in rows]
+    return _table("Requests, tokens and the client itself", columns, rows, cells)
 
 
-def _request_cells(s: StageSummary | None) -> tuple[str, ...]:
-    if s is None:
-        return ()
+def _request_cells(s: StageSummary) -> tuple[str, ...]:
     return (
         show.count(s.blocks),
         show.count(s.scheduled),
@@ -132,8 +131,8 @@ def _cost(rows: Sequence[StageRow]) -> Table | None:
     """Only when the suite knows a price; an arm without one says so."""
     if all(row.deployment.price_usd_per_hour is None for row in rows):
         return None
-    titles = ("price", "$ per 1M output tokens", "$ per 1M good output tokens")
-    return _table("Cost at the measured throughput", titles, rows, [_cost_cells(row) for row in rows])
+    columns = (Column("price"), Column("$ per 1M output tokens"), Column("$ per 1M good output tokens"))
+    return _table("Cost at the measured throughput", columns, rows, [_cost_cells(row) for row in rows])
 
 
 def _cost_cells(row: StageRow) -> tuple[str, ...]:

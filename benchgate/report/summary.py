@@ -59,11 +59,11 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         scheduled=scheduled,
         succeeded=_total(succeeded),
         failed=_failures(columns),
-        output_tokens_per_s=_mean_rate(observations, [_tokens(c, s) for c, s in zip(columns, succeeded, strict=True)]),
-        requests_per_s=_mean_rate(observations, [int(s.sum()) for s in succeeded]),
+        output_tokens_per_s=_mean([metrics.output_tokens_per_s(o.requests, o.window_s) for o in observations]),
+        requests_per_s=_mean([metrics.requests_per_s(o.requests, o.window_s) for o in observations]),
         good_tokens_per_s=None
-        if good is None
-        else _mean_rate(observations, [_tokens(c, g) for c, g in zip(columns, good, strict=True)]),
+        if slo is None
+        else _mean([metrics.output_tokens_per_s(o.requests, o.window_s, slo=slo) for o in observations]),
         goodput_ratio=None if good is None or scheduled == 0 else _total(good) / scheduled,
         ttft_p50_s=metrics.quantile(ttft, 0.5),
         ttft_p95_s=metrics.quantile(ttft, 0.95),
@@ -203,11 +203,10 @@ def _tokens(columns: RequestColumns, which: BoolArray) -> int:
     return int(columns.output_tokens[which].sum())
 
 
-def _mean_rate(observations: Sequence[LoadObservation], amounts: Sequence[int]) -> float | None:
-    """Mean over blocks of amount / window; None when a block has no window."""
-    if any(o.window_s <= 0 for o in observations):
-        return None
-    return sum(n / o.window_s for n, o in zip(amounts, observations, strict=True)) / len(observations)
+def _mean(rates: Sequence[float | None]) -> float | None:
+    """Mean over blocks; None when one of them has no rate."""
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) / len(known) if known and len(known) == len(rates) else None
 
 
 def _failures(columns: Sequence[RequestColumns]) -> dict[str, int]:

@@ -34,7 +34,9 @@ def main() -> None:
     writer = GGUFWriter(target, "llama")
     _write_architecture(writer, shape)
     _write_tokenizer(writer)
-    for name, tensor in load_file(source).items():
+    weights = load_file(source)
+    for name in _tensor_names(shape):
+        tensor = weights[name]
         if name.endswith(("attn_q.weight", "attn_k.weight")):
             tensor = _interleaved(tensor, shape.heads)
         # llama.cpp keeps vectors, which are all norms, in F32.
@@ -44,6 +46,13 @@ def main() -> None:
     writer.write_tensors_to_file()
     writer.close()
     print(f"{target}: {target.stat().st_size} bytes")
+
+
+def _tensor_names(shape: Shape) -> list[str]:
+    """All tensors in the order of the file, so that equal weights make equal bytes."""
+    parts = ["attn_norm", "ffn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+    layers = [f"blk.{layer}.{part}.weight" for layer in range(shape.layers) for part in parts]
+    return ["token_embd.weight", "output_norm.weight", "output.weight", *layers]
 
 
 def _write_architecture(writer: GGUFWriter, shape: Shape) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.plan.arrivals import arrival_offsets_ns
 from benchgate.plan.schedule import Plan, PlannedTask, ShadowPrompt, make_plan, measurement_sha256
 from benchgate.plan.workloads import prompt_text
 from benchgate.suite.schema import Suite
@@ -163,25 +162,6 @@ def test_measurement_is_another_when_the_data_files_changed() -> None:
 
 def _measurement(**changes: Any) -> str:
     return measurement_sha256(suite(**changes), plan(**changes))
-
-
-def test_constant_arrivals_are_evenly_spaced_without_drift() -> None:
-    offsets = arrival_offsets_ns("constant", 3.0, 3000, np.random.default_rng(1))
-    assert offsets[:3] == (333_333_333, 666_666_667, 1_000_000_000)
-    assert offsets[-1] == 1_000_000_000_000
-
-
-def test_poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() -> None:
-    gaps = np.diff(arrival_offsets_ns("poisson", 50.0, 20_001, np.random.default_rng(1))) / 1e9
-    assert gaps.mean() == pytest.approx(0.02, rel=0.03)  # standard error 0.7 %
-    assert gaps.std() / gaps.mean() == pytest.approx(1.0, rel=0.04)
-    assert np.mean(gaps > 0.02) == pytest.approx(np.exp(-1), rel=0.04)
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_rate_that_is_none_is_refused(rate: float) -> None:
-    with pytest.raises(ValueError, match="rate_rps"):
-        arrival_offsets_ns("poisson", rate, 3, np.random.default_rng(1))
 
 
 def test_prompt_has_as_many_words_or_letters_as_tokens() -> None:

@@ -15,7 +15,7 @@ def event(data: object) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
 
 
-def delta(reason: str | None = None, **fields: object) -> bytes:
+def chat(fields: dict[str, object], reason: object = None) -> bytes:
     return event({"choices": [{"index": 0, "delta": fields, "finish_reason": reason}]})
 
 
@@ -23,9 +23,9 @@ def usage(prompt: object, completion: object) -> dict[str, object]:
     return {"prompt_tokens": prompt, "completion_tokens": completion}
 
 
-ROLE = delta(role="assistant", content="")
-A, B = delta(content="A"), delta(content="B")
-STOP = delta("stop")
+ROLE = chat({"role": "assistant", "content": ""})
+A, B = chat({"content": "A"}), chat({"content": "B"})
+STOP = chat({}, "stop")
 DONE = b"data: [DONE]\n\n"
 
 
@@ -82,7 +82,7 @@ def test_completions_stream_carries_text() -> None:
     ],
 )
 def test_every_kind_of_output_starts_the_clock(fields: dict[str, object]) -> None:
-    assert stream(ROLE, delta(**fields), A, STOP).chunk_ns == (120, 130)
+    assert stream(ROLE, chat(fields), A, STOP).chunk_ns == (120, 130)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_every_kind_of_output_starts_the_clock(fields: dict[str, object]) -> Non
     ],
 )
 def test_chunk_without_output_does_not_start_the_clock(fields: dict[str, object]) -> None:
-    assert stream(delta(**fields), A, STOP).chunk_ns == (120,)
+    assert stream(chat(fields), A, STOP).chunk_ns == (120,)
 
 
 def test_end_is_done_when_no_finish_event_came_but_that_is_no_success() -> None:
@@ -111,12 +111,12 @@ def test_done_is_optional() -> None:
 
 @pytest.mark.parametrize("reason", ["stop", "length", "tool_calls"])
 def test_whole_answers_succeed(reason: str) -> None:
-    assert stream(A, delta(reason), DONE).error is None
+    assert stream(A, chat({}, reason), DONE).error is None
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "content_filter", "x" * 500, 3])
-def test_other_finish_reasons_fail(reason: str) -> None:
-    record = stream(A, delta(reason), DONE)
+def test_other_finish_reasons_fail(reason: object) -> None:
+    record = stream(A, chat({}, reason), DONE)
     assert record.error == ErrorClass.STREAM_BROKEN
     assert len(record.finish_reason or "") <= 40
 

@@ -14,6 +14,8 @@ from benchgate.errors import TargetError
 from benchgate.load.worker import run_stage
 from benchgate.model import metrics
 from benchgate.model.records import ABSENT, ErrorClass
+from benchgate.plan.schedule import PlannedStage
+from benchgate.suite.schema import Limits
 from tests.fakes.scripted_server import (
     ABORT,
     CLOSE,
@@ -153,8 +155,8 @@ def test_latency_counts_from_the_intended_send() -> None:
 @pytest.mark.parametrize(
     "stage", [closed(40, concurrency=4), opened([at * MS for at in range(40)])], ids=["closed", "open"]
 )
-def test_dead_server_gives_one_failed_record_per_request(dead_url: str, stage: object) -> None:
-    columns = run(dead_url, stage).requests  # type: ignore[arg-type]  # parametrize widens it
+def test_dead_server_gives_one_failed_record_per_request(dead_url: str, stage: PlannedStage) -> None:
+    columns = run(dead_url, stage).requests
     assert columns.index.tolist() == list(range(40))
     assert set(columns.error) == {ErrorClass.CONNECT}
     assert set(columns.sent_ns.tolist()) == {ABSENT}
@@ -231,9 +233,9 @@ def test_broken_stream_is_never_asked_again() -> None:
     ],
     ids=["role only", "silence", "stall", "endless", "comments only"],
 )
-def test_every_wait_has_a_limit(steps: list[Step], within: object, said: str) -> None:
+def test_every_wait_has_a_limit(steps: list[Step], within: Limits, said: str) -> None:
     with ScriptedServer(always(*steps)) as server:
-        columns = run(server.url, closed(1), within).requests  # type: ignore[arg-type]  # parametrize widens it
+        columns = run(server.url, closed(1), within).requests
     assert columns.error == (ErrorClass.TIMEOUT,)
     assert said in (columns.error_detail[0] or "")
     assert columns.end_ns.tolist() == [ABSENT]
@@ -246,7 +248,9 @@ def test_slow_first_token_is_no_stall() -> None:
 
 
 def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
-    with ScriptedServer(always(stream_head(), *[token("x"), 0.05] * 6, finish("stop") + LAST_CHUNK)) as server:
+    gap: list[Step] = [token("x"), 0.05]
+    steps: list[Step] = [stream_head(), *gap * 6, finish("stop") + LAST_CHUNK]
+    with ScriptedServer(always(*steps)) as server:
         columns = run(server.url, closed(1), limits(stall_s=0.2)).requests
     assert (columns.error, columns.token_source, columns.output_tokens.tolist()) == ((None,), ("chunks",), [6])
 

@@ -195,8 +195,8 @@ def test_a_target_that_was_never_there_still_gives_a_report() -> None:
     page = Page(render_html(fake.faults_only(), verdict))
     assert "candidate q4 was not there at the start: connection refused" in page.text
     assert "Nothing could be checked." in page.text
-    assert "not measured" in page.text  # the stages of the sweep
-    assert "is partial: not everything that was planned was measured" in page.text
+    assert "No load was measured" in page.text
+    assert "partial" in page.texts_in["dd"]
 
 
 def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
@@ -221,7 +221,4 @@ def test_two_stored_runs_are_compared_candidate_with_candidate() -> None:
     assert "of run run-a" in page.text
     assert "benchgate compare run-a run-b" in page.text
     assert "different runs and were not interleaved" in page.text
-    assert "did not measure the same thing" not in page.text
     assert "Shadow" not in page.texts_in["h2"]
-    other = replace(reference, run=replace(reference.run, measurement_sha256="00" * 32))
-    assert "did not measure the same thing" in Page(render_html(candidate, fake.verdict(), against=other)).text

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.report import show
 from benchgate.report.check_rows import CheckRow, Strip, check_rows
 from benchgate.report.view import report_view
@@ -122,7 +122,7 @@ def test_a_stage_that_was_planned_and_never_measured_is_in_the_table() -> None:
     evidence = replace(fake.evidence(), load=fake.load(stages=("c1",)))
     load = report_view(evidence, fake.verdict()).load
     assert load is not None
-    assert load.speed.rows[2][:4] == ("c4", "baseline", "not measured", DASH)
+    assert load.speed.rows[2][:5] == ("c4", "baseline", "4 in flight", "not measured", DASH)
 
 
 def test_the_order_of_the_blocks_is_what_was_observed() -> None:
@@ -161,6 +161,14 @@ def test_what_differs_between_the_arms_is_listed_and_what_is_equal_counted() -> 
     ]
     assert fairness.equal == 7
     assert fairness.fair
+
+
+def test_a_fault_that_a_guard_already_tells_is_not_told_twice() -> None:
+    guard = GuardResult("targets-up", True, "the candidate q4 did not answer at the start: connection refused", None)
+    told = report_view(fake.faults_only(), replace(fake.verdict(), guards=(guard,))).fairness
+    untold = report_view(fake.faults_only(), fake.verdict()).fairness
+    assert (told.faults, told.fair) == ((), False)
+    assert untold.faults == ("candidate q4 was not there at the start: connection refused",)
 
 
 def test_the_same_deployment_on_both_sides_is_pointed_out() -> None:
