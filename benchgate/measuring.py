@@ -161,7 +161,7 @@ def _measure_quality(
         return
     progress.begin("quality", len(plan.tasks) * len(Arm))
     faulted: set[Arm] = set()
-    for observation in evaluate(targets, plan.tasks, suite.quality, log_dir):
+    for observation in evaluate(targets, plan.tasks, suite.quality, log_dir, limits=suite.limits):
         writer.add_quality(observation)
         progress.step(f"{observation.task} on {observation.arm}")
         if observation.fault is not None:
@@ -176,11 +176,17 @@ def _measure_shadow(
     """Every recorded prompt to the baseline, the baseline again, and the candidate."""
     if suite.shadow is None:
         return
-    progress.begin("shadow", 1)
+    progress.begin("shadow", len(plan.shadow))
     baseline, candidate = targets[Arm.BASELINE], targets[Arm.CANDIDATE]
-    observation = mirror(baseline, candidate, plan.shadow, suite.shadow, suite.limits)
+    observation = mirror(
+        baseline,
+        candidate,
+        plan.shadow,
+        suite.shadow,
+        suite.limits,
+        on_progress=lambda done: progress.step(f"{done} prompts"),
+    )
     writer.add_shadow(observation)
-    progress.step(f"{len(observation.items)} prompts")
     if observation.fault is not None:
         for target in (baseline, candidate):
             _require_alive(target, "after the shadow comparison")

@@ -45,14 +45,14 @@ class Address:
     def of(cls, url: str) -> Address:
         """Of a base URL; raises TargetError when it is none."""
         parts = urlsplit(url)
+        if parts.username is not None:
+            raise TargetError("the address of a server must not hold a user name or password; use an API key")
         try:
             port = parts.port
         except ValueError as exc:
             raise TargetError(f"{url!r} has no usable port: {exc}") from exc
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise TargetError(f'{url!r} is not the address of a server; write it like "http://host:8000"')
-        if parts.username is not None:
-            raise TargetError("the address of a server must not hold a user name or password; use an API key")
         tls = ssl.create_default_context() if parts.scheme == "https" else None
         return cls(parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/"), parts.netloc, tls)
 

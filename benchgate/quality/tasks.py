@@ -29,7 +29,7 @@ def load_tasks(suite_path_dir: Path, paths: Sequence[str]) -> tuple[PlannedTask,
 
     Raises SuiteError with every problem of every file at once: a file that cannot be read, a key or value outside the
     part of lm-eval's language that `taskfile` describes, a template that does not fit the rows, a row without a unique
-    `id`, rows of different shapes, two tasks of one name.
+    `id`, rows of different shapes, two files of one name.
     """
     tasks: list[PlannedTask] = []
     problems: list[Problem] = []
@@ -39,7 +39,7 @@ def load_tasks(suite_path_dir: Path, paths: Sequence[str]) -> tuple[PlannedTask,
         if task is None:
             continue
         if task.name in {earlier.name for earlier in tasks}:
-            message = f"another task of the suite has the name {task.name!r} too; give each its own"
+            message = f"another task file of the suite is called {task.name!r} too; give each its own name"
             problems.append(Problem(str(suite_path_dir / path), None, None, "task", message))
         tasks.append(task)
     if problems:
@@ -78,7 +78,8 @@ def _with_rows(document: Document, spec: TaskFile, path: Path) -> tuple[PlannedT
         problems += _shape_problems(rows, str(data_path), spec.doc_to_target)
         problems += _template_problems(document, spec, frozenset(rows[0].values))
     config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
-    return PlannedTask(spec.task, config, tuple(row.values for row in rows)), problems
+    # The suite names a task by its file; the name inside is lm-eval's own.
+    return PlannedTask(path.stem, config, tuple(row.values for row in rows)), problems
 
 
 def _read(path: Path, what: str) -> tuple[str | None, list[Problem]]:

@@ -56,7 +56,9 @@ def _visible(value: object) -> object:
 
 def _unbroken(sentence: str) -> str:
     """A sentence in which no line ends between a number and its unit."""
-    return re.sub(r"(?<=\d) (?=%|(?:[mµn]?s|points?|tok/s|req/s)\b)", "\N{NO-BREAK SPACE}", sentence)
+    return re.sub(
+        r"(?<=\d) (?=%|(?:[mµn]?s|points?|tok/s|req/s|tokens/s|requests/s)\b)", "\N{NO-BREAK SPACE}", sentence
+    )
 
 
 def _csp_hash(style: str) -> str:

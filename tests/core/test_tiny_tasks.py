@@ -95,7 +95,7 @@ def test_shadow_prompts_are_unique_and_mix_all_families() -> None:
 def test_every_task_file_names_its_rows_beside_it(task: str) -> None:
     path = DATA.parent / "tasks" / f"{task}.yaml"
     content = YAML(typ="safe").load(path)
-    assert content["task"] == f"tiny_{task}"
+    assert content["task"] == task
     assert (path.parent / content["dataset_kwargs"]["data_files"]["test"]).resolve() == DATA / f"{task}.jsonl"
 
 

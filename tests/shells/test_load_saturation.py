@@ -61,6 +61,11 @@ def test_one_late_request_in_two_hundred_is_none() -> None:
     assert saturation_reasons(IDLE, requests([0.1] * 199 + [900.0]), None) == ()
 
 
+def test_one_late_request_among_few_is_a_hiccup_and_two_are_not() -> None:
+    assert saturation_reasons(IDLE, requests([0.1] * 9 + [900.0]), None) == ()
+    assert saturation_reasons(IDLE, requests([0.1] * 8 + [900.0] * 2), None) != ()
+
+
 def test_lateness_below_five_milliseconds_is_none_however_fast_the_server() -> None:
     assert saturation_reasons(IDLE, requests([4.9] * 100, ttft_ms=1), None) == ()
 

@@ -92,7 +92,7 @@ def test_base_address_with_a_path_is_kept() -> None:
 
 
 def test_instants_of_a_stream_are_in_order_and_follow_its_pauses() -> None:
-    steps = [
+    steps: list[Step] = [
         stream_head() + role_event(),
         0.05,
         token("a"),

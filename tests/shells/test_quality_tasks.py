@@ -121,9 +121,10 @@ def test_unusable_rows_are_refused_with_their_line(tmp_path: Path, rows: str, ex
     assert any(problem.startswith(expected) for problem in found), found
 
 
-def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(ROWS)
-    for name in ("one.yaml", "two.yaml"):
-        (tmp_path / name).write_text(TASK)
-    with pytest.raises(SuiteError, match="another task of the suite has the name 'capitals'"):
-        load_tasks(tmp_path, ["one.yaml", "two.yaml"])
+def test_two_task_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rows.jsonl").write_text(ROWS)
+        (tmp_path / folder / "capitals.yaml").write_text(TASK)
+    with pytest.raises(SuiteError, match="another task file of the suite is called 'capitals'"):
+        load_tasks(tmp_path, ["one/capitals.yaml", "two/capitals.yaml"])
