@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from benchgate.targets.dialect import Endpoint, Target
 
 _NS = 1_000_000_000
 _PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop
+_GUESSED_ANSWER_S = 0.1
 _HOLD_BYTES = 512 * 2**20  # of raw responses left for later; beyond, each is read when it is over
 
 
@@ -42,10 +44,15 @@ class Level:
 
     @property
     def connections(self) -> int:
-        """How many are opened before the start; an open loop adds more as it needs them."""
+        """How many are opened before the start; an open loop adds more as it needs them.
+
+        What is open and idle costs the server: one that keeps a thread per connection (llama.cpp) leaves requests on
+        the connections beyond its threads unanswered until another one is closed or used. So an open loop starts with
+        about as many as are in flight when an answer takes a tenth of a second.
+        """
         if self.concurrency is not None:
             return self.concurrency
-        return max(4, min(64, round(self.rate_rps or 0)))
+        return max(1, min(64, math.ceil((self.rate_rps or 0) * _GUESSED_ANSWER_S)))
 
 
 @dataclass(frozen=True, slots=True)
