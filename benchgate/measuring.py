@@ -24,7 +24,7 @@ from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
 from benchgate.suite.loader import resolve_secret
 from benchgate.suite.schema import Load, Suite
-from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.dialect import DIALECTS, Endpoint, Target
 from benchgate.targets.probe import still_alive, wait_ready
 
 
@@ -110,7 +110,7 @@ def _bring_up(
             target = Target(arm, url.rstrip("/"), spec.model or "", DIALECTS[spec.engine], key)
         facts = wait_ready(
             target,
-            endpoint=suite.load.workload.endpoint if suite.load else "chat",
+            endpoint=_endpoint(suite),
             ready_s=suite.limits.ready_s,
             connect_s=suite.limits.connect_s,
         )
@@ -144,7 +144,7 @@ def _measure_load(
                 where = f"block {block.number + 1} of {len(plan.blocks)}, stage {stage.name}"
                 progress.step(f"{where} on {arm}")
                 if _looks_dead(result):
-                    _require_alive(targets[arm], f"after {where}")
+                    _require_alive(suite, targets[arm], f"after {where}")
 
 
 def _send(suite: Suite, load: Load, target: Target, stage: PlannedStage) -> StageResult:
@@ -167,7 +167,7 @@ def _measure_quality(
         if observation.fault is not None:
             faulted.add(observation.arm)
     for arm in sorted(faulted):
-        _require_alive(targets[arm], "after the evals")
+        _require_alive(suite, targets[arm], "after the evals")
 
 
 def _measure_shadow(
@@ -189,7 +189,14 @@ def _measure_shadow(
     writer.add_shadow(observation)
     if observation.fault is not None:
         for target in (baseline, candidate):
-            _require_alive(target, "after the shadow comparison")
+            _require_alive(suite, target, "after the shadow comparison")
+
+
+def _endpoint(suite: Suite) -> Endpoint:
+    """The endpoint to ask whether a target is there: one that the suite will measure."""
+    if suite.load is not None:
+        return suite.load.workload.endpoint
+    return suite.quality.endpoint if suite.quality is not None else "chat"
 
 
 def _looks_dead(result: StageResult) -> bool:
@@ -198,7 +205,7 @@ def _looks_dead(result: StageResult) -> bool:
     return refused or not succeeded(result.requests).any()
 
 
-def _require_alive(target: Target, when: str) -> None:
-    reason = still_alive(target)
+def _require_alive(suite: Suite, target: Target, when: str) -> None:
+    reason = still_alive(target, endpoint=_endpoint(suite))
     if reason is not None:
         raise _TargetDown(TargetFault(target.arm, when, reason))

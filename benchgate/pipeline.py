@@ -52,14 +52,15 @@ class Decision:
     document: dict[str, object]
     store_fault: str | None = None
 
-    @property
-    def json(self) -> str:
-        """The verdict document in its one spelling: same store, same bytes."""
-        return document_json(self.document)
+    def json(self, *, strict: bool) -> str:
+        """The verdict document in its one spelling: same store, same bytes. `strict` is how the exit code is given."""
+        return document_json({**self.document, "exit_code": int(self.verdict.outcome.exit_code(strict=strict))})
 
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
+    if suite.quality is not None:
+        require_lm_eval()
     plan = read_plan(suite, suite_dir)
     with Store.open(options.store) as store:
         run = _describe(suite, plan, options)
@@ -71,8 +72,6 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
 
 def read_plan(suite: Suite, suite_dir: Path) -> Plan:
     """Read the data files a suite names and make its plan, before any request is sent."""
-    if suite.quality is not None:
-        require_lm_eval()
     tasks = load_tasks(suite_dir, suite.quality.tasks) if suite.quality else ()
     prompts = load_prompts(suite_dir / suite.shadow.prompts) if suite.shadow else ()
     return make_plan(suite, tasks, prompts)
@@ -98,9 +97,11 @@ def decide_stored(store: Store, run_id: str, against: str | None = None, *, poli
 def write_report(decision: Decision, path: Path) -> None:
     """Write the HTML report; PublishError when that fails."""
     html = render_html(decision.evidence, decision.verdict, against=decision.reference)
+    part = path.with_name(f".{path.name}.part")  # renamed when whole: nobody ever opens half a report
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html, encoding="utf-8")
+        part.write_text(html, encoding="utf-8")
+        part.replace(path)
     except OSError as error:
         raise PublishError(f"the report could not be written to {path}: {error.strerror}") from error
 
@@ -113,7 +114,7 @@ def publish_decision(decision: Decision, report_path: Path | None, *, exit_code:
         run_id=decision.evidence.run.id,
         exit_code=exit_code,
         report_path=report_path,
-        summary_markdown=render_markdown(decision.evidence, decision.verdict),
+        summary_markdown=render_markdown(decision.evidence, decision.verdict, against=decision.reference),
     )
 
 

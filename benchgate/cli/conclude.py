@@ -25,7 +25,7 @@ def finish(decision: Decision, output: Format, *, strict: bool, report: Path | N
     """Print, write the report, publish; the exit code says how all of it went."""
     from benchgate import pipeline
 
-    sys.stdout.write(shown(decision, output))
+    sys.stdout.write(shown(decision, output, strict=strict))
     sys.stdout.flush()
     code = decision.verdict.outcome.exit_code(strict=strict)
     faults = [decision.store_fault] if decision.store_fault else []
@@ -42,14 +42,15 @@ def finish(decision: Decision, output: Format, *, strict: bool, report: Path | N
     return ExitCode.PUBLISH_FAILED if faults else code
 
 
-def shown(decision: Decision, output: Format) -> str:
+def shown(decision: Decision, output: Format, *, strict: bool = False) -> str:
     """The decision as text for stdout."""
     if output is Format.JSON:
-        return decision.json
+        return decision.json(strict=strict)
     if output is Format.MARKDOWN:
         from benchgate.report.markdown import render_markdown
 
-        return render_markdown(decision.evidence, decision.verdict)
+        return render_markdown(decision.evidence, decision.verdict, against=decision.reference)
     from benchgate.report.text import render_text
 
-    return render_text(decision.verdict, decision.evidence.run)
+    reference = decision.reference.run if decision.reference is not None else None
+    return render_text(decision.verdict, decision.evidence.run, against=reference)

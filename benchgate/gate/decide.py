@@ -15,7 +15,7 @@ from benchgate.gate.guards import run_guards
 from benchgate.gate.rule import Finding, Problem, decide
 from benchgate.gate.sentences import check_advice, check_reason, check_title, verdict_reason
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit, Verdict, policy_sha256
 from benchgate.stats.multiplicity import holm
 from benchgate.suite.schema import LATENCY_METRICS, LOAD_METRICS, STATISTICS, Check, Suite
 
@@ -50,7 +50,14 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
     )
     outcome = roll_up(checks, guards)
     names = (comparison.baseline_name(), comparison.candidate_name())
-    return Verdict(outcome, verdict_reason(outcome, checks, guards, names), checks, guards, suite.gate.alpha)
+    return Verdict(
+        outcome=outcome,
+        reason=verdict_reason(outcome, checks, guards, names),
+        checks=checks,
+        guards=guards,
+        alpha=suite.gate.alpha,
+        policy_sha256=policy_sha256(suite.to_stored()["gate"]),
+    )
 
 
 def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
 from benchgate.errors import ExitCode
+from benchgate.model.deployment import canonical_json
 
 
 class Outcome(StrEnum):
@@ -32,6 +34,11 @@ class Outcome(StrEnum):
         if self is Outcome.WARN and strict:
             return ExitCode.BLOCK
         return _EXIT[self]
+
+
+def policy_sha256(gate: object) -> str:
+    """Identity of a policy: SHA-256 over the gate section of a stored suite."""
+    return hashlib.sha256(canonical_json(gate)).hexdigest()
 
 
 _ORDER = (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.BLOCK)
@@ -115,13 +122,18 @@ class GuardResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision over one comparison, with everything it rests on."""
+    """The decision over one comparison, with everything it rests on.
+
+    `policy_sha256` is over the gate section it was judged by; another one than the run's own suite has means that the
+    policy was replaced after the measurement.
+    """
 
     outcome: Outcome
     reason: str
     checks: tuple[CheckResult, ...]
     guards: tuple[GuardResult, ...]
     alpha: float
+    policy_sha256: str | None = None
 
     def failing(self) -> tuple[CheckResult, ...]:
         """Checks that are not PASS, worst first, required before advisory."""

@@ -32,6 +32,7 @@ def verdict_document(
         "exit_code": int(verdict.outcome.exit_code(strict=strict)),
         "reason": verdict.reason,
         "alpha": _number(verdict.alpha),
+        "policy_sha256": verdict.policy_sha256,
         "checks": [_check(check) for check in verdict.checks],
         "guards": [_guard(guard) for guard in verdict.guards],
     }

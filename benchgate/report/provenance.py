@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchgate.model.records import TokenSource
 from benchgate.model.run import Evidence, Run
-from benchgate.model.verdict import Verdict
+from benchgate.model.verdict import Verdict, policy_sha256
 from benchgate.report import show
 from benchgate.report.fairness import flattened
 from benchgate.report.load_section import LoadSection
@@ -60,16 +60,22 @@ def provenance(
     groups += [FactGroup(side.role.value.capitalize(), tuple(_deployment_facts(side))) for side in sides]
     return Provenance(
         groups=tuple(group for group in groups if group.facts),
-        command=reproduce(run, against),
+        command=reproduce(run, verdict, against),
         limits=tuple(_limits(evidence, load, verdict, against)),
     )
 
 
-def reproduce(run: Run, against: Run | None) -> str:
+def reproduce(run: Run, verdict: Verdict, against: Run | None) -> str:
     """The command that gives this verdict again from the store."""
     if against is None:
-        return f"benchgate gate {shlex.quote(run.id)}"
+        policy = " --policy SUITE" if _policy_replaced(run, verdict) else ""
+        return f"benchgate gate {shlex.quote(run.id)}{policy}"
     return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
+
+
+def _policy_replaced(run: Run, verdict: Verdict) -> bool:
+    """Whether the verdict was given by another policy than the run was measured under."""
+    return verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(run.suite["gate"])
 
 
 def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -134,6 +140,8 @@ def _limits(evidence: Evidence, load: LoadSection | None, verdict: Verdict, agai
     yield f"Each end of an interval is a one-sided {confidence} limit."
     yield "A true harm near half of its margin can be decided either way when little was measured."
     yield "A gain in one check never pays for a loss in another, and nothing here is a score."
+    if _policy_replaced(evidence.run, verdict):
+        yield "It was judged by another policy than it was measured under: the margins were known to their author."
     if load is None:
         yield "No load was measured: it says nothing of speed, failures or cost."
     elif any(row.summary and set(row.summary.token_sources) - _COUNTED for row in load.rows):

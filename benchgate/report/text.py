@@ -19,7 +19,7 @@ _REASON_CHARACTERS = 1000
 def render_text(verdict: Verdict, run: Run, *, against: Run | None = None) -> str:
     """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters."""
     lines = [*_head(verdict, run, against), "", *_checks(verdict), *_guards(verdict)]
-    lines.append(f"same verdict again: {reproduce(run, against)}")
+    lines.append(f"same verdict again: {reproduce(run, verdict, against)}")
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
