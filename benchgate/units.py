@@ -114,6 +114,11 @@ def show_number(value: float) -> str:
     return _three_digits(value)
 
 
+def as_written(shown: str) -> str:
+    """A bound that someone wrote down, without the zeros that measured values carry: `95.0 %` → `95 %`."""
+    return re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?= |$)", r"\1\2", shown)
+
+
 def _three_digits(value: float, *, signed: bool = False) -> str:
     sign = "+" if signed and value > 0 else ""
     if value == 0:

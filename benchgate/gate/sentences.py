@@ -49,12 +49,14 @@ def show_value(value: float | None, unit: Unit) -> str:
 
 
 def show_margin(margin: float, scale: Scale, unit: Unit) -> str:
-    """What is allowed: a ratio as the percentage by which the metric may move, a difference in points, an SLO as is."""
+    """What is allowed, as its author would write it: the percentage by which a metric may move, points, or an SLO."""
     if scale is Scale.ABSOLUTE:
-        return show_value(margin, unit)
-    if scale is Scale.LOG_RATIO:
-        return units.show_percent(abs(relative_change(margin, unit)))
-    return units.show_points(margin)
+        shown = show_value(margin, unit)
+    elif scale is Scale.LOG_RATIO:
+        shown = units.show_percent(abs(relative_change(margin, unit)))
+    else:
+        shown = units.show_points(margin)
+    return units.as_written(shown)
 
 
 def relative_change(harm: float, unit: Unit) -> float:
@@ -71,7 +73,7 @@ def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float) -> st
     margin = show_margin(finding.margin, finding.scale, finding.unit)
     if finding.scale is Scale.ABSOLUTE:
         lower, upper = (show_value(value, finding.unit) for value in (finding.limits.lower, finding.limits.upper))
-        estimate = f"{show_value(finding.harm, finding.unit)} [{lower}, {upper}]"
+        estimate = f"{show_value(finding.harm, finding.unit)} ({lower} to {upper})"
         return _slo_reason(finding, outcome, estimate, margin, warn_fraction)
     change = _change(finding)
     match outcome:
@@ -125,7 +127,7 @@ def verdict_reason(
 
 
 def _change(finding: Finding) -> str:
-    """`rose by 4.2 % [3.1 %, 5.3 %]`: the harm and its one-sided limits in the direction the metric moved."""
+    """`rose by 4.2 % (3.1 to 5.3)`: the harm and its one-sided limits in the direction the metric moved."""
     if finding.harm is None or finding.limits is None or math.isinf(finding.harm):
         return "without bound, because requests failed"
     values = (finding.harm, finding.limits.lower, finding.limits.upper)
@@ -135,12 +137,10 @@ def _change(finding: Finding) -> str:
     else:
         moved = [-value if finding.falls else value for value in values]
         show = units.show_points
-    low, high = sorted(moved[1:])
-    if moved[0] == 0:
-        return f"unchanged [{show(low, signed=True)}, {show(high, signed=True)}]"
-    verb, sign = ("rose by", 1) if moved[0] > 0 else ("fell by", -1)
-    low, high = sorted((sign * low, sign * high))
-    return f"{verb} {show(sign * moved[0])} [{show(low)}, {show(high)}]"
+    verb, sign = ("fell by", -1) if moved[0] < 0 else ("rose by", 1)
+    low, high = sorted((sign * moved[1], sign * moved[2]))
+    interval = f"({show(low).split()[0]} to {show(high).split()[0]})"
+    return f"{verb} {show(sign * moved[0])} {interval}" if moved[0] else f"is unchanged {interval}"
 
 
 def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import vl_convert
 
+from benchgate import units
 from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.load_section import LoadSection, StageRow
@@ -101,7 +102,7 @@ def _goodput_figure(rows: Sequence[StageRow], target_ratio: float | None) -> Fig
         return None
     caption = (
         "Requests that succeeded and met every SLO, as a share of those scheduled, stage by stage. "
-        f"The rule is the target of {show.exactly(show.percent(target_ratio))}."
+        f"The rule is the target of {units.as_written(show.percent(target_ratio))}."
     )
     stages = list(dict.fromkeys(point.stage for point in points))
     x: dict[str, object] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchgate import units
 from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metrics import Slo
@@ -68,7 +69,7 @@ def _stage_row(stage: str, level: str, side: Side, slo: Slo | None) -> StageRow:
 def _level(stage: Stage) -> str:
     if stage.concurrency is not None:
         return f"{stage.concurrency} in flight"
-    return f"{show.exactly(show.number(stage.rate_rps))}/s {stage.arrival}"
+    return f"{units.as_written(show.number(stage.rate_rps))}/s {stage.arrival}"
 
 
 def _table(
@@ -172,8 +173,10 @@ def _slo_text(suite: Suite) -> str:
     if suite.slo is None:
         return ""
     bounds = (("TTFT", suite.slo.ttft_s), ("TPOT", suite.slo.tpot_s), ("E2E", suite.slo.e2e_s))
-    each = ", ".join(f"{name} ≤ {show.exactly(show.duration(bound))}" for name, bound in bounds if bound is not None)
-    target = show.exactly(show.percent(suite.slo.target_ratio))
+    each = ", ".join(
+        f"{name} ≤ {units.as_written(show.duration(bound))}" for name, bound in bounds if bound is not None
+    )
+    target = units.as_written(show.percent(suite.slo.target_ratio))
     return f"A good request succeeds with {each}; the target is {target} of the requests scheduled"
 
 

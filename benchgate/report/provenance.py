@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchgate import units
 from benchgate.model.records import TokenSource
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import Verdict, policy_sha256
@@ -117,8 +118,8 @@ def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
         ("stall", limits.stall_s),
         ("whole request", limits.total_s),
     )
-    yield "time limits", ", ".join(f"{name} {show.exactly(show.duration(bound))}" for name, bound in bounds)
-    yield "alpha", f"{show.exactly(show.percent(suite.gate.alpha))}, one-sided"
+    yield "time limits", ", ".join(f"{name} {units.as_written(show.duration(bound))}" for name, bound in bounds)
+    yield "alpha", f"{units.as_written(show.percent(suite.gate.alpha))}, one-sided"
 
 
 def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
@@ -136,7 +137,7 @@ def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
 
 def _limits(evidence: Evidence, load: LoadSection | None, verdict: Verdict, against: Run | None) -> Iterator[str]:
     yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
-    confidence = show.exactly(show.percent(1 - verdict.alpha))
+    confidence = units.as_written(show.percent(1 - verdict.alpha))
     yield f"Each end of an interval is a one-sided {confidence} limit."
     yield "A true harm near half of its margin can be decided either way when little was measured."
     yield "A gain in one check never pays for a loss in another, and nothing here is a score."

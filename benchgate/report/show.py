@@ -64,11 +64,6 @@ def usd(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"${number(value)}"
 
 
-def exactly(text: str) -> str:
-    """A bound that someone wrote down, without the zeros that measured values carry: `95.0 %` → `95 %`."""
-    return re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?= |$)", r"\1\2", text)
-
-
 def value(quantity: float | None, unit: Unit) -> str:
     """A value of a check in its unit."""
     if quantity is None:
@@ -110,7 +105,7 @@ def interval(check: CheckResult) -> str:
 def allowed(check: CheckResult) -> str:
     """The margin or the SLO as a bound on what `change` shows: `at most +5 %`, `at least 95 %`."""
     bound = "at least" if higher_is_better(check.metric) else "at most"
-    return f"{bound} {exactly(change(check, check.margin))}"
+    return f"{bound} {units.as_written(change(check, check.margin))}"
 
 
 def direction(check: CheckResult) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from benchgate import units
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import show
@@ -77,7 +78,7 @@ def report_view(evidence: Evidence, verdict: Verdict, *, against: Evidence | Non
     return ReportView(
         banner=_banner(both, verdict),
         checks=check_rows(verdict),
-        confidence=show.exactly(show.percent(1 - verdict.alpha)),
+        confidence=units.as_written(show.percent(1 - verdict.alpha)),
         fairness=fairness(both, verdict),
         load=load,
         quality=quality_section(both),

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate import units
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.report import show
 from benchgate.report.check_rows import CheckRow, Strip, check_rows
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
@@ -115,7 +115,7 @@ def test_an_estimate_past_the_strip_is_marked_as_beyond_it() -> None:
     ],
 )
 def test_a_bound_is_shown_without_the_zeros_of_a_measurement(measured: str, shown: str) -> None:
-    assert show.exactly(measured) == shown
+    assert units.as_written(measured) == shown
 
 
 def test_a_stage_that_was_planned_and_never_measured_is_in_the_table() -> None:
