@@ -33,7 +33,7 @@ def run(
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
 ) -> None:
-    """Measure a suite's baseline and candidate, judge the candidate, and exit with the verdict's code."""
+    """Measure two deployments and judge the candidate; exits with the verdict's code."""
     path = find_suite(suite)
     decision = _measure(path, baseline, candidate, store, work_dir, label)
     conclude(decision, output, strict=strict, report=report, publish=True)
@@ -50,7 +50,7 @@ def compare(
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
 ) -> None:
-    """Judge what one stored run measured against another, from the store alone; with --suite, measure first."""
+    """Judge the candidate of one stored run against another's; with --suite, measure first."""
     if suite is not None:
         decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label)
     else:
@@ -65,7 +65,7 @@ def compare(
 def validate(
     suites: Annotated[list[str], typer.Argument(help="Suite files, or names of shipped suites.")],
 ) -> None:
-    """Check suites and the data they name; every problem at once, with its line and column."""
+    """Check suites and their data: every problem at once, with its place."""
     from benchgate import pipeline
 
     problems: list[str] = []
@@ -94,7 +94,7 @@ def demo(
         list[str] | None, typer.Option("--candidate", help="Judge only these of q8_0, q2_k, padded.")
     ] = None,
 ) -> None:
-    """Serve a real quantised model here and judge three candidates: one promoted, two blocked."""
+    """Judge three real quantised candidates here: one promoted, two blocked."""
     chosen = candidate or list(DEMO_EXPECTED)
     unknown = [name for name in chosen if name not in DEMO_EXPECTED]
     if unknown:

@@ -21,7 +21,7 @@ class Format(StrEnum):
 
 StoreOption = Annotated[
     str,
-    typer.Option("--store", envvar="BENCHGATE_STORE", help="SQLite file or database URL.", show_default=DEFAULT_STORE),
+    typer.Option("--store", envvar="BENCHGATE_STORE", help="SQLite file or database URL."),
 ]
 WorkDirOption = Annotated[
     Path, typer.Option("--work-dir", help="Folder for engine logs, harness logs and made weights.")

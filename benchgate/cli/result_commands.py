@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,14 @@ from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
 from benchgate.errors import ExitCode, PublishError, UsageError
+
+
+class TrendFormat(StrEnum):
+    """How the points of a trend are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 RunArgument = Annotated[str, typer.Argument(help="Stored run: id, unique prefix, label, @latest or @previous.")]
 
@@ -28,7 +37,7 @@ def gate(
     report: options.ReportOption = None,
     output: options.FormatOption = Format.TEXT,
 ) -> None:
-    """Judge a stored run again, and exit with the verdict's code."""
+    """Judge a stored run again; exits with the verdict's code."""
     from benchgate import pipeline
     from benchgate.cli.measure_commands import load_suite
     from benchgate.store.repository import Store
@@ -45,7 +54,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the HTML file.")] = Path("report.html"),
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Write the HTML report of a stored run, or of a comparison of two."""
+    """Write the HTML report of a stored run or comparison."""
     from benchgate import pipeline
     from benchgate.store.repository import Store
 
@@ -69,9 +78,9 @@ def trend(
     task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
     statistic: Annotated[str | None, typer.Option("--statistic", help="p50, p90, p95 or p99 of a latency.")] = None,
     store: options.StoreOption = options.STORE,
-    output: options.FormatOption = Format.TEXT,
+    output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
 ) -> None:
-    """Follow one metric of the candidates over the stored runs, oldest first."""
+    """Follow one metric of the candidates over the stored runs."""
     import difflib
     from dataclasses import asdict
 
@@ -85,7 +94,7 @@ def trend(
         raise UsageError(f"no metric {metric!r} is kept for trends; {hint}")
     with Store.open(store, create=False) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
-    if output is Format.JSON:
+    if output is TrendFormat.JSON:
         sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2, sort_keys=True) + "\n")
         return
     if not points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -30,9 +31,13 @@ def load(
     slo: Annotated[str | None, typer.Option("--slo", help="What a good request meets: ttft=500ms,tpot=80ms.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")] = 0,
+    api_key_env: Annotated[str | None, typer.Option("--api-key-env", help="Variable that holds the API key.")] = None,
 ) -> None:
-    """A bare load test of one server. With --slo it judges goodput and exits with the verdict's code."""
+    """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.load.bare import BareOptions, run_bare
+    from benchgate.suite.references import resolve_secret
+
+    key = resolve_secret(f"${{env:{api_key_env}}}", os.environ) if api_key_env is not None else None
 
     result = run_bare(
         BareOptions.parse(
@@ -50,6 +55,7 @@ def load(
             workers=workers,
             slo=slo,
             seed=seed,
+            api_key=key,
         )
     )
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"

@@ -79,15 +79,19 @@ def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
 def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
     """BLOCK > INVALID > INCONCLUSIVE > WARN > PASS over required checks and guards; advisory checks can only warn.
 
-    No required check at all is INVALID: a gate that looked at nothing has nothing to say.
+    They warn also when they could not be evaluated: a rule nobody could apply must not look like one that held. No
+    required check at all is INVALID: a gate that looked at nothing has nothing to say.
     """
     required = [check.outcome for check in checks if check.required]
     outcomes = required or [Outcome.INVALID]
     if any(guard.tripped for guard in guards):
         outcomes = [*outcomes, Outcome.INVALID]
-    if any(check.outcome in (Outcome.WARN, Outcome.BLOCK) for check in checks if not check.required):
+    if any(check.outcome in _WARNING for check in checks if not check.required):
         outcomes = [*outcomes, Outcome.WARN]
     return max(outcomes, key=lambda outcome: outcome.severity)
+
+
+_WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
 
 
 def _spoilt(spec: CheckSpec, finding: Finding, guards: tuple[GuardResult, ...]) -> Finding:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.saturation import saturation_reasons
 from benchgate.model.deployment import Arm
@@ -15,6 +17,7 @@ from benchgate.suite.schema import Suite
 
 _SATURATED_SHARE = 0.25  # of a stage's executions: one disturbed block of a shared machine does not spoil a run
 _EMPTY_GAP = 0.01  # arms whose empty-answer rates differ by more than a point did not do the same task
+_OVERLONG_GAP = 0.01
 _IMPLAUSIBLE_GAIN = 0.05
 
 
@@ -25,6 +28,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
         results += [_client_keeps_up(evidence, suite), _tokens_counted_alike(evidence, suite)]
+        results += [_answers_not_too_long(evidence, suite)]
         results += [_answers_not_empty(evidence, suite), _baseline_can_do_it(evidence)]
     results.append(_gain_plausible(comparison, suite))
     return tuple(results)
@@ -114,6 +118,22 @@ def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
             what = f"stage {stage.name}: output tokens come from {found}"
             return _tripped("tokens-alike", what, "make both servers report usage in their streams", ("load",))
     return _ok("tokens-alike", "output tokens were counted the same way on both arms")
+
+
+def _answers_not_too_long(evidence: Evidence, suite: Suite) -> GuardResult:
+    """More tokens than were asked for, on one arm only: it ignores the limit or miscounts, and its tokens/s with it."""
+    asked = suite.load.workload.output_tokens if suite.load else 0
+    for stage in suite.load.sweep if suite.load else ():
+        shares = {}
+        for arm in Arm:
+            tokens = [o.requests.output_tokens for o in load_of(evidence, stage.name, arm).values()]
+            shares[arm] = float(np.mean(np.concatenate(tokens) > asked)) if tokens else 0.0
+        worse = max(Arm, key=lambda arm: shares[arm])
+        if shares[worse] - shares[worse.other] > _OVERLONG_GAP:
+            what = f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {asked} tokens asked for"
+            remedy = "see whether this server honours max_tokens and what its usage counts"
+            return _tripped("answers-not-too-long", f"stage {stage.name}: {what}", remedy, ("load",))
+    return _ok("answers-not-too-long", "no arm alone answers with more tokens than were asked for")
 
 
 def _answers_not_empty(evidence: Evidence, suite: Suite) -> GuardResult:

@@ -119,7 +119,7 @@ def verdict_reason(
             told = f"{_told(_worst(decisive))}{_and_more(decisive)}"
             return f"{candidate} is not promoted, because the evidence does not carry it: {told}."
         case Outcome.WARN:
-            warned = decisive or [check for check in checks if check.outcome in (Outcome.WARN, Outcome.BLOCK)]
+            warned = decisive or [check for check in checks if check.outcome is not Outcome.PASS]
             return f"{candidate} may be promoted, with care: {_told(warned[0])}{_and_more(warned)}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"

@@ -94,8 +94,12 @@ CASES = [
          [TTFT], Effect(slowdown=1.5, cpu_share=0.99), Outcome.INVALID, "load generator", Effect(cpu_share=0.99)),
     Case("tokens counted differently are not compared",
          [THROUGHPUT], Effect(token_source=TokenSource.CHUNKS), Outcome.INVALID, "output tokens come from"),
-    Case("much longer answers on the same prompts warn",
-         [THROUGHPUT], Effect(tokens=14), Outcome.WARN, "times as long"),
+    Case("much shorter answers on the same prompts warn",
+         [THROUGHPUT], Effect(tokens=8, slowdown=0.7), Outcome.WARN, "times as long"),
+    Case("more tokens than were asked for on one arm only are not believed",
+         [THROUGHPUT], Effect(tokens=20), Outcome.INVALID, "more than the 10 tokens asked for"),
+    Case("an engine that ignores the limit on both arms is compared all the same",
+         [TTFT], Effect(tokens=20), Outcome.PASS, "", Effect(tokens=20)),
 ]  # fmt: skip
 
 
@@ -239,6 +243,13 @@ def test_advisory_checks_warn_and_never_block() -> None:
     verdict = judge(suite, measured(suite, Effect(slowdown=2.0)))
     assert verdict.outcome is Outcome.WARN
     assert {check.outcome for check in verdict.checks} == {Outcome.PASS, Outcome.BLOCK}
+
+
+def test_an_advisory_check_that_could_not_be_evaluated_warns() -> None:
+    suite = SuiteText([ACCURACY, {**SHADOW, "required": False}]).suite()
+    verdict = judge(suite, replace(measured(suite), shadow=None))
+    assert verdict.outcome is Outcome.WARN
+    assert "Shadow" in verdict.reason
 
 
 def test_a_policy_with_only_advisory_checks_is_invalid() -> None:
