@@ -44,7 +44,7 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
     findings = [_spoilt(spec, _find(spec, suite, comparison), guards) for spec in specs]
-    adjusted = _holm_over_required(specs, findings)
+    adjusted = _adjusted(specs, findings)
     checks = tuple(
         _result(spec, finding, p_holm, suite) for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
     )
@@ -163,12 +163,13 @@ def _never_measured(check: Check, reason: str) -> Finding:
     )
 
 
-def _holm_over_required(specs: tuple[CheckSpec, ...], findings: list[Finding]) -> list[float | None]:
-    """p-values after Holm over the required checks that have one; an advisory check keeps its own."""
+def _adjusted(specs: tuple[CheckSpec, ...], findings: list[Finding]) -> list[float | None]:
+    """p-values after Holm, over the required checks and over the advisory ones apart."""
     adjusted: list[float | None] = [finding.p_value for finding in findings]
-    tested = [i for i, spec in enumerate(specs) if spec.check.required and adjusted[i] is not None]
-    for i, p_value in zip(tested, holm([p for i in tested if (p := adjusted[i]) is not None]), strict=True):
-        adjusted[i] = p_value
+    for required in (True, False):
+        tested = [i for i, spec in enumerate(specs) if spec.check.required is required and adjusted[i] is not None]
+        for i, p_value in zip(tested, holm([p for i in tested if (p := adjusted[i]) is not None]), strict=True):
+            adjusted[i] = p_value
     return adjusted
 
 
@@ -196,7 +197,7 @@ def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suit
         upper=finding.limits.upper if finding.limits else None,
         margin=finding.margin,
         p_value=finding.p_value,
-        p_holm=p_holm if check.required else None,
+        p_holm=p_holm,
         n=finding.n,
         n_unit=finding.n_unit,
         method=finding.method,

@@ -50,7 +50,7 @@ class Problem:
 
 
 def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: float) -> Outcome:
-    """The outcome of one check. `p_holm` is the p-value after Holm for required checks, else the plain one.
+    """The outcome of one check. `p_holm` is its p-value after Holm over the checks of its kind.
 
     WARN, too, goes by the adjusted p-value: of ten checks on equal deployments at 5 %, four in ten runs would
     otherwise carry a warning about nothing.

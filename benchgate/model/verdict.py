@@ -76,7 +76,7 @@ class CheckResult:
     95 % limits on `scale`; `margin` is the allowed harm, or the SLO itself when `scale` is ABSOLUTE. All are None
     when the evidence could not give them, and then `outcome` is INVALID or INCONCLUSIVE, never PASS.
     `p_value` tests "no harm" (for `block_when: breach`, "harm within the margin"); `p_holm` is the same after Holm's
-    step-down over the required checks.
+    step-down over the required checks, or over the advisory ones.
     """
 
     id: str
