@@ -1,0 +1,93 @@
+"""The action's own gate step with the real benchgate, run as GitHub would: what is red, what is green, what is said."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.github_runner import ROOT, StepResult, read_yaml, run_step
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+
+GATE = next(step for step in read_yaml(ROOT / "action.yml")["runs"]["steps"] if step.get("id") == "gate")
+SUITE = """
+suite: action
+deployments:
+  baseline: {{url: "{baseline}", model: m}}
+  candidate: {{url: "{candidate}", model: m}}
+limits: {{connect: 1s, first_token: 5s, stall: 2s, total: 10s, ready: 2s}}
+load:
+  workload: {{input: 8 tokens, output: 8 tokens}}
+  blocks: 2
+  warmup_requests: 0
+  sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
+gate:
+  alpha: 0.001
+  checks: [{check}]
+"""
+ERRORS = "{metric: error_rate, max: 10%}"
+HAIRLINE = "{metric: ttft, margin: 0.1%}"  # no two servers can be shown to agree so closely in two blocks
+healthy = answering(lambda received: "one two three four five six seven eight")
+
+
+def failing(received: Received) -> Iterable[Step]:
+    """Ready, and then an error for every load request."""
+    if received.body is not None and received.body.get("stream"):
+        return [json_response({"error": {"message": "out of memory\n::warning::fake"}}, status=500)]
+    return healthy(received)
+
+
+def run_gate(
+    scratch: Path, *, baseline: object = healthy, candidate: object = healthy, check: str = ERRORS
+) -> StepResult:
+    """One gate step over two scripted servers."""
+    assert callable(baseline) and callable(candidate)
+    checkout = scratch / "action"
+    shutil.copytree(ROOT / "scripts", checkout / "scripts")
+    program = checkout / ".venv/bin/benchgate"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -m benchgate "$@"\n')
+    program.chmod(0o755)
+    with ScriptedServer(baseline) as first, ScriptedServer(candidate) as second:
+        workspace = scratch / "workspace"
+        workspace.mkdir()
+        (workspace / "suite.yaml").write_text(SUITE.format(baseline=first.url, candidate=second.url, check=check))
+        context = {"inputs.suite": "suite.yaml", "inputs.report-path": "report.html", "inputs.strict": "false"}
+        return run_step(GATE, context, workspace, {"GITHUB_ACTION_PATH": str(checkout), "PYTHONPATH": str(ROOT)})
+
+
+def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None:
+    result = run_gate(tmp_path)
+    assert result.green, result.printed
+    assert (result.outputs["verdict"], result.outputs["exit-code"]) == ("pass", "0")
+    report = (tmp_path / "workspace" / result.outputs["report-path"]).read_bytes()
+    assert result.outputs["report-sha256"] == hashlib.sha256(report).hexdigest()
+    assert "PASS" in result.summary
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline", "check", "verdict", "status"),
+    [
+        (failing, healthy, ERRORS, "block", 10),
+        (healthy, healthy, HAIRLINE, "inconclusive", 11),
+        (healthy, failing, HAIRLINE, "invalid", 12),
+    ],
+    ids=["block", "inconclusive", "invalid"],
+)
+def test_every_other_verdict_is_red_under_its_own_name(
+    tmp_path: Path, candidate: object, baseline: object, check: str, verdict: str, status: int
+) -> None:
+    result = run_gate(tmp_path, baseline=baseline, candidate=candidate, check=check)
+    assert (result.outputs["verdict"], result.status) == (verdict, status), result.printed
+    assert verdict.upper() in result.summary
+    assert not any(line.startswith("::warning") for line in result.printed.splitlines())
+
+
+def test_a_mistake_in_the_suite_is_red_and_never_a_verdict(tmp_path: Path) -> None:
+    result = run_gate(tmp_path, check="{metric: tftt, margin: 10%}")
+    assert (result.outputs["verdict"], result.status) == ("error", 2)
+    assert "ttft" in result.printed
