@@ -78,8 +78,12 @@ class Plan:
 
     @cached_property
     def canonical(self) -> bytes:
-        """The plan in its one spelling; what the store keeps."""
-        return canonical_json(asdict(self))
+        """The plan in its one spelling; what the store keeps.
+
+        Shadow prompts may be what real users wrote, so they stand here by id and digest, never by their text.
+        """
+        shadow = [{"id": row.id, "prompt_sha256": _text_sha256(row.prompt)} for row in self.shadow]
+        return canonical_json({**asdict(self), "shadow": shadow})
 
     @property
     def sha256(self) -> str:
@@ -148,6 +152,10 @@ def _stage(load: Load, stage: Stage, count: int, generator: np.random.Generator)
             for index, offset in enumerate(offsets)
         ),
     )
+
+
+def _text_sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _cut(task: PlannedTask, limit: int | None) -> PlannedTask:

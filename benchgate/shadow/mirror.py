@@ -149,7 +149,9 @@ class _Mirror:
         except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             return _Call(None, None, f"{type(exc).__name__}: {exc}")
         except TargetError as exc:
-            return _Call(None, None, str(exc))
+            # Servers like to repeat what they refuse, and that is the prompt.
+            said = str(exc) if self._settings.store_text else str(exc).partition(":")[0]
+            return _Call(None, None, said)
         if answer.text is None:
             return _Call(None, answer.finish_reason, "the content of the answer is null")
         if not answer.text.strip() and answer.finish_reason != "stop":

@@ -46,6 +46,15 @@ def compare(
         return mirror(*arms, prompts, settings, limits or Limits())
 
 
+def test_what_a_server_repeats_of_a_prompt_is_not_kept_with_an_error() -> None:
+    def repeating(received: Received) -> Iterator[Step]:
+        yield json_response({"detail": [{"input": received.prompt}]}, status=422)
+
+    item = compare(answering(echo), repeating, PROMPTS[:1]).items[0]
+    assert item.error == "candidate: HTTP 422"
+    assert PROMPTS[0].prompt not in repr(item)
+
+
 def closed_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -159,7 +168,7 @@ def test_a_failed_call_says_which_and_why_and_leaves_the_others() -> None:
         else:
             yield from answering(echo)(received)
 
-    seen = compare(answering(echo), sometimes)
+    seen = compare(answering(echo), sometimes, store_text=True)
     assert seen.fault is None
     errors = [item.error for item in seen.items]
     assert errors[0] is errors[5] is None
