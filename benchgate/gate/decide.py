@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from benchgate.gate import load_checks, quality_checks, shadow_checks, share_checks
+from benchgate.gate import load_checks, quality_checks, shadow_checks, share_checks, slo_checks
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.guards import run_guards
 from benchgate.gate.rule import Finding, Problem, decide
@@ -43,7 +43,7 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
     comparison = Comparison(judged, reference)
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
-    findings = [_spoilt(spec, _find(spec, suite, comparison), guards) for spec in specs]
+    findings = [_spoilt(spec, _measured(spec, suite, comparison), guards) for spec in specs]
     adjusted = _adjusted(specs, findings)
     checks = tuple(
         _result(spec, finding, p_holm, suite) for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
@@ -107,6 +107,14 @@ def family_of(metric: str) -> str:
     return "load" if metric in LOAD_METRICS else "quality" if metric == "accuracy" else "shadow"
 
 
+def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """Measure one check; what was measured on answers of unlike lengths says so, whatever its numbers are."""
+    finding = _find(spec, suite, comparison)
+    if spec.stage is None or spec.check.metric == "error_rate":
+        return finding
+    return replace(finding, warning=finding.warning or load_checks.length_warning(comparison, spec.stage))
+
+
 def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """Measure one check."""
     check, alpha = spec.check, suite.gate.alpha
@@ -136,7 +144,7 @@ def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
         return load_checks.relative(
             comparison, check.metric, spec.stage, q, margin=check.margin, breach=breach, alpha=alpha
         )
-    return load_checks.absolute(comparison, check.metric, spec.stage, q, slo=_slo(check, suite), alpha=alpha)
+    return slo_checks.absolute(comparison, check.metric, spec.stage, q, slo=_slo(check, suite), alpha=alpha)
 
 
 def _slo(check: Check, suite: Suite) -> float:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.comparison import Comparison, load_of, quality_of
 from benchgate.gate.saturation import saturation_reasons
 from benchgate.model.deployment import Arm
-from benchgate.model.records import EvalItem
-from benchgate.model.run import Evidence, QualityObservation, RunStatus
+from benchgate.model.metrics import succeeded
+from benchgate.model.records import ErrorClass, EvalItem, TokenSource
+from benchgate.model.run import Evidence, LoadObservation, QualityObservation, RunStatus
 from benchgate.model.verdict import GuardResult
 from benchgate.stats.proportions import tango_limits
+from benchgate.suite.rules import task_stem
 from benchgate.suite.schema import Suite
 
-_SATURATED_SHARE = 0.25  # of a stage's executions: one disturbed block of a shared machine does not spoil a run
+_SATURATED_SHARE = 0.25  # of a stage's executions on an arm: one disturbed block of a shared machine spoils no run
+_SOURCE_GAP = 0.01
 _EMPTY_GAP = 0.01  # arms whose empty-answer rates differ by more than a point did not do the same task
 _OVERLONG_GAP = 0.01
 _IMPLAUSIBLE_GAIN = 0.05
@@ -29,8 +33,8 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
         results += [_client_keeps_up(evidence, suite), _tokens_counted_alike(evidence, suite)]
         results += [_answers_not_too_long(evidence, suite)]
-        results += [_answers_not_empty(evidence, suite), _baseline_can_do_it(evidence)]
-    results.append(_gain_plausible(comparison, suite))
+        results.append(_answers_not_empty(evidence, suite))
+    results += [_baseline_can_do_it(comparison), _gain_plausible(comparison, suite)]
     return tuple(results)
 
 
@@ -73,12 +77,18 @@ def _targets_up(evidence: Evidence) -> GuardResult:
 def _complete(evidence: Evidence) -> GuardResult:
     if evidence.run.status is not RunStatus.COMPLETE:
         what = f"the run is {evidence.run.status.value}: not everything that was planned was measured"
-        return _tripped("run-complete", what, "run the suite again to its end")
+        return _tripped("run-complete", what, _TO_ITS_END)
     return _ok("run-complete", "everything that was planned was measured")
 
 
 def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Every planned request of every stage, block and arm has its record: nothing was dropped on the way."""
+    """Every planned request, task and prompt has its record on both arms: nothing was dropped on the way."""
+    for task in map(task_stem, suite.quality.tasks if suite.quality else ()):
+        for arm in Arm:
+            if quality_of(evidence, arm, task) is None:
+                return _tripped("all-measured", f"task {task} was not run on the {arm.value}", _TO_ITS_END)
+    if suite.shadow is not None and evidence.shadow is None:
+        return _tripped("all-measured", "the shadow comparison was not made", _TO_ITS_END)
     for stage in suite.load.sweep if suite.load else ():
         blocks = range(suite.load.blocks if suite.load else 0)
         for arm in Arm:
@@ -88,36 +98,45 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
                 if rows != stage.requests:
                     where = f"stage {stage.name}, block {block + 1}, {arm.value}"
                     what = f"{where}: {rows} of {stage.requests} planned requests have a record"
-                    return _tripped("all-measured", what, "run the suite again to its end")
-    return _ok("all-measured", "every planned request has its record")
+                    return _tripped("all-measured", what, _TO_ITS_END)
+    return _ok("all-measured", "everything planned has its record")
 
 
 def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
     """The load generator itself did not set the pace."""
     rates = {stage.name: stage.rate_rps for stage in suite.load.sweep} if suite.load else {}
-    for stage, rate in rates.items():
-        executions = [o for o in evidence.load if o.stage == stage]
-        reasons = [saturation_reasons(o.client, o.requests, rate) for o in executions]
+    for stage, arm in product(rates, Arm):
+        executions = list(load_of(evidence, stage, arm).values())
+        own_faults = sum(error == ErrorClass.CLIENT for o in executions for error in o.requests.error)
+        if own_faults:
+            what = f"{own_faults} requests of stage {stage} failed by a fault of the load generator's own machine"
+            return _tripped("client-keeps-up", what, "see the error details in the report", ("load",))
+        reasons = [saturation_reasons(o.client, o.requests, rates[stage]) for o in executions]
         spoilt = [r for r in reasons if r]
         if spoilt and len(spoilt) > _SATURATED_SHARE * len(executions):
             what = f"the load generator was the bottleneck in {len(spoilt)} of {len(executions)} executions of stage"
             remedy = "lower the load, or give the load generator a machine or cores of its own"
-            return _tripped("client-keeps-up", f"{what} {stage}: {spoilt[0][0]}", remedy, ("load",))
+            where = f"{stage} on the {arm.value}"
+            return _tripped("client-keeps-up", f"{what} {where}: {spoilt[0][0]}", remedy, ("load",))
     return _ok("client-keeps-up", "the load generator kept up with its schedule")
 
 
 def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
     """Tokens counted by usage on one arm and by chunks on the other are not the same unit."""
     for stage in suite.load.sweep if suite.load else ():
-        sources = {}
-        for arm in Arm:
-            observed = load_of(evidence, stage.name, arm).values()
-            sources[arm] = {s for o in observed for s in o.requests.token_source if s is not None}
-        if all(sources.values()) and sources[Arm.BASELINE] != sources[Arm.CANDIDATE]:
-            found = " and ".join(f"{'/'.join(sorted(s))} on the {arm.value}" for arm, s in sources.items())
-            what = f"stage {stage.name}: output tokens come from {found}"
+        shares = {arm: _share_by_usage(list(load_of(evidence, stage.name, arm).values())) for arm in Arm}
+        baseline, candidate = shares[Arm.BASELINE], shares[Arm.CANDIDATE]
+        if baseline is not None and candidate is not None and abs(baseline - candidate) > _SOURCE_GAP:
+            found = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
+            what = f"stage {stage.name}: the server's own count of output tokens is there for {found}"
             return _tripped("tokens-alike", what, "make both servers report usage in their streams", ("load",))
     return _ok("tokens-alike", "output tokens were counted the same way on both arms")
+
+
+def _share_by_usage(observations: list[LoadObservation]) -> float | None:
+    """Share of the successful answers whose tokens the server counted; None when there are none."""
+    sources = [o.requests.token_source[row] for o in observations for row in np.flatnonzero(succeeded(o.requests))]
+    return sum(source == TokenSource.USAGE for source in sources) / len(sources) if sources else None
 
 
 def _answers_not_too_long(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -152,11 +171,13 @@ def _answers_not_empty(evidence: Evidence, suite: Suite) -> GuardResult:
     return _ok("answers-not-empty", "the answers are not empty")
 
 
-def _baseline_can_do_it(evidence: Evidence) -> GuardResult:
-    """A baseline that gets nothing right measures the harness, not the model."""
-    for observation in evidence.quality:
-        right = sum(item.correct is True for item in observation.items)
-        if observation.arm is Arm.BASELINE and observation.fault is None and observation.items and right == 0:
+def _baseline_can_do_it(comparison: Comparison) -> GuardResult:
+    """What gets nothing right, and is what the candidate is held against, measures the harness, not the model."""
+    for task in sorted({observation.task for observation in comparison.judged.quality}):
+        observation = comparison.baseline_quality(task)
+        if observation is None or observation.fault is not None or not observation.items:
+            continue
+        if not any(item.correct for item in observation.items):
             what = f"the baseline answers none of the {len(observation.items)} items of {observation.task} right"
             return _tripped("baseline-able", what, "check the prompt, the chat template and the answer extraction")
     return _ok("baseline-able", "the baseline is able to do the tasks")
@@ -189,5 +210,6 @@ def _is_empty(item: EvalItem) -> bool:
     return not (item.answer or "").strip()
 
 
+_TO_ITS_END = "run the suite again to its end"
 _EVERYTHING = ("load", "quality", "shadow")
 _EMPTY_REMEDY = "raise `quality.max_tokens`, and see whether the server returns its answer in another field"

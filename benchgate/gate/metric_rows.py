@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchgate.cost.prices import usd_per_million_tokens
+from benchgate.gate.block_values import LATENCIES
 from benchgate.gate.comparison import load_of
-from benchgate.gate.load_checks import LATENCIES
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, MetricRow

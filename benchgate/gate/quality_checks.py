@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 
 from scipy.stats import binomtest
 
@@ -18,7 +18,8 @@ from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, tango_l
 class Pairing:
     """Two arms' answers to the same items. `lost` = baseline right, candidate wrong; `gained` = the reverse.
 
-    `cut_lost` are the lost items whose answer the token limit cut short: they say nothing about what the model knows.
+    `cut_lost` and `cut_gained` are those whose wrong answer the token limit cut short: they say nothing about what the
+    model knows, so they may neither make a loss nor pay for one.
     """
 
     n: int
@@ -27,11 +28,12 @@ class Pairing:
     lost: int
     gained: int
     cut_lost: int
+    cut_gained: int
 
 
 def pair_items(comparison: Comparison, tasks: Iterable[str]) -> Pairing | Problem:
     """Pair the items of the tasks by their own id; a Problem when they are not the same items or not all scored."""
-    counts = [0] * 6
+    counts = [0] * len(fields(Pairing))
     for task in tasks:
         baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
         if baseline is None or candidate is None:
@@ -47,10 +49,7 @@ def pair_items(comparison: Comparison, tasks: Iterable[str]) -> Pairing | Proble
         paired = _pair_task(task, baseline.items, candidate.items)
         if isinstance(paired, Problem):
             return paired
-        for position, value in enumerate(
-            (paired.n, paired.baseline_right, paired.candidate_right, paired.lost, paired.gained, paired.cut_lost)
-        ):
-            counts[position] += value
+        counts = [total + more for total, more in zip(counts, astuple(paired), strict=True)]
     return Pairing(*counts)
 
 
@@ -62,6 +61,10 @@ def relative(comparison: Comparison, tasks: tuple[str, ...], *, margin: float, b
         return replace(finding, problem=pairing)
     if pairing.n == 0:
         return replace(finding, problem=_invalid("there are no items", "give the task rows, or raise `limit`"))
+    if clopper_pearson(pairing.baseline_right, pairing.n, alpha).lower <= margin:
+        share = f"{pairing.baseline_right} of {pairing.n} items"
+        reason = f"the baseline gets only {share} right: a candidate that gets none right would stay inside the margin"
+        return replace(finding, n=pairing.n, problem=_invalid(reason, "use items that the baseline can do"))
     limits = tango_limits(pairing.lost, pairing.gained, pairing.n, alpha)
     finding = replace(
         finding,
@@ -75,7 +78,11 @@ def relative(comparison: Comparison, tasks: tuple[str, ...], *, margin: float, b
     )
     if limits.upper >= margin and _only_cut_answers_fail(pairing, margin, breach, alpha):
         reason = f"{pairing.cut_lost} of the {pairing.lost} lost items were cut short by the token limit"
-        return replace(finding, problem=_invalid(reason, "raise `quality.max_tokens` and measure again"))
+        return replace(finding, problem=_invalid(reason, _MORE_TOKENS))
+    earned = tango_limits(pairing.lost, pairing.gained - pairing.cut_gained, pairing.n, alpha)
+    if limits.upper < margin <= earned.upper:
+        reason = f"{pairing.cut_gained} of the {pairing.gained} gained items pay for lost ones only because the token "
+        return replace(finding, problem=_invalid(f"{reason}limit cut the baseline's answer short", _MORE_TOKENS))
     return finding
 
 
@@ -98,7 +105,7 @@ def _pair_task(task: str, baseline: tuple[EvalItem, ...], candidate: tuple[EvalI
     ours = {item.item_id: item for item in candidate}
     if len(theirs) != len(baseline) or len(ours) != len(candidate) or theirs.keys() != ours.keys():
         return _invalid(f"task {task}: the arms did not answer the same items", "give every row its own `id`")
-    lost = gained = cut = right = ours_right = 0
+    lost = gained = cut_lost = cut_gained = right = ours_right = 0
     for item_id, b in theirs.items():
         c = ours[item_id]
         if (b.doc_hash, b.prompt_hash, b.target_hash) != (c.doc_hash, c.prompt_hash, c.target_hash):
@@ -111,8 +118,9 @@ def _pair_task(task: str, baseline: tuple[EvalItem, ...], candidate: tuple[EvalI
         ours_right += bool(c.correct)
         lost += bool(b.correct) and not c.correct
         gained += bool(c.correct) and not b.correct
-        cut += bool(b.correct) and not c.correct and c.finish_reason == "length"
-    return Pairing(len(theirs), right, ours_right, lost, gained, cut)
+        cut_lost += bool(b.correct) and not c.correct and c.finish_reason == "length"
+        cut_gained += bool(c.correct) and not b.correct and b.finish_reason == "length"
+    return Pairing(len(theirs), right, ours_right, lost, gained, cut_lost, cut_gained)
 
 
 def _harm_p(lost: int, pairing: Pairing, margin: float, breach: bool) -> float:
@@ -138,4 +146,5 @@ def _invalid(reason: str, advice: str) -> Problem:
     return Problem(Outcome.INVALID, reason, advice)
 
 
+_MORE_TOKENS = "raise `quality.max_tokens` and measure again"
 _MEND_HARNESS = "see the harness's log and the server's; nothing here speaks for or against the candidate"

@@ -61,7 +61,7 @@ class _Disagreements:
         rows = sorted(items, key=lambda item: item.prompt_id)
         self.prompt_ids = tuple(item.prompt_id for item in rows)
         self.candidate: FloatArray = np.array([_differs_from_baseline(item) for item in rows], dtype=np.float64)
-        self.baseline: FloatArray = np.array([item.primary != item.secondary for item in rows], dtype=np.float64)
+        self.baseline: FloatArray = np.array([_own_noise(item) for item in rows], dtype=np.float64)
 
 
 def _differs_from_baseline(item: ShadowItem) -> float:
@@ -69,6 +69,11 @@ def _differs_from_baseline(item: ShadowItem) -> float:
     if item.candidate is None:
         return 1.0
     return 0.5 * (item.candidate != item.primary) + 0.5 * (item.candidate != item.secondary)
+
+
+def _own_noise(item: ShadowItem) -> float:
+    """1 where the baseline differs from itself; 0 where the candidate gave no answer, which no noise excuses."""
+    return float(item.candidate is not None and item.primary != item.secondary)
 
 
 def _disagreements(evidence: Evidence) -> _Disagreements | Problem:

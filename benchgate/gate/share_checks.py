@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -62,10 +63,11 @@ def absolute(comparison: Comparison, metric: str, stage: str, misses: Misses, *,
 def relative(
     comparison: Comparison, stage: str, misses: Misses, *, flip: bool, margin: float, breach: bool, alpha: float
 ) -> Finding:
-    """Difference of miss shares in points; block-wise t and request-wise Newcombe limits, whichever is wider.
+    """Difference of miss shares in points; the widest of three intervals.
 
-    Requests inside a block share its bad moments, so the request-wise interval alone is too narrow; over a few blocks
-    without a miss the block-wise one is. `flip` shows shares kept instead of shares missed (goodput).
+    Over requests (Newcombe) it is too narrow, because requests of a block share its bad moments; over a few blocks
+    without a miss t is; and rare bursts need each arm's own limits on its
+    effective number of requests. `flip` shows shares kept instead of shares missed (goodput).
     """
     baseline_run = comparison.reference if comparison.reference is not None else comparison.judged
     baseline_arm = Arm.CANDIDATE if comparison.stored else Arm.BASELINE
@@ -75,7 +77,7 @@ def relative(
         unit=Unit.RATIO,
         scale=Scale.DIFFERENCE,
         margin=margin,
-        method="difference of shares: t over blocks, widened to Newcombe over all requests",
+        method="difference of shares: t over blocks, widened to Newcombe over requests and effective requests",
         n=candidate.scheduled,
         n_unit="requests",
         breach=breach,
@@ -90,8 +92,13 @@ def relative(
     if test is None or baseline.scheduled == 0 or candidate.scheduled == 0:
         return replace(finding, problem=_unmeasured(stage))
     counts = (candidate.missed, candidate.scheduled, baseline.missed, baseline.scheduled)
-    pooled = newcombe_difference(*counts, alpha)
-    limits = Limits(lower=min(test.limits.lower, pooled.lower), upper=max(test.limits.upper, pooled.upper))
+    pooled, bursty = newcombe_difference(*counts, alpha), _bursty_difference(candidate, baseline, alpha)
+    if bursty is None:
+        return replace(finding, problem=_unmeasured(stage))
+    limits = Limits(
+        lower=min(test.limits.lower, pooled.lower, bursty.lower),
+        upper=max(test.limits.upper, pooled.upper, bursty.upper),
+    )
     p_value = float(pooled.lower <= margin) if breach else relative_errors_p(*counts)
     shown = (baseline.missed / baseline.scheduled, candidate.missed / candidate.scheduled)
     return replace(
@@ -124,6 +131,19 @@ class _Counts:
     @property
     def missed(self) -> int:
         return self.scheduled - sum(self.kept)
+
+
+def _bursty_difference(candidate: _Counts, baseline: _Counts, alpha: float) -> Limits | None:
+    """Newcombe's combination (MOVER) of the two arms' limits on their effective numbers of requests."""
+    ours = attainment_limits(candidate.kept, candidate.totals, alpha)
+    theirs = attainment_limits(baseline.kept, baseline.totals, alpha)
+    if ours is None or theirs is None:
+        return None
+    share, other = candidate.missed / candidate.scheduled, baseline.missed / baseline.scheduled
+    return Limits(
+        lower=share - other - math.hypot(share - ours.lower, theirs.upper - other),
+        upper=share - other + math.hypot(ours.upper - share, other - theirs.lower),
+    )
 
 
 def _differences(evidence: Evidence, stage: str, misses: Misses) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

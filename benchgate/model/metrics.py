@@ -41,12 +41,12 @@ def ttft_sent_s(columns: RequestColumns) -> FloatArray:
 def tpot_s(columns: RequestColumns) -> FloatArray:
     """(last output chunk - first output chunk) / (output tokens - 1). +inf for a failed request.
 
-    NaN below 2 tokens, and below 2 chunks: a whole answer in one chunk shows no pace, and 0 would be infinitely fast.
+    NaN below 2 tokens, and where all chunks came at one instant: that shows no pace, and 0 would be infinitely fast.
     """
     tokens = columns.output_tokens.astype(np.float64)
     span = (_edge(columns, first=False) - _edge(columns, first=True)).astype(np.float64)
     per_token = np.full(len(columns), np.nan)
-    np.divide(span * _NS, tokens - 1, out=per_token, where=(tokens >= 2) & (_chunk_counts(columns) >= 2))
+    np.divide(span * _NS, tokens - 1, out=per_token, where=(tokens >= 2) & (span > 0))
     return np.where(succeeded(columns), per_token, np.inf)
 
 

@@ -93,7 +93,7 @@ CASES = [
     Case("a saturated client spoils what it measured",
          [TTFT], Effect(slowdown=1.5, cpu_share=0.99), Outcome.INVALID, "load generator", Effect(cpu_share=0.99)),
     Case("tokens counted differently are not compared",
-         [THROUGHPUT], Effect(token_source=TokenSource.CHUNKS), Outcome.INVALID, "output tokens come from"),
+         [THROUGHPUT], Effect(token_source=TokenSource.CHUNKS), Outcome.INVALID, "own count of output tokens"),
     Case("much shorter answers on the same prompts warn",
          [THROUGHPUT], Effect(tokens=8, slowdown=0.7), Outcome.WARN, "times as long"),
     Case("more tokens than were asked for on one arm only are not believed",
@@ -247,7 +247,9 @@ def test_advisory_checks_warn_and_never_block() -> None:
 
 def test_an_advisory_check_that_could_not_be_evaluated_warns() -> None:
     suite = SuiteText([ACCURACY, {**SHADOW, "required": False}]).suite()
-    verdict = judge(suite, replace(measured(suite), shadow=None))
+    evidence = measured(suite)
+    assert evidence.shadow is not None
+    verdict = judge(suite, replace(evidence, shadow=replace(evidence.shadow, fault="it broke off")))
     assert verdict.outcome is Outcome.WARN
     assert "Shadow" in verdict.reason
 

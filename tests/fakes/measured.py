@@ -36,6 +36,10 @@ class Effect:
     empty: tuple[int, ...] = ()
     differs: tuple[int, ...] = ()  # positions of shadow prompts answered differently
     drop_last: bool = False  # the last request of every stage has no record
+    unanswered: tuple[int, ...] = ()  # positions of shadow prompts that failed
+    at_once: int = 0  # answers per stage whose chunks all arrive at one instant
+    own_faults: int = 0  # requests per stage that fail by a fault of the client's machine
+    lag_ms: int = 0  # lateness of every send, inside the latency
     cpu_share: float = 0.05
 
 
@@ -123,6 +127,10 @@ def _execution(
     fails = effect.failed if effect.failed_block in (None, block) else 0
     count = requests - effect.drop_last
     records = [_record(i, slow, effect, failed=i < fails) for i in range(count)]
+    own = [
+        replace(r, error=ErrorClass.CLIENT, error_detail="too many open files") for r in records[: effect.own_faults]
+    ]
+    records[: effect.own_faults] = own
     return LoadObservation(
         stage=stage,
         arm=arm,
@@ -136,15 +144,17 @@ def _execution(
 
 def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> RequestRecord:
     """One request: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
-    sent = index * 100 * _MS
+    intended = index * 100 * _MS
+    sent = intended + effect.lag_ms * _MS
     if failed:
         return RequestRecord(
-            index, sent, sent, (), None, None, None, None, None, 500, ErrorClass.HTTP_5XX, "internal error"
+            index, intended, sent, (), None, None, None, None, None, 500, ErrorClass.HTTP_5XX, "internal error"
         )
     first = sent + int((50 + index * 0.1) * _MS * slow)
-    chunks = tuple(first + int(k * 10 * _MS * slow) for k in range(effect.tokens))
+    gap = 0 if index < effect.at_once else 10 * _MS * slow
+    chunks = tuple(first + int(k * gap) for k in range(effect.tokens))
     return RequestRecord(
-        index, sent, sent, chunks, chunks[-1], 8, effect.tokens, effect.token_source, "length", 200, None, None
+        index, intended, sent, chunks, chunks[-1], 8, effect.tokens, effect.token_source, "length", 200, None, None
     )
 
 
@@ -183,11 +193,11 @@ def _shadow(suite: Suite, candidate: Effect, n: int, self_differs: tuple[int, ..
             prompt_sha256=f"{i}",
             primary="same",
             secondary="noise" if i in self_differs else "same",
-            candidate="other" if i in candidate.differs else "same",
+            candidate=None if i in candidate.unanswered else "other" if i in candidate.differs else "same",
             primary_finish="stop",
             secondary_finish="stop",
             candidate_finish="stop",
-            error=None,
+            error="candidate: HTTP 500" if i in candidate.unanswered else None,
         )
         for i in range(n)
     )

@@ -1,0 +1,53 @@
+"""One number per block and arm, for latencies and rates: requests inside a block are not independent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from benchgate.gate.rule import Problem
+from benchgate.model import metrics
+from benchgate.model.records import FloatArray
+from benchgate.model.run import LoadObservation
+from benchgate.model.verdict import Outcome, Unit
+
+LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
+    {"ttft": metrics.ttft_s, "tpot": metrics.tpot_s, "itl": metrics.itl_s, "e2e": metrics.e2e_s}
+)
+RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
+    {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
+)
+_UNPACED_SHARE = 0.01  # of the answers may come in one chunk
+
+Value = Callable[[LoadObservation], "float | None"]
+
+
+def block_value(metric: str, q: float) -> Value:
+    """The function that makes one number of one stage execution: a quantile in seconds, or a rate per second."""
+    if metric in LATENCIES:
+        return lambda o: metrics.quantile(LATENCIES[metric](o.requests), q)
+    rate = metrics.output_tokens_per_s if metric == "output_throughput" else metrics.requests_per_s
+    return lambda o: rate(o.requests, o.window_s)
+
+
+def unpaced(metric: str, stage: str, blocks: list[LoadObservation]) -> Problem | None:
+    """TPOT judged on the few answers that have one speaks of other requests than the users'."""
+    if metric not in ("tpot", "itl") or not blocks:
+        return None
+    answered = sum(int(metrics.succeeded(block.requests).sum()) for block in blocks)
+    without = sum(int(np.isnan(metrics.tpot_s(block.requests)).sum()) for block in blocks)
+    if answered == 0 or without <= _UNPACED_SHARE * answered:
+        return None
+    reason = f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came at one instant"
+    return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)
+
+
+def too_few(blocks: int) -> Problem:
+    """An interval needs two blocks at least."""
+    return Problem(Outcome.INCONCLUSIVE, f"{blocks} blocks give no interval", "measure more blocks")
+
+
+NO_PACE = "let the server stream token by token, or judge e2e and output_throughput instead"
+LOOK_AT_ERRORS = "see the errors by class in the load table and the server's log"

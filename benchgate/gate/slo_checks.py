@@ -1,0 +1,121 @@
+"""SLOs on latency quantiles and rates: the candidate's own values, whatever the baseline's are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import binom
+
+from benchgate.gate.block_values import LATENCIES, LOOK_AT_ERRORS, RATE_UNITS, block_value, too_few, unpaced
+from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.rule import Finding, Problem
+from benchgate.model import metrics
+from benchgate.model.deployment import Arm
+from benchgate.model.records import FloatArray
+from benchgate.model.run import LoadObservation
+from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.stats.limits import Limits
+from benchgate.stats.paired import paired_t
+from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
+
+
+def absolute(comparison: Comparison, metric: str, stage: str, q: float, *, slo: float, alpha: float) -> Finding:
+    """The candidate's own value against an SLO: t-limits over blocks on the log scale.
+
+    For a latency quantile they are widened to the distribution-free order-statistic limits over the pooled requests,
+    which also say when there are too few requests for the quantile to have an upper limit at all.
+    """
+    value = block_value(metric, q)
+    blocks = list(load_of(comparison.judged, stage, Arm.CANDIDATE).values())
+    finding = Finding(
+        unit=Unit.SECONDS if metric in LATENCIES else RATE_UNITS[metric],
+        scale=Scale.ABSOLUTE,
+        margin=slo,
+        method="t-limits over blocks of ln(value)",
+        n=len(blocks),
+        n_unit="blocks",
+        breach=True,
+        lower_is_worse=metric not in LATENCIES,
+    )
+    without_pace = unpaced(metric, stage, blocks)
+    if without_pace is not None:
+        return replace(finding, problem=without_pace)
+    values = [value(block) for block in blocks]
+    known = np.array([v for v in values if v is not None], dtype=np.float64)
+    if len(known) < len(values) or len(known) == 0:
+        return replace(finding, problem=_missing(metric, stage))
+    if metric in LATENCIES:
+        return _latency_slo(finding, metric, blocks, known, q, alpha)
+    return _throughput_slo(finding, known, alpha)
+
+
+def _latency_slo(
+    finding: Finding, metric: str, blocks: list[LoadObservation], per_block: FloatArray, q: float, alpha: float
+) -> Finding:
+    """The quantile of a request's latency. Of the gaps of one request (ITL), which go together, one counts.
+
+    A block whose quantile is infinite has no logarithm and leaves only one thing to say of the upper limit.
+    """
+    pooled = np.concatenate([_one_per_request(metric, block, q) for block in blocks])
+    pooled = pooled[~np.isnan(pooled)]
+    estimate = metrics.quantile(pooled, q)
+    order = order_statistic_limits(pooled, q, alpha)
+    if order is None or estimate is None:
+        reason = f"p{q * 100:g} has no upper limit from {len(pooled)} requests"
+        advice = f"measure at least {min_n_for_upper_limit(q, alpha)} requests in this stage over all blocks"
+        return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, advice))
+    above = int(np.count_nonzero(pooled > finding.margin))
+    p_value = float(binom.sf(above - 1, len(pooled), 1 - q))  # as many above the SLO, were its quantile there
+    limits = Limits(lower=order.lower, upper=math.inf)
+    if np.isfinite(per_block).all() and (per_block > 0).all():
+        test = paired_t(np.log(per_block), alpha, margin=math.log(finding.margin))
+        if test is None:
+            return replace(finding, problem=too_few(len(per_block)))
+        limits = Limits(
+            lower=min(order.lower, math.exp(test.limits.lower)), upper=max(order.upper, math.exp(test.limits.upper))
+        )
+        p_value = max(test.p_harm, p_value)
+    return replace(
+        finding,
+        candidate=estimate,
+        harm=estimate,
+        limits=limits,
+        p_value=p_value,
+        n=len(pooled),
+        n_unit="requests",
+        method="order-statistic limits over requests, widened to t-limits over blocks of ln(quantile)",
+    )
+
+
+def _one_per_request(metric: str, block: LoadObservation, q: float) -> FloatArray:
+    """A request's latency; for ITL the same quantile of its own gaps, +inf for a failed request."""
+    if metric != "itl":
+        return LATENCIES[metric](block.requests)
+    columns = block.requests
+    succeeded = metrics.succeeded(columns)
+    values = np.full(len(columns), np.inf)
+    for row in np.flatnonzero(succeeded):
+        chunks = columns.chunk_ns[columns.chunk_start[row] : columns.chunk_start[row + 1]]
+        gap = metrics.quantile(np.diff(chunks) * 1e-9, q)
+        values[row] = np.nan if gap is None else gap
+    return values
+
+
+def _throughput_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Finding:
+    if (per_block <= 0).any():
+        reason = "in at least one block no request was answered, so there is no rate to hold against the SLO"
+        return replace(
+            finding, problem=Problem(Outcome.INVALID, reason, "see the errors by class and the server's log")
+        )
+    test = paired_t(-np.log(per_block), alpha, margin=-math.log(finding.margin))
+    if test is None:
+        return replace(finding, problem=too_few(len(per_block)))
+    value = math.exp(-test.mean)
+    limits = Limits(lower=math.exp(-test.limits.upper), upper=math.exp(-test.limits.lower))
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm)
+
+
+def _missing(metric: str, stage: str) -> Problem:
+    return Problem(Outcome.INVALID, f"{metric} was not measured in every block of stage {stage}", LOOK_AT_ERRORS)
