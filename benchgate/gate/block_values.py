@@ -9,7 +9,7 @@ import numpy as np
 
 from benchgate.gate.rule import Problem
 from benchgate.model import metrics
-from benchgate.model.records import FloatArray
+from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome, Unit
 
@@ -19,6 +19,7 @@ LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
 RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
     {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
 )
+_LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _UNPACED_SHARE = 0.01  # of the answers may come in one chunk
 
 Value = Callable[[LoadObservation], "float | None"]
@@ -37,11 +38,19 @@ def unpaced(metric: str, stage: str, blocks: list[LoadObservation]) -> Problem |
     if metric not in ("tpot", "itl") or not blocks:
         return None
     answered = sum(int(metrics.succeeded(block.requests).sum()) for block in blocks)
-    without = sum(int(np.isnan(metrics.tpot_s(block.requests)).sum()) for block in blocks)
+    without = sum(int(_has_no_pace(block).sum()) for block in blocks)
     if answered == 0 or without <= _UNPACED_SHARE * answered:
         return None
-    reason = f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came at one instant"
+    reason = f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came in one or two pieces"
     return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)
+
+
+def _has_no_pace(block: LoadObservation) -> BoolArray:
+    """Successful requests without a TPOT, and long ones that a proxy or server held back and sent in two pieces."""
+    columns = block.requests
+    held_back = (columns.output_tokens >= _LONG_TOKENS) & (metrics.arrivals(columns) <= 2)
+    without: BoolArray = np.isnan(metrics.tpot_s(columns)) | held_back
+    return without & metrics.succeeded(columns)
 
 
 def too_few(blocks: int) -> Problem:

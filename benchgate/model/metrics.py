@@ -125,6 +125,17 @@ def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | 
     return float(columns.output_tokens[counted].sum()) / window_s if window_s > 0 else None
 
 
+def arrivals(columns: RequestColumns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """How many different instants the output chunks of each request arrived at; 0 without a chunk."""
+    if len(columns.chunk_ns) == 0:
+        return np.zeros(len(columns), dtype=np.int64)
+    steps = np.concatenate([[0], np.cumsum(np.diff(columns.chunk_ns) > 0)])
+    starts, ends = columns.chunk_start[:-1], columns.chunk_start[1:] - 1
+    last = len(columns.chunk_ns) - 1
+    spanned = steps[np.clip(ends, 0, last)] - steps[np.clip(starts, 0, last)] + 1
+    return np.where(_chunk_counts(columns) > 0, spanned, 0)
+
+
 def _latency(columns: RequestColumns, span_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
     return np.where(succeeded(columns), span_ns.astype(np.float64) * _NS, np.inf)
 

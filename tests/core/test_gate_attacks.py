@@ -79,7 +79,21 @@ def test_answers_that_arrive_at_one_instant_have_no_pace_to_be_judged(check: Lin
             continue  # an SLO looks at the candidate alone
         verdict = verdict_on(check, candidate, baseline)
         assert verdict.outcome is Outcome.INVALID
-        assert "at one instant" in verdict.reason
+        assert "have no pace" in verdict.reason
+
+
+def test_an_answer_held_back_and_sent_in_two_pieces_has_no_pace_either() -> None:
+    def two_reads(observation: LoadObservation) -> LoadObservation:
+        columns = observation.requests
+        chunks = columns.chunk_ns.reshape(-1, 10)
+        late = np.concatenate([chunks[:, 9:].repeat(5, 1), chunks[:, 9:].repeat(5, 1) + 50_000], axis=1).reshape(-1)
+        held = RequestColumns.from_columns({**columns.to_columns(), "chunk_ns": late, "end_ns": late[9::10]})
+        return replace(observation, requests=held)
+
+    suite = SuiteText([{"metric": "tpot", "margin": "10%"}]).suite()
+    evidence = measured(suite)
+    load = tuple(two_reads(o) if o.arm is Arm.CANDIDATE else o for o in evidence.load)
+    assert judge(suite, replace(evidence, load=load)).outcome is Outcome.INVALID
 
 
 def test_a_median_gap_of_zero_is_no_pace_and_not_a_failure() -> None:
