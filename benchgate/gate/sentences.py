@@ -85,6 +85,10 @@ def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float) -> st
             return f"{change}: real harm, though inside the margin of {margin}"
         case Outcome.BLOCK:
             return f"{change}; the margin is {margin}"
+        case _ if finding.breach:
+            return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it"
+        case _ if finding.limits.lower > 0:
+            return f"{change}: likely harm, but not sure enough with all checks together; the margin is {margin}"
         case _:
             return f"{change}: neither shown to be harm nor shown to stay inside the margin of {margin}"
 
@@ -94,11 +98,24 @@ def check_advice(finding: Finding, outcome: Outcome) -> str | None:
     if finding.problem is not None:
         return finding.problem.advice
     if outcome is Outcome.INCONCLUSIVE:
-        more = {"blocks": "measure more blocks", "items": "use more items", "prompts": "use more prompts"}
-        return f"{more.get(finding.n_unit, 'measure more requests')}, or state a margin the size can carry"
+        needed = _needed(finding)
+        return f"measure more {finding.n_unit}" + (f": about {needed:,} would settle it" if needed else "")
     if outcome is Outcome.BLOCK:
         return "look at the candidate; do not widen the margin after the fact"
     return None
+
+
+def _needed(finding: Finding) -> int | None:
+    """How many blocks, items or prompts would bring the upper limit inside the margin, were the estimate true.
+
+    Limits narrow with the root of n. None where the estimate itself is not well inside: more would rather show harm.
+    """
+    if finding.scale is Scale.ABSOLUTE or finding.limits is None or finding.harm is None:
+        return None
+    room, width = finding.margin - finding.harm, finding.limits.upper - finding.harm
+    if not math.isfinite(width) or room < finding.margin / 4:
+        return None
+    return math.ceil(finding.n * (width / room) ** 2)
 
 
 def verdict_reason(
@@ -112,9 +129,10 @@ def verdict_reason(
         case Outcome.BLOCK:
             return f"{candidate} must not be promoted: {_told(_worst(decisive))}{_and_more(decisive)}."
         case Outcome.INVALID:
-            tripped = [guard.reason for guard in guards if guard.tripped]
-            told = tripped[0] if tripped else _told(decisive[0]) if decisive else "the policy has no required check"
-            return f"Nothing can be said about {candidate}: {told}."
+            tripped = [guard for guard in guards if guard.tripped]
+            told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
+            what = "the speed of " if tripped and tripped[0].spoils == ("load",) else ""
+            return f"Nothing can be said about {what}{candidate}: {told}."
         case Outcome.INCONCLUSIVE:
             told = f"{_told(_worst(decisive))}{_and_more(decisive)}"
             return f"{candidate} is not promoted, because the evidence does not carry it: {told}."
@@ -127,7 +145,10 @@ def verdict_reason(
 
 
 def _change(finding: Finding) -> str:
-    """`rose by 4.2 % (3.1 to 5.3)`: the harm and its one-sided limits in the direction the metric moved."""
+    """`rose by 4.2 % (3.1 to 5.3)`: the harm and its one-sided limits in the direction the metric moved.
+
+    An interval that crosses zero stands beside it in the table; a sentence with both signs in it confuses.
+    """
     if finding.harm is None or finding.limits is None or math.isinf(finding.harm):
         return "without bound, because requests failed"
     values = (finding.harm, finding.limits.lower, finding.limits.upper)
@@ -139,8 +160,10 @@ def _change(finding: Finding) -> str:
         show = units.show_points
     verb, sign = ("fell by", -1) if moved[0] < 0 else ("rose by", 1)
     low, high = sorted((sign * moved[1], sign * moved[2]))
-    interval = f"({show(low).split()[0]} to {show(high).split()[0]})"
-    return f"{verb} {show(sign * moved[0])} {interval}" if moved[0] else f"is unchanged {interval}"
+    shown = f"{verb} {show(sign * moved[0])}" if moved[0] else "is unchanged"
+    if low <= 0:
+        return f"{shown} (at most {show(high)}, and perhaps not at all)" if low < 0 and moved[0] else shown
+    return f"{shown} ({show(low).split()[0]} to {show(high).split()[0]})"
 
 
 def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:

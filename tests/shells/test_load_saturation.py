@@ -49,8 +49,14 @@ def test_client_without_wall_time_is_saturated() -> None:
 
 
 def test_lateness_that_could_change_a_verdict_is_saturation() -> None:
-    (reason,) = saturation_reasons(IDLE, requests([0.1] * 90 + [9.0] * 10), None)
-    assert "send lag is 9.00 ms" in reason
+    (reason,) = saturation_reasons(IDLE, requests([0.1] * 90 + [30.0] * 10), None)
+    assert "p99 of the send lag is 30.0 ms" in reason
+    (reason,) = saturation_reasons(IDLE, requests([0.1] * 40 + [9.0] * 60), None)
+    assert "median of the send lag is 9.00 ms" in reason
+
+
+def test_a_lateness_of_few_requests_that_their_tail_can_bear_is_none() -> None:
+    assert saturation_reasons(IDLE, requests([0.1] * 90 + [9.0] * 10), None) == ()
 
 
 def test_lateness_small_beside_what_is_measured_is_none() -> None:
