@@ -2,7 +2,7 @@
 
 The layout is fixed in pixels and nothing is measured by fonts, so the same numbers give the same bytes on every
 machine. Text and axes take the colour of the page; the arms differ by dash and shape as well as by colour, and are
-named at the ends of their lines.
+named beside the plot; every point of a plane says which stage it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -29,8 +29,9 @@ _COLOURS = MappingProxyType({Arm.BASELINE: "#7d8796", Arm.CANDIDATE: "#3d7dd8"})
 _DASHES = MappingProxyType({Arm.BASELINE: [5, 4], Arm.CANDIDATE: [1, 0]})
 _SHAPES = MappingProxyType({Arm.BASELINE: "circle", Arm.CANDIDATE: "square"})
 _WIDTH, _HEIGHT = 232, 170
-_PADDING = MappingProxyType({"left": 44, "right": 72, "top": 32, "bottom": 52})
-_LABEL_GAP = 15  # pixels between the names at the right edge
+_PADDING = MappingProxyType({"left": 44, "right": 84, "top": 32, "bottom": 52})
+_LEGEND_TOP = 90  # pixels: below the names of rules, which stand where their rules are
+_LABEL_GAP = 18  # pixels between the names beside the plot
 _NAME_LENGTH = 16
 
 
@@ -50,6 +51,7 @@ class _Point:
     stage: str
     x: float | str
     y: float
+    joined: bool = True  # a line runs through the stages of one sweep of concurrency, not on to another kind of load
 
 
 def figures(load: LoadSection | None) -> tuple[Figure, ...]:
@@ -69,7 +71,7 @@ def _ttft_figure(
 ) -> Figure | None:
     measured = [(row, row.summary) for row in rows if row.summary is not None]
     points = [
-        _Point(row.role, _name(row.stage), s.output_tokens_per_s, value * 1e3)
+        _Point(row.role, _name(row.stage), s.output_tokens_per_s, value * 1e3, joined=row.closed_loop)
         for row, s in measured
         if s.output_tokens_per_s is not None and (value := quantile(s)) is not None and math.isfinite(value)
     ]
@@ -77,6 +79,8 @@ def _ttft_figure(
         return None
     beyond = [f"{row.stage} {row.role.value}" for row, s in measured if quantile(s) == math.inf]
     caption = f"TTFT {name} against output throughput, one point a stage. Lower and further right is better."
+    if not all(point.joined for point in points):
+        caption += " Stages at a given rate stand alone."
     if beyond:
         caption += f" Not drawn, because too many requests failed: {', '.join(beyond)}."
     numbers = [
@@ -86,7 +90,7 @@ def _ttft_figure(
     largest_x = max(point.x for point in points if isinstance(point.x, float))
     x = _quantitative("x", "output tokens per second", largest_x * 1.08 or 1.0)
     top = max(point.y for point in points) * 1.2 or 1.0
-    spec = _spec([*_series(points, x, top), _stage_names(points, x, top)], f"TTFT {name}, ms", top)
+    spec = _spec([*_series(points, x, top), *_stage_names(points, x, top)], f"TTFT {name}, ms", top)
     return Figure(
         anchor=f"figure-ttft-{name}",
         caption=caption,
@@ -97,7 +101,11 @@ def _ttft_figure(
 
 def _goodput_figure(rows: Sequence[StageRow], target_ratio: float | None) -> Figure | None:
     measured = [(row, row.summary.goodput_ratio) for row in rows if row.summary is not None]
-    points = [_Point(row.role, _name(row.stage), _name(row.stage), r * 100) for row, r in measured if r is not None]
+    points = [
+        _Point(row.role, _name(row.stage), _name(row.stage), r * 100, joined=False)
+        for row, r in measured
+        if r is not None
+    ]
     if not points or target_ratio is None:
         return None
     caption = (
@@ -116,63 +124,62 @@ def _goodput_figure(rows: Sequence[StageRow], target_ratio: float | None) -> Fig
         "mark": {"type": "rule", "color": _PAGE_COLOUR, "strokeDash": [2, 3]},
         "encoding": {"y": {"field": "y", "type": "quantitative"}},
     }
-    spec = _spec([rule, *_series(points, x, 105.0, extra={"target": target_ratio * 100})], "goodput, %", 105.0)
+    target = _beside([("target", _HEIGHT * (1 - target_ratio * 100 / 105.0), _PAGE_COLOUR)])
+    spec = _spec([rule, target, *_series(points, x, 105.0)], "goodput, %", 105.0)
     numbers = [(row.stage, row.role.value, show.percent(ratio)) for row, ratio in measured]
     return Figure("figure-goodput", caption, _svg(spec, caption), _numbers(("goodput",), numbers))
 
 
-def _series(
-    points: Sequence[_Point], x: dict[str, object], top: float, *, extra: Mapping[str, float] | None = None
-) -> list[dict[str, object]]:
-    """A line with points for every arm, and the names at the right edge."""
+def _series(points: Sequence[_Point], x: dict[str, object], top: float) -> list[dict[str, object]]:
+    """Points for every arm, a line through those that belong together, and what they look like beside the plot."""
     layers: list[dict[str, object]] = []
-    ends = dict(extra or {})
     for arm in Arm:
         own = [point for point in points if point.arm is arm]
-        if not own:
-            continue
-        ends[arm.value] = own[-1].y
-        colour = _COLOURS[arm]
-        mark = {"shape": _SHAPES[arm], "size": 60, "filled": True, "color": colour, "opacity": 1}
-        layers.append(
-            {
-                "data": {"values": [{"x": p.x, "y": p.y, "order": i} for i, p in enumerate(own)]},
-                "mark": {"type": "line", "color": colour, "strokeWidth": 2, "strokeDash": _DASHES[arm], "point": mark},
-                "encoding": {"x": x, "y": _y(top), "order": {"field": "order", "type": "quantitative"}},
-            }
-        )
-    return [*layers, _end_names(ends, top)]
+        line = {"type": "line", "color": _COLOURS[arm], "strokeWidth": 2, "strokeDash": _DASHES[arm]}
+        mark = {
+            "type": "point",
+            "shape": _SHAPES[arm],
+            "size": 60,
+            "filled": True,
+            "color": _COLOURS[arm],
+            "opacity": 1,
+        }
+        for drawn, chosen in ((line, [p for p in own if p.joined]), (mark, own)):
+            if chosen:
+                values = [{"x": p.x, "y": p.y, "order": i} for i, p in enumerate(chosen)]
+                encoding = {"x": x, "y": _y(top), "order": {"field": "order", "type": "quantitative"}}
+                layers.append({"data": {"values": values}, "mark": drawn, "encoding": encoding})
+    names = [(arm, i) for i, arm in enumerate(arm for arm in Arm if any(p.arm is arm for p in points))]
+    layers += [_beside([(arm.value, _LEGEND_TOP + _LABEL_GAP * i, _COLOURS[arm])], _SHAPES[arm]) for arm, i in names]
+    return layers
 
 
-def _end_names(ends: Mapping[str, float], top: float) -> dict[str, object]:
-    """Names beside the plot at the height of their lines' ends, moved apart where they would cover each other."""
-    placed: list[dict[str, object]] = []
-    free = 0.0
-    for name, y in sorted(ends.items(), key=lambda item: -item[1]):
-        pixel = max(_HEIGHT * (1 - y / top), free)
-        placed.append({"name": name, "pixel": round(pixel, 1)})
-        free = pixel + _LABEL_GAP
-    return {
-        "data": {"values": placed},
-        "mark": {"type": "text", "align": "left", "baseline": "middle", "x": _WIDTH + 8, "fontSize": 12},
-        "encoding": {
-            "y": {"field": "pixel", "type": "quantitative", "scale": None, "axis": None},
-            "text": {"field": "name"},
-        },
+def _beside(entries: Sequence[tuple[str, float, str]], shape: str | None = None) -> dict[str, object]:
+    """Names beside the plot, each (name, pixels from the top, colour); with a shape, the mark they stand for."""
+    pixel = {"field": "pixel", "type": "quantitative", "scale": None, "axis": None}
+    text = {"type": "text", "align": "left", "baseline": "middle", "x": _WIDTH + 16, "fontSize": 12}
+    layers: list[dict[str, object]] = [{"mark": text, "encoding": {"y": pixel, "text": {"field": "name"}}}]
+    if shape is not None:
+        mark = {"type": "point", "shape": shape, "x": _WIDTH + 8, "size": 60, "filled": True, "opacity": 1}
+        layers.append({"mark": mark | {"color": entries[0][2]}, "encoding": {"y": pixel}})
+    return {"data": {"values": [{"name": name, "pixel": round(y, 1)} for name, y, _ in entries]}, "layer": layers}
+
+
+def _stage_names(points: Sequence[_Point], x: dict[str, object], top: float) -> list[dict[str, object]]:
+    """Every point says which stage it is: the higher of a stage's two above it, the lower below."""
+    above = {
+        stage: max((p for p in points if p.stage == stage), key=lambda p: p.y) for stage in {p.stage for p in points}
     }
-
-
-def _stage_names(points: Sequence[_Point], x: dict[str, object], top: float) -> dict[str, object]:
-    """Each stage is named once, above the higher of its points."""
-    highest: dict[str, _Point] = {}
-    for point in points:
-        if point.stage not in highest or point.y > highest[point.stage].y:
-            highest[point.stage] = point
-    return {
-        "data": {"values": [{"x": p.x, "y": p.y, "stage": p.stage} for p in highest.values()]},
-        "mark": {"type": "text", "dy": -12, "fontSize": 11, "opacity": 0.75},
-        "encoding": {"x": x, "y": _y(top), "text": {"field": "stage"}},
-    }
+    return [
+        {
+            "data": {
+                "values": [{"x": p.x, "y": p.y, "stage": p.stage} for p in points if (p is above[p.stage]) is over]
+            },
+            "mark": {"type": "text", "dy": distance, "fontSize": 11, "opacity": 0.75},
+            "encoding": {"x": x, "y": _y(top), "text": {"field": "stage"}},
+        }
+        for over, distance in ((True, -12), (False, 14))
+    ]
 
 
 def _spec(layers: list[dict[str, object]], title: str, top: float) -> dict[str, object]:

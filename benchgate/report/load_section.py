@@ -16,6 +16,8 @@ from benchgate.report.summary import StageSummary, summarise_stage
 from benchgate.report.tables import Column, Table
 from benchgate.suite.schema import Stage, Suite
 
+_IN_FLIGHT = "in flight"
+
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
@@ -26,6 +28,11 @@ class StageRow:
     role: Arm
     deployment: Deployment
     summary: StageSummary | None
+
+    @property
+    def closed_loop(self) -> bool:
+        """Whether the stage holds a concurrency, as the stages of a sweep do."""
+        return self.level.endswith(_IN_FLIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ def _stage_row(stage: str, level: str, side: Side, slo: Slo | None) -> StageRow:
 
 def _level(stage: Stage) -> str:
     if stage.concurrency is not None:
-        return f"{stage.concurrency} in flight"
+        return f"{stage.concurrency} {_IN_FLIGHT}"
     return f"{units.as_written(show.number(stage.rate_rps))}/s {stage.arrival}"
 
 

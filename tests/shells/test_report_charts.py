@@ -20,11 +20,14 @@ def texts(figure: Figure) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(figure.svg).iter("text")]
 
 
-def test_each_arm_is_named_on_the_chart_and_drawn_with_its_own_dash() -> None:
+def test_each_arm_is_named_on_the_chart_and_drawn_with_its_own_dash_and_shape() -> None:
     for figure in drawn(fake.evidence()):
         assert {"baseline", "candidate"} <= set(texts(figure))
-        lines = [e for e in ElementTree.fromstring(figure.svg).iter("path") if e.get("stroke-width") == "2"]
-        assert len({line.get("stroke-dasharray") for line in lines} - {None}) == 2
+        paths = list(ElementTree.fromstring(figure.svg).iter("path"))
+        dashes = {path.get("stroke-dasharray") for path in paths if path.get("stroke-width") == "2"} - {None}
+        assert len(dashes) == (2 if figure.anchor.startswith("figure-ttft") else 0)
+        for colour in ("#7d8796", "#3d7dd8"):
+            assert len({path.get("d") for path in paths if path.get("fill") == colour}) == 1
 
 
 def test_text_and_axes_take_the_colour_of_the_page_and_nothing_is_fetched() -> None:
