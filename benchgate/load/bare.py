@@ -13,17 +13,20 @@ from benchgate.load.worker import StageResult
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
-from benchgate.model.records import ErrorClass, FloatArray, RequestColumns
+from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
 from benchgate.model.verdict import Outcome
+from benchgate.stats.limits import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine
-from benchgate.units import show_percent
+from benchgate.units import show_duration, show_percent
 
 __all__ = ["BareOptions", "run_bare"]
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
 _ALPHA = 0.05  # one-sided
+_MOST_BLOCKS = 10
+_LEAST_OF_BLOCK = 5  # requests
 _NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
 
 
@@ -57,6 +60,7 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
         "output_tokens": output_tokens,
         "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
         "window_s": result.window_s,
+        "down_after_s": result.down_after_s,
         "throughput": {
             "output_tokens_per_s": metrics.output_tokens_per_s(columns, result.window_s),
             "requests_per_s": metrics.requests_per_s(columns, result.window_s),
@@ -75,7 +79,7 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
         "reasons": list(reasons),
     }
     if options.slo is not None:
-        document["verdict"] = _verdict(columns, options.slo, reasons)
+        document["verdict"] = _verdict(options, options.slo, result, reasons)
     return document
 
 
@@ -114,26 +118,17 @@ def _summary(values: FloatArray) -> dict[str, object]:
     return summary
 
 
-def _verdict(columns: RequestColumns, slo: Slo, saturated: tuple[str, ...]) -> dict[str, object]:
-    """Is the share of good requests shown to be at least, or shown to be below, 95 %?
-
-    By the exact one-sided 95 % limits of Clopper and Pearson over the requests scheduled.
-    """
-    outcome, reason, lower, upper = Outcome.INVALID, "", None, None
-    if len(columns) == 0:
-        reason = "no request was scheduled"
-    elif all(error in _NO_SERVER for error in columns.error):
-        reason = f"the server was not there: {columns.error_detail[0]}"
-    elif saturated:
-        reason = f"the client was the bottleneck: {saturated[0]}"
-    else:
-        from benchgate.stats.proportions import clopper_pearson  # scipy takes a second to load
-
-        good = int(metrics.good(columns, slo).sum())
-        limits = clopper_pearson(good, len(columns), _ALPHA)
+def _verdict(options: BareOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...]) -> dict[str, object]:
+    """Is the share of good requests shown to be at least, or shown to be below, 95 %? By one-sided 95 % limits."""
+    outcome, lower, upper, method = Outcome.INVALID, None, None, None
+    reason = _unusable(options, result, saturated)
+    if reason is None:
+        good = metrics.good(result.requests, slo)
+        limits, method = _limits(good[np.argsort(result.requests.intended_ns, kind="stable")])
         lower, upper = limits.lower, limits.upper
         outcome, standing = _judge(lower, upper)
-        reason = f"{good} of {len(columns)} requests were good, {standing} the target of {show_percent(_TARGET_RATIO)}"
+        count = f"{int(good.sum())} of {len(good)} requests were good"
+        reason = f"{count}, {standing} the target of {show_percent(_TARGET_RATIO)}"
     return {
         "outcome": outcome.value,
         "exit_code": int(outcome.exit_code()),
@@ -141,7 +136,37 @@ def _verdict(columns: RequestColumns, slo: Slo, saturated: tuple[str, ...]) -> d
         "target_ratio": _TARGET_RATIO,
         "goodput_lower": lower,
         "goodput_upper": upper,
+        "method": method,
     }
+
+
+def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
+    """Why the requests say nothing of the server's goodput; None when they do."""
+    columns = result.requests
+    if len(columns) == 0:
+        return "no request was scheduled"
+    if all(error in _NO_SERVER for error in columns.error):
+        return f"the server was not there: {columns.error_detail[0]}"
+    if result.down_after_s is not None:
+        asked = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
+        return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{asked}"
+    return f"the client was the bottleneck: {saturated[0]}" if saturated else None
+
+
+def _limits(good: BoolArray) -> tuple[Limits, str]:
+    """Limits of the share of good requests, given in the order they were due, and how they were found.
+
+    Requests near each other in time share the server's bad moments and are no independent trials. Stretches of
+    consecutive ones stand in for blocks, as far as there are enough requests for two.
+    """
+    from benchgate.stats.attainment import attainment_limits  # scipy takes a second to load
+    from benchgate.stats.proportions import clopper_pearson
+
+    blocks = np.array_split(good, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
+    missed = attainment_limits([int(block.sum()) for block in blocks], [len(block) for block in blocks], _ALPHA)
+    if missed is None:
+        return clopper_pearson(int(good.sum()), len(good), _ALPHA), "clopper_pearson"
+    return Limits(lower=1 - missed.upper, upper=1 - missed.lower), f"korn_graubard over {len(blocks)} blocks"
 
 
 def _judge(lower: float, upper: float) -> tuple[Outcome, str]:

@@ -13,10 +13,10 @@ from benchgate.load.exchange import Fault, Read, Response
 from benchgate.load.http1 import Head
 from benchgate.load.sse import EventParser
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
+from benchgate.targets.answer import token_count
 from benchgate.targets.refusals import json_object, message, one_line, said
 
 _LONGEST_REASON = 40
-_MOST_TOKENS = 2**31  # of one answer; more is nonsense that would not fit a column
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning")  # of a chat delta; `text` for completions
 
 
@@ -101,8 +101,8 @@ def _take_event(stream: Stream, at_ns: int, text: str) -> None:
                 _take_choice(stream, at_ns, choice)
     usage = data.get("usage")
     if isinstance(usage, dict):
-        stream.input_tokens = _count(usage.get("prompt_tokens"))
-        stream.usage_tokens = _count(usage.get("completion_tokens"))
+        stream.input_tokens = token_count(usage.get("prompt_tokens"))
+        stream.usage_tokens = token_count(usage.get("completion_tokens"))
 
 
 def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
@@ -136,13 +136,6 @@ def _has_tool_text(calls: object) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and value != ""
-
-
-def _count(value: object) -> int | None:
-    """A token count; null, zero and nonsense are unknown, for servers send zeros instead of nothing."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 < value < _MOST_TOKENS else None
 
 
 def _output_tokens(stream: Stream) -> tuple[int | None, TokenSource | None]:

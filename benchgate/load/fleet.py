@@ -159,4 +159,6 @@ def merged(results: Sequence[StageResult]) -> StageResult:
         workers=len(results),
     )
     window_s = max(last_s) - min(first_s) if used else 0.0
-    return StageResult(RequestColumns(**columns), window_s, client)  # type: ignore[arg-type]  # typed by name
+    down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
+    packed = RequestColumns(**columns)  # type: ignore[arg-type]  # typed by name
+    return StageResult(packed, window_s, client, down_after_s)

@@ -11,12 +11,15 @@ from typing import NamedTuple
 from benchgate.load.decode import output_begun
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.wire import Address, ConnectFailed, Connection, connect
+from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 
 _PARALLEL_CONNECTS = 32
 _GIVE_UP_NS = 1_000_000_000  # without any connection for this long, the rest is not even tried
 _GIVE_UP_AFTER = 3  # attempts
 _SPARE_FILES = 256
+_IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn 2, uvicorn, node and llama.cpp 5
+_AT_ONCE_NS = 50_000_000  # one round trip, and no time to work on a request
 
 
 class Pool:
@@ -51,32 +54,47 @@ class Pool:
     def given_up(self) -> bool:
         """No connection for a while, and not for want of trying: the target is down, and stays down in this stage."""
         down = self._down
-        return down is not None and down.attempts >= _GIVE_UP_AFTER and monotonic_ns() - down.since_ns > _GIVE_UP_NS
+        return down is not None and down.attempts >= _GIVE_UP_AFTER and down.last_ns - down.since_ns >= _GIVE_UP_NS
+
+    @property
+    def down_since_ns(self) -> int | None:
+        """Since when the target accepted no connection, if it was given up for that and not for our own fault."""
+        if self._down is None or not self.given_up or self._down.fault.error is ErrorClass.CLIENT:
+            return None
+        return self._down.since_ns
 
     async def ask(self, request: bytes) -> Response:
         """One request to its end, on an idle connection or else a fresh one; failures are in the response.
 
-        Servers close idle connections (uvicorn after 5 s). A request that meets such a close before any byte of an
-        answer is sent again at once on a fresh connection, and counted; nothing else is ever sent twice.
+        A request that meets the end of its connection's idle time is sent again at once on a fresh one, and counted;
+        `sent_ns` stays the first send. Nothing else is ever sent twice: a dropped request is a failed one.
         """
         met_closed = bool(self._idle) and not self._idle[-1].alive
         connection = self._take_idle()
-        reconnects = int(met_closed and connection is None)
-        while True:
-            reused = connection is not None
-            try:
-                connection = connection or await self._connect()
-            except ConnectFailed as exc:
-                return replace(Response.unsent(exc.fault), reconnects=reconnects)
-            response = await connection.exchange(request, self._limits, output_begun)
-            if connection.alive:
-                self._idle.append(connection)
-            else:
-                self._open.discard(connection)
-            if not (response.unanswered and reused):
-                return replace(response, reconnects=reconnects) if reconnects else response
-            reconnects += 1
-            connection = None
+        if connection is None:
+            return await self._ask_fresh(request, reconnects=int(met_closed))
+        idle_ns = monotonic_ns() - connection.free_since_ns
+        response = await self._exchange(connection, request)
+        if not _met_idle_close(response, idle_ns):
+            return response
+        return replace(await self._ask_fresh(request, reconnects=1), sent_ns=response.sent_ns)
+
+    async def _ask_fresh(self, request: bytes, *, reconnects: int) -> Response:
+        try:
+            response = await self._exchange(await self._connect(), request)
+        except ConnectFailed as exc:
+            response = Response.unsent(exc.fault)
+        return replace(response, reconnects=reconnects) if reconnects else response
+
+    async def _exchange(self, connection: Connection, request: bytes) -> Response:
+        response = await connection.exchange(request, self._limits, output_begun)
+        if connection.alive:
+            self._idle.append(connection)
+        else:
+            self._open.discard(connection)
+        if response.head is not None:
+            self._down = None  # refusing some connections is not being down
+        return response
 
     def _take_idle(self) -> Connection | None:
         """The connection used last, which the server is the least likely to have closed."""
@@ -95,8 +113,9 @@ class Pool:
         try:
             connection = await connect(self._address, self._limits.connect_s)
         except ConnectFailed as exc:
-            before = self._down or _Down(monotonic_ns(), 0, exc.fault)
-            self._down = _Down(before.since_ns, before.attempts + 1, exc.fault)
+            now_ns = monotonic_ns()
+            before = self._down or _Down(now_ns, now_ns, 0, exc.fault)
+            self._down = _Down(before.since_ns, now_ns, before.attempts + 1, exc.fault)
             raise
         self._down = None
         self._open.add(connection)
@@ -104,11 +123,25 @@ class Pool:
 
 
 class _Down(NamedTuple):
-    """That no connection can be had: since when, how often it was tried, and why not the last time."""
+    """That no connection can be had: since when, until when, how often it was tried, and why not the last time."""
 
     since_ns: int
+    last_ns: int
     attempts: int
     fault: Fault
+
+
+def _met_idle_close(response: Response, idle_ns: int) -> bool:
+    """Whether the server had closed the connection for being idle before this request reached it.
+
+    Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay one.
+    What tells them apart: only a connection unused for longer than the shortest idle time a server grants can have
+    met its end (one that closes sooner has to announce it, RFC 9112 section 9.6, and is not used again), and then
+    the close comes within one round trip, for nothing was done. Over a slower way, a failure is recorded instead.
+    """
+    if not response.unanswered or response.sent_ns is None:
+        return False
+    return idle_ns >= _IDLE_NS and response.over_ns - response.sent_ns <= _AT_ONCE_NS
 
 
 def _allow_open_files(needed: int) -> None:

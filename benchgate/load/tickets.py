@@ -9,6 +9,7 @@ from typing import NamedTuple
 from benchgate.errors import TargetError
 from benchgate.load.wire import Address
 from benchgate.plan.schedule import PlannedRequest
+from benchgate.targets.address import show_address
 from benchgate.targets.dialect import PATHS, Endpoint, Target, request_body
 
 
@@ -48,6 +49,8 @@ def _request_head(target: Target, endpoint: Endpoint) -> bytes:
     headers = {"host": address.host_header, "user-agent": "benchgate", **target.headers()}
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
-            raise TargetError(f"the {name} header for {target.url} has characters that no header may have")
+            raise TargetError(
+                f"the {name} header for {show_address(target.url)} has characters that no header may have"
+            )
     lines = [f"POST {address.prefix}{PATHS[endpoint]} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
     return "".join(f"{line}\r\n" for line in lines).encode()

@@ -13,12 +13,11 @@ import ssl
 from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import cast
-from urllib.parse import urlsplit
 
-from benchgate.errors import TargetError
 from benchgate.load.exchange import LARGEST_RESPONSE_BYTES, MAY_END, Begun, Exchange, Fault, Response
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
+from benchgate.targets.address import ServerAddress
 
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
@@ -43,18 +42,10 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Of a base URL; raises TargetError when it is none."""
-        parts = urlsplit(url)
-        if parts.username is not None:
-            raise TargetError("the address of a server must not hold a user name or password; use an API key")
-        try:
-            port = parts.port
-        except ValueError as exc:
-            raise TargetError(f"{url!r} has no usable port: {exc}") from exc
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TargetError(f'{url!r} is not the address of a server; write it like "http://host:8000"')
-        tls = ssl.create_default_context() if parts.scheme == "https" else None
-        return cls(parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/"), parts.netloc, tls)
+        """Of a base URL; raises TargetError, which does not repeat it, when it is none."""
+        server = ServerAddress.of(url)
+        tls = ssl.create_default_context() if server.scheme == "https" else None
+        return cls(server.host, server.port or (443 if tls else 80), server.prefix, server.netloc, tls)
 
 
 class Connection(asyncio.Protocol):
@@ -63,6 +54,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
+        self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
@@ -120,6 +112,7 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._exchange = None
+            self.free_since_ns = monotonic_ns()
             exchange.forget()
         if not response.reusable:
             self.close()

@@ -57,11 +57,21 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """A stage as it went. `window_s` runs from the first intended send to the last end."""
+    """A stage as it went. `window_s` runs from the first intended send to the last end or intended send.
+
+    `down_after_s`: how long after the start the target stopped accepting connections, when it was given up for that.
+    What was due later was not even tried, and in a closed loop for a time is in no record.
+    """
 
     requests: RequestColumns
     window_s: float
     client: ClientUse
+    down_after_s: float | None = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the target was down when the stage ended."""
+        return self.down_after_s is not None
 
 
 def run_stage(
@@ -113,7 +123,8 @@ class _Stage:
         self._unread: list[tuple[int, int, Response]] = []  # number, intended_ns, response
         self._unread_bytes = 0
         self._records: list[RequestRecord] = []
-        self._last_end_ns = 0
+        self._last_ns = 0  # end or intended send
+        self._down_after_s: float | None = None
 
     async def run(self, tickets: Iterator[Ticket], start: Callable[[], int]) -> ClientUse:
         """Send everything and wait for it all."""
@@ -126,6 +137,8 @@ class _Stage:
             else:
                 await self._closed_loop(tickets, self._level.concurrency)
             wall_s = (monotonic_ns() - self._epoch_ns) / _NS
+            if (down_since_ns := self._pool.down_since_ns) is not None:
+                self._down_after_s = max(0, down_since_ns - self._epoch_ns) / _NS
             return ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1)
         finally:
             self._pool.close()
@@ -135,8 +148,8 @@ class _Stage:
         while self._unread:
             self._read(*self._unread.pop())
         first_ns = min((record.intended_ns for record in self._records), default=0)
-        window_s = max(0, self._last_end_ns - first_ns) / _NS
-        return StageResult(RequestColumns.pack(self._records), window_s, use)
+        window_s = max(0, self._last_ns - first_ns) / _NS
+        return StageResult(RequestColumns.pack(self._records), window_s, use, self._down_after_s)
 
     async def _closed_loop(self, tickets: Iterator[Ticket], concurrency: int) -> None:
         async with asyncio.TaskGroup() as slots:
@@ -189,5 +202,5 @@ class _Stage:
         record = decode(number, intended_ns, self._epoch_ns, response, secret=self._secret)
         over_ns = response.over_ns - self._epoch_ns
         ended_ns = record.end_ns if record.error is None and record.end_ns is not None else over_ns
-        self._last_end_ns = max(self._last_end_ns, ended_ns)
+        self._last_ns = max(self._last_ns, ended_ns, intended_ns)  # what was given up was due all the same
         self._records.append(record)

@@ -13,6 +13,9 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 """A longer body is not an answer; clients stop reading there."""
 
 
+_MOST_TOKENS = 2**31  # of one answer; more is nonsense that would not fit a column
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a server answered. `text` is None when it sent `null`, most often because reasoning ate the budget."""
@@ -53,6 +56,13 @@ def _read(endpoint: Endpoint, status: int, body: bytes) -> Answer:
     return Answer(_text(endpoint, choices[0]), finish_reason, _output_tokens(data.get("usage")))
 
 
+def token_count(value: object) -> int | None:
+    """A token count as a server tells it; null, zero and nonsense are unknown: servers send zeros for nothing."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 < value < _MOST_TOKENS else None
+
+
 def _text(endpoint: Endpoint, choice: dict[str, object]) -> str | None:
     holder = choice.get("message") if endpoint == "chat" else choice
     key = "content" if endpoint == "chat" else "text"
@@ -67,5 +77,4 @@ def _text(endpoint: Endpoint, choice: dict[str, object]) -> str | None:
 
 
 def _output_tokens(usage: object) -> int | None:
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
+    return token_count(usage.get("completion_tokens")) if isinstance(usage, dict) else None

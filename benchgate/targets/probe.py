@@ -13,6 +13,7 @@ import httpx2
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
+from benchgate.targets.address import NO_ADDRESS, ServerAddress, show_address
 from benchgate.targets.dialect import DIALECTS, PATHS, Endpoint, Target, request_body
 from benchgate.targets.refusals import json_object, message, one_line, said
 
@@ -32,8 +33,9 @@ def wait_ready(target: Target, *, endpoint: Endpoint, ready_s: float, connect_s:
     """Wait until the target completes a request, and return what it says of itself.
 
     The facts are only those that identify the engine and the model, so that the same deployment gives the same ones.
-    Raises TargetError with arm, address and last reason when it is not ready within `ready_s`, or cannot become so.
+    Raises TargetError with arm, host and last reason when it is not ready within `ready_s`, or cannot become so.
     """
+    where = f"the {target.arm} at {show_address(target.url)}"
     deadline = time.monotonic() + ready_s
     with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
         while True:
@@ -41,21 +43,27 @@ def wait_ready(target: Target, *, endpoint: Endpoint, ready_s: float, connect_s:
             if answer.problem is None:
                 return _facts(client, target)
             if answer.hopeless:
-                raise TargetError(f"the {target.arm} at {target.url} refuses requests: {answer.problem}")
+                raise TargetError(f"{where} refuses requests: {answer.problem}")
             if time.monotonic() + _POLL_S >= deadline:
                 waited = f"was not ready within {ready_s:g} s"
-                raise TargetError(f"the {target.arm} at {target.url} {waited}; the last reason: {answer.problem}")
+                raise TargetError(f"{where} {waited}; the last reason: {answer.problem}")
             time.sleep(_POLL_S)
 
 
 def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:
     """Why the target no longer completes a short request; None when it does."""
-    with _client(target, within_s, within_s) as client:
-        return _complete(client, target, endpoint).problem
+    try:
+        with _client(target, within_s, within_s) as client:
+            return _complete(client, target, endpoint).problem
+    except TargetError as exc:
+        return str(exc)
 
 
 def detect_engine(url: str, api_key: str | None = None, *, within_s: float = 5.0) -> str:
-    """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say."""
+    """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say.
+
+    Raises TargetError when the address is none.
+    """
     target = Target(Arm.CANDIDATE, url, "", DIALECTS["openai"], api_key)
     with _client(target, within_s, within_s) as client:
         entries = _entries(_get(client, "/v1/models"))
@@ -72,15 +80,19 @@ class _Answer(NamedTuple):
 
 
 def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
-    """As the measured path talks: no proxy, no redirect, the system's certificates."""
-    return httpx2.Client(
-        base_url=target.url,
-        headers=target.headers(),
-        timeout=httpx2.Timeout(answer_s, connect=min(connect_s, answer_s)),
-        follow_redirects=False,
-        trust_env=False,
-        verify=ssl.create_default_context(),
-    )
+    """As the measured path talks: no proxy, no redirect, the system's certificates. TargetError for no address."""
+    ServerAddress.of(target.url)
+    try:
+        return httpx2.Client(
+            base_url=target.url,
+            headers=target.headers(),
+            timeout=httpx2.Timeout(answer_s, connect=min(connect_s, answer_s)),
+            follow_redirects=False,
+            trust_env=False,
+            verify=ssl.create_default_context(),
+        )
+    except httpx2.InvalidURL:
+        raise TargetError(NO_ADDRESS) from None  # its message repeats parts of the address
 
 
 def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Answer:
@@ -88,16 +100,22 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
     try:
         status, content = _fetch(client, "POST", PATHS[endpoint], body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        return _Answer(one_line(str(exc) or type(exc).__name__, secret=target.api_key))
+        return _Answer(_told(str(exc) or type(exc).__name__, target))
     document = json_object(content)
     if status != 200:
-        problem = one_line(f"HTTP {status}: {said(content)}", secret=target.api_key)
+        problem = _told(f"HTTP {status}: {said(content)}", target)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
         in_own_words = status == 404 and document is not None and message(document) is not None
         return _Answer(problem, hopeless=status in _HOPELESS or in_own_words)
     if document is None:
-        return _Answer(one_line(f"HTTP 200 without a JSON object: {said(content)}", secret=target.api_key))
+        return _Answer(_told(f"HTTP 200 without a JSON object: {said(content)}", target))
     return _Answer(_fault_of(document, target))
+
+
+def _told(text: str, target: Target) -> str:
+    """A reason in one line, without the key and the path that servers repeat in their refusals."""
+    prefix = ServerAddress.of(target.url).prefix
+    return one_line(text.replace(prefix, "[path]") if prefix else text, secret=target.api_key)
 
 
 def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -> tuple[int, bytes]:
@@ -114,7 +132,7 @@ def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -
 def _fault_of(document: dict[str, object], target: Target) -> str | None:
     """Why a 200 is no answer; None when it is one."""
     if document.get("error") is not None:
-        return one_line(f"HTTP 200 with an error: {message(document)}", secret=target.api_key)
+        return _told(f"HTTP 200 with an error: {message(document)}", target)
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):
@@ -147,7 +165,7 @@ def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
 def _get(client: httpx2.Client, path: str) -> dict[str, object]:
     try:
         status, content = _fetch(client, "GET", path)
-    except httpx2.HTTPError:
+    except (httpx2.HTTPError, httpx2.InvalidURL):
         return {}
     return (json_object(content) or {}) if status == 200 else {}
 

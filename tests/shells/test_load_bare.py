@@ -13,7 +13,20 @@ from benchgate.load.worker import StageResult
 from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
-from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+from tests.fakes.scripted_server import (
+    DONE,
+    LAST_CHUNK,
+    Received,
+    ScriptedServer,
+    Step,
+    answering,
+    finish,
+    json_response,
+    role_event,
+    stream_head,
+    token,
+    usage,
+)
 from tests.shells.load_helpers import WHOLE
 
 METRICS = ("ttft_s", "ttft_sent_s", "tpot_s", "itl_s", "e2e_s", "send_lag_s")
@@ -33,7 +46,9 @@ def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_document_says_what_was_asked_and_what_came() -> None:
-    with ScriptedServer(answering(lambda received: "a b c d")) as server:
+    paced: list[Step] = [step for word in "abcd" for step in (token(word), 0.01)]
+    steps = [stream_head() + role_event(), *paced, finish("length") + usage(7, 4) + DONE + LAST_CHUNK]
+    with ScriptedServer(lambda received: steps) as server:
         document = bare(server.url, concurrency=3, requests=12, input_tokens=7, output_tokens=4)
         assert len({received.prompt for received in server.requests}) == 12
         assert {len(received.prompt.split()) for received in server.requests} == {7}
@@ -109,14 +124,62 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
 @pytest.mark.usefixtures("punctual")
 def test_verdict_follows_from_the_share_of_good_requests(good_of_200: int, outcome: str, exit_code: int) -> None:
     def respond(received: Received) -> Iterable[Step]:
-        good = len(server.requests) <= good_of_200
+        number = len(server.requests)  # the bad ones are spread evenly
+        good = number * good_of_200 // 200 > (number - 1) * good_of_200 // 200
         return [WHOLE] if good else [json_response({"error": "busy"}, status=503)]
 
     with ScriptedServer(respond) as server:
         verdict = bare(server.url, concurrency=1, requests=200, slo="e2e=60s")["verdict"]
+    assert verdict["method"] == "korn_graubard over 10 blocks"
     assert (verdict["outcome"], verdict["exit_code"]) == (outcome, exit_code)
     assert f"{good_of_200} of 200" in verdict["reason"]
     assert verdict["goodput_lower"] <= good_of_200 / 200 <= verdict["goodput_upper"]
+
+
+@pytest.mark.usefixtures("punctual")
+def test_one_bad_moment_shows_less_than_as_many_misses_spread_over_the_window() -> None:
+    """30 of 200 are bad: enough for a breach if they were independent, but they came in one burst."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        good = not 40 < len(server.requests) <= 70
+        return [WHOLE] if good else [json_response({"error": "busy"}, status=503)]
+
+    with ScriptedServer(respond) as server:
+        verdict = bare(server.url, concurrency=1, requests=200, slo="e2e=60s")["verdict"]
+    assert "170 of 200" in verdict["reason"]
+    assert verdict["outcome"] == "INCONCLUSIVE"
+    assert verdict["goodput_upper"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("requests", "method"),
+    [(9, "clopper_pearson"), (10, "korn_graubard over 2 blocks"), (70, "korn_graubard over 10 blocks")],
+)
+@pytest.mark.usefixtures("punctual")
+def test_verdict_names_its_method(requests: int, method: str) -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        verdict = bare(server.url, concurrency=1, requests=requests, slo="e2e=60s")["verdict"]
+    assert verdict["method"] == method
+    assert verdict["goodput_lower"] == pytest.approx(0.05 ** (1 / requests))  # none missed: nothing depends
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 2}, {"rate": "50/s", "arrival": "constant"}])
+@pytest.mark.usefixtures("punctual")
+def test_server_that_dies_half_way_gives_no_verdict(load: dict[str, Any]) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if len(server.requests) == 50:
+            server.stop()
+        return [0.01, WHOLE]
+
+    with ScriptedServer(respond) as server:
+        document = bare(server.url, **load, duration="40s", slo="e2e=60s")
+    assert document["requests"]["ok"] > 40
+    assert 0 < document["down_after_s"] < 40
+    verdict = document["verdict"]
+    assert (verdict["outcome"], verdict["exit_code"]) == ("INVALID", 12)
+    assert "the server stopped accepting connections after" in verdict["reason"]
+    assert verdict["reason"].endswith("of 40.0 s")
+    assert (verdict["goodput_lower"], verdict["goodput_upper"], verdict["method"]) == (None, None, None)
 
 
 @pytest.mark.usefixtures("punctual")
@@ -196,16 +259,19 @@ def test_schedule_fills_the_duration_and_no_more() -> None:
 
 
 def test_merged_workers_are_one_stage() -> None:
-    def part(*indexes: int, window_s: float) -> StageResult:
+    def part(*indexes: int, window_s: float, down_after_s: float | None = None) -> StageResult:
         records = [
             RequestRecord(i, i, i, tuple(range(i, 2 * i)), 2 * i, 1, i, TokenSource.USAGE, "stop", 200, None, None)
             for i in indexes
         ]
-        return StageResult(RequestColumns.pack(records), window_s, ClientUse(cpu_s=1, wall_s=window_s, workers=1))
+        client = ClientUse(cpu_s=1, wall_s=window_s, workers=1)
+        return StageResult(RequestColumns.pack(records), window_s, client, down_after_s)
 
-    whole = merged([part(1, 3, window_s=2), part(2, window_s=3), part(window_s=0)])
+    whole = merged([part(1, 3, window_s=2), part(2, window_s=3, down_after_s=2.5), part(window_s=0, down_after_s=1.5)])
     assert whole.requests.index.tolist() == [1, 3, 2]
     assert whole.requests.chunk_start.tolist() == [0, 1, 4, 6]
     assert whole.requests.chunk_ns.tolist() == [1, 3, 4, 5, 2, 3]
     assert whole.window_s == pytest.approx(3.000000001)
     assert whole.client == ClientUse(cpu_s=3, wall_s=3, workers=3)
+    assert whole.down_after_s == 1.5
+    assert merged([part(1, window_s=1)]).down_after_s is None

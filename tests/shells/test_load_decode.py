@@ -7,6 +7,7 @@ from benchgate.load.decode import decode, output_begun
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
+from benchgate.targets.answer import read_answer
 
 EPOCH = 1000
 
@@ -261,3 +262,10 @@ def test_request_that_was_never_sent_is_a_record_too() -> None:
 def test_output_begins_with_the_first_chunk_that_carries_some() -> None:
     assert not output_begun([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])])
     assert output_begun([(1, ROLE), (2, A)])
+
+
+@pytest.mark.parametrize("told", [10**30, 2**31, 0, -1, True, 3.0, "3"])
+def test_count_no_answer_can_have_is_unknown_in_a_whole_answer_too(told: object) -> None:
+    choice = {"message": {"content": "hi"}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [choice], "usage": usage(1, told)}).encode()
+    assert read_answer("chat", 200, body).output_tokens is None

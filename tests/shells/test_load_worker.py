@@ -4,6 +4,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.schedule import PlannedStage
 from benchgate.suite.schema import Limits
 from tests.fakes.scripted_server import (
-    ABORT,
     CLOSE,
     DONE,
     LAST_CHUNK,
@@ -186,42 +186,6 @@ def test_server_that_dies_in_the_middle_leaves_records_of_both_kinds() -> None:
     assert set(columns.error[4:]) == {ErrorClass.CONNECT}
 
 
-def test_idle_connection_closed_by_the_server_is_replaced_and_counted() -> None:
-    with ScriptedServer(always(WHOLE, CLOSE)) as server:
-        columns = run(server.url, closed(5)).requests
-        assert server.connections == 5
-        assert len(server.requests) == 5
-    assert set(columns.error) == {None}
-    assert columns.reconnects.tolist() == [0, 1, 1, 1, 1]
-
-
-def test_reused_connection_closed_on_the_request_gets_it_again_once() -> None:
-    """The server takes the second request of a connection and closes without a byte: as when its idle limit hits."""
-
-    def respond(received: Received) -> Iterable[Step]:
-        return [WHOLE] if len(server.requests) != 2 else [CLOSE]
-
-    with ScriptedServer(respond) as server:
-        columns = run(server.url, closed(3)).requests
-        assert [received.prompt for received in server.requests] == ["prompt 0", "prompt 1", "prompt 1", "prompt 2"]
-    assert set(columns.error) == {None}
-    assert columns.reconnects.tolist() == [0, 1, 0]
-
-
-def test_announced_close_is_no_reconnect() -> None:
-    whole = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
-    with ScriptedServer(always(whole, CLOSE)) as server:
-        columns = run(server.url, closed(3)).requests
-    assert (set(columns.error), columns.reconnects.tolist()) == ({None}, [0, 0, 0])
-
-
-def test_broken_stream_is_never_asked_again() -> None:
-    with ScriptedServer(always(HALO, ABORT)) as server:
-        columns = run(server.url, closed(3)).requests
-        assert len(server.requests) == 3
-    assert set(columns.error) == {ErrorClass.STREAM_BROKEN}
-
-
 @pytest.mark.parametrize(
     ("steps", "within", "said"),
     [
@@ -326,14 +290,17 @@ def test_key_is_sent_and_never_recorded() -> None:
     assert columns.error_detail == ("HTTP 401: bad key [redacted]",)
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port", "http://user:pw@host"])
-def test_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
-    with pytest.raises(TargetError):
+@pytest.mark.parametrize(
+    "url", ["ftp://s3cr3t", "http://", "http://host:s3cr3t", "http://user:s3cr3t@host", "http://host/?s3cr3t"]
+)
+def test_address_that_is_none_is_refused_before_anything_is_sent_and_not_repeated(url: str) -> None:
+    with pytest.raises(TargetError) as refused:
         run(url, closed(1))
+    assert "s3cr3t" not in str(refused.value)
 
 
 def test_key_with_a_line_end_is_refused_without_showing_it() -> None:
-    target = target_at("http://127.0.0.1:1", api_key="sk-1\r\nx: y")
+    target = target_at("http://127.0.0.1:1/tenant-sk-1", api_key="sk-1\r\nx: y")
     with pytest.raises(TargetError) as refused:
         run_stage(target, closed(1), endpoint="chat", ignore_eos=True, limits=limits())
     assert "sk-1" not in str(refused.value)
@@ -351,6 +318,62 @@ def test_interrupt_passes_through_and_closes_the_sockets() -> None:
         assert len(server.requests) == 1
     assert gc.isenabled()
     assert open_files() <= files
+
+
+def test_stage_whose_target_went_away_says_when() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if len(server.requests) == 4:
+            server.stop()
+        return [0.05, WHOLE]
+
+    with ScriptedServer(respond) as server:
+        result = run(server.url, closed(10_000), until_s=60)
+    assert result.given_up
+    assert 0.1 < (result.down_after_s or 0) < result.client.wall_s
+    assert result.requests.error[:3] == (None, None, None)
+    assert set(result.requests.error[4:]) == {ErrorClass.CONNECT}
+
+
+def test_target_that_refuses_some_connections_is_not_given_up() -> None:
+    """It serves one connection for as long as it is used, and refuses every other one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def serve_one() -> None:
+            accepted, _ = listener.accept()
+            listener.close()
+            with accepted:
+                while accepted.recv(65536):
+                    time.sleep(0.02)
+                    accepted.sendall(WHOLE)
+
+        server = threading.Thread(target=serve_one, daemon=True)
+        server.start()
+        result = run(f"http://127.0.0.1:{port}", closed(10_000, concurrency=3), until_s=2)
+        server.join(10)
+    columns = result.requests
+    assert ErrorClass.CONNECT in columns.error
+    assert not result.given_up
+    assert columns.intended_ns[metrics.succeeded(columns)].max() > 1500 * MS
+
+
+def test_stage_that_reached_its_target_gave_nothing_up() -> None:
+    with ScriptedServer(always(WHOLE)) as server:
+        result = run(server.url, closed(3))
+    assert (result.down_after_s, result.given_up) == (None, False)
+
+
+def test_window_lasts_to_the_last_intended_send_also_when_the_target_was_given_up() -> None:
+    """Three due at once make the target's absence certain after a second; the last is due long after."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        server.stop()
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        result = run(server.url, opened([0, *[at * 300 * MS for at in range(1, 8)], 30_000 * MS]))
+    assert result.client.wall_s < 20  # not waited for
+    assert result.window_s == 30
 
 
 def test_client_use_is_that_of_the_stage() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
+from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Endpoint, Target
 from benchgate.targets.probe import detect_engine, still_alive, wait_ready
 from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step, answering, json_response
@@ -80,6 +81,66 @@ def test_server_without_a_real_answer_is_not_ready_and_the_reason_is_told(steps:
 def test_dead_port_is_waited_for_and_then_named(dead_port: int) -> None:
     with pytest.raises(TargetError, match=f"baseline at http://127.0.0.1:{dead_port} .*refused"):
         ready(f"http://127.0.0.1:{dead_port}", within_s=0.3)
+
+
+def test_path_of_an_address_is_never_shown_not_even_in_the_words_of_the_server() -> None:
+    """Addresses come out of secrets too, and gateways repeat the path that they do not know."""
+    refusal = json_response({"error": "Cannot POST /tenant-s3cr3t/v1/chat/completions"}, status=404)
+    with ScriptedServer(lambda received: [refusal]) as server, pytest.raises(TargetError) as fault:
+        ready(f"{server.url}/tenant-s3cr3t")
+    assert f"the baseline at {server.url} refuses requests: HTTP 404: Cannot POST [path]/v1" in str(fault.value)
+    assert "s3cr3t" not in str(fault.value)
+
+
+def test_path_of_an_address_that_nobody_answers_is_not_shown(dead_port: int) -> None:
+    with pytest.raises(TargetError, match=f"the baseline at http://127.0.0.1:{dead_port} was not ready") as fault:
+        ready(f"http://127.0.0.1:{dead_port}/tenant-s3cr3t", within_s=0.3)
+    assert "s3cr3t" not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:s3cr3t@127.0.0.1:9",
+        "http://:s3cr3t@127.0.0.1:9",
+        "http://127.0.0.1:s3cr3t/x",
+        "http://127.0.0.1:99999/s3cr3t",
+        "http://127.0.0.1:0/s3cr3t",
+        "http://127.0.0.1:9/?key=s3cr3t",
+        "http://127.0.0.1:9/#s3cr3t",
+        "http://[s3cr3t",
+        "http://a..s3cr3t",
+        "http://127.0.0.1:9/s3cr3t\x07",
+        "http://127.0.0.1:9/s3 cr3t s3cr3t",
+        "http://999.0.0.1/s3cr3t",
+        "ftp://host/s3cr3t",
+        "s3cr3t",
+        "",
+    ],
+)
+def test_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(TargetError) as of_ready:
+        ready(url, within_s=0.3)
+    with pytest.raises(TargetError) as of_engine:
+        detect_engine(url)
+    alive = still_alive(Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"]), within_s=0.3)
+    assert alive is not None
+    assert "s3cr3t" not in f"{of_ready.value} {of_engine.value} {alive}"
+    assert url not in ("", "s3cr3t") or "http://host:8000" in alive  # what to write instead
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://host:8000/path", "http://host:8000"),
+        ("https://Host.example/", "https://host.example"),
+        ("http://[::1]:80/x", "http://[::1]:80"),
+        ("http://user:pw@host", "an address that is none"),
+        ("nonsense", "an address that is none"),
+    ],
+)
+def test_only_scheme_host_and_port_of_an_address_are_shown(url: str, shown: str) -> None:
+    assert show_address(url) == shown
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])

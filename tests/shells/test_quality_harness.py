@@ -20,9 +20,11 @@ from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality import harness
+from benchgate.quality.arm import ArmProcess
 from benchgate.quality.harness import evaluate, require_lm_eval
+from benchgate.quality.spool import Answered, SpoolWriter
 from benchgate.quality.tasks import load_tasks
-from benchgate.suite.schema import Quality
+from benchgate.suite.schema import Limits, Quality
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
 
@@ -454,3 +456,20 @@ def test_lm_eval_is_not_imported_by_the_parent() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     said = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "False"
+
+
+def test_what_was_answered_right_before_the_time_ran_out_is_kept(tmp_path: Path) -> None:
+    class LastMoment(ArmProcess):
+        """Writes an answer in the moment it is ended, after the last look at its spool."""
+
+        ended = False
+
+        def kill(self) -> None:
+            with SpoolWriter(self._folder / "spool.jsonl") as spool:
+                spool.write(Answered("italian", "n1", "uno", "stop", 1, 1, None, False, 0))
+
+    job = harness._job(target(Arm.BASELINE, "http://127.0.0.1:9"), [ITALIAN], settings(), Limits())
+    process = LastMoment(target(Arm.BASELINE, "http://127.0.0.1:9"), job, tmp_path, lambda task, answered: None)
+    [observation] = harness._until(lambda process: False, [process], 0.0, "timed out after {}")
+    assert observation.fault == "timed out after 0 s"
+    assert [item.answer for item in observation.items] == ["uno"]

@@ -121,6 +121,32 @@ def test_unusable_rows_are_refused_with_their_line(tmp_path: Path, rows: str, ex
     assert any(problem.startswith(expected) for problem in found), found
 
 
+@pytest.mark.parametrize(
+    ("target", "capital", "expected"),
+    [
+        ("capital", "[1, 2]", "capital: the target '[1, 2]' looks like a list"),
+        ('"{{capital}}"', "[1, 2]", "doc_to_target: the target '[1, 2]' looks like a list"),
+        ('"[{{capital}}]"', "1", "doc_to_target: the target '[1]' looks like a list"),
+        ('"{{capital|trim}}"', "  ", "doc_to_target: the target is '', not a text to match"),
+        ("\"{% if capital == 'x' %}y{% endif %}\"", "z", "doc_to_target: the target is ''"),
+        ('"{{capital.name}}"', "z", "doc_to_target: the target cannot be rendered: 'str object' has no attribute"),
+        ('"{{capital + 1}}"', "z", "doc_to_target: the target cannot be rendered: can only concatenate str"),
+    ],
+)
+def test_a_target_that_would_be_scored_as_something_else_is_refused_with_its_line(
+    tmp_path: Path, target: str, capital: str, expected: str
+) -> None:
+    task = TASK.replace("doc_to_target: capital", f"doc_to_target: {target}")
+    found = problems_of(tmp_path, task, ROWS + json.dumps({"id": "c", "country": "Chad", "capital": capital}) + "\n")
+    assert found[-1].startswith(f"rows.jsonl:3: {expected}"), found
+
+
+def test_brackets_inside_a_target_are_a_text_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text(TASK.replace("doc_to_target: capital", 'doc_to_target: "{{capital}}"'))
+    (tmp_path / "rows.jsonl").write_text(ROWS.replace("Rome", "[Rome] (Italy)"))
+    assert len(load_tasks(tmp_path, ["task.yaml"])[0].rows) == 2
+
+
 def test_two_task_files_of_one_name_are_refused(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.errors import ExitCode
 from benchgate.model.verdict import Outcome
-from benchgate.report.document import document_json, verdict_document
+from benchgate.report.document import document_json, verdict_document, with_exit_code
+from benchgate.report.terms import Terms
+from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.golden import assert_golden
@@ -29,8 +32,16 @@ def test_a_blocked_run_has_the_document_it_had() -> None:
     ],
 )
 def test_the_document_has_the_outcome_and_its_exit_code(outcome: Outcome, strict: bool, code: int) -> None:
-    document = verdict_document(fake.run(), fake.verdict(outcome), strict=strict)
+    document = verdict_document(fake.run(), fake.verdict(outcome), terms=Terms(strict=strict))
     assert (document["outcome"], document["exit_code"]) == (outcome.value, code)
+    assert document["promotes"] is (code == 0)
+
+
+def test_a_verdict_that_could_not_be_kept_does_not_promote() -> None:
+    passed = verdict_document(fake.run(), fake.verdict(Outcome.PASS))
+    unkept = with_exit_code(passed, ExitCode.PUBLISH_FAILED)
+    assert (passed["promotes"], unkept["promotes"], unkept["exit_code"]) == (True, False, 13)
+    assert unkept["outcome"] == "PASS"
 
 
 def _check_of(**changes: object) -> dict[str, object]:
@@ -63,6 +74,23 @@ def test_a_stored_comparison_holds_both_runs_and_their_candidates() -> None:
     text = json.loads(document_json(document))
     assert text["against"]["id"] == "run-a"
     assert text["arms"]["baseline"] == text["arms"]["candidate"] | {"run_id": "run-a"}
+    assert text["against"]["outcome"] is None
+
+
+def test_a_stored_comparison_holds_what_became_of_its_reference() -> None:
+    terms = Terms(reference_outcome=Outcome.BLOCK)
+    document = verdict_document(fake.run("run-b"), fake.verdict(), against=fake.run("run-a"), terms=terms)
+    assert json.loads(document_json(document))["against"]["outcome"] == "BLOCK"
+
+
+def test_another_slo_than_the_runs_own_is_told_and_makes_the_policy_another() -> None:
+    run, verdict = fake.run(), fake.verdict()
+    own = Suite.from_stored(run.suite)
+    assert own.slo is not None
+    laxer = own.model_copy(update={"slo": own.slo.model_copy(update={"ttft_s": 9.0})})
+    same, other = (verdict_document(run, verdict, terms=Terms(policy=policy)) for policy in (own, laxer))
+    assert (same["policy_replaced"], same["slo"]) == (False, run.suite["slo"])
+    assert (other["policy_replaced"], other["slo"]) == (True, {**own.to_stored()["slo"], "ttft_s": 9.0})
 
 
 @pytest.mark.parametrize("text", hostile.TEXTS, ids=range(len(hostile.TEXTS)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
 from benchgate.report.untrusted import terminal_line
 from tests.fakes import evidence as fake
@@ -66,3 +67,11 @@ def test_a_stored_comparison_names_the_run_of_its_reference() -> None:
     text = render_text(fake.verdict(), fake.run("run-b"), against=fake.run("run-a"))
     assert "candidate q4 against q4 of run run-a, run run-b" in text
     assert text.endswith("same verdict again: benchgate compare run-a run-b\n")
+    assert "note:" not in text
+
+
+@pytest.mark.parametrize("outcome", [Outcome.BLOCK, Outcome.INVALID, Outcome.INCONCLUSIVE])
+def test_a_reference_that_was_not_promoted_itself_is_told(outcome: Outcome) -> None:
+    terms = Terms(reference_outcome=outcome)
+    text = render_text(fake.verdict(), fake.run("run-b"), against=fake.run("run-a"), terms=terms)
+    assert f"  note: the reference run's own verdict was {outcome.value}\n" in text

@@ -9,7 +9,9 @@ from benchgate import units
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.report.check_rows import CheckRow, Strip, check_rows
+from benchgate.report.terms import Terms
 from benchgate.report.view import report_view
+from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 
 MINUS = "\N{MINUS SIGN}"
@@ -194,3 +196,29 @@ def test_without_texts_there_are_no_examples_and_the_limits_say_why() -> None:
 def test_a_run_id_that_is_a_shell_word_trap_is_quoted_in_the_command() -> None:
     view = report_view(fake.evidence("$(reboot)"), fake.verdict(Outcome.PASS))
     assert view.provenance.command == "benchgate gate '$(reboot)'"
+
+
+def test_a_reference_that_was_blocked_itself_is_a_limit_of_the_comparison() -> None:
+    terms = Terms(reference_outcome=Outcome.BLOCK)
+    view = report_view(fake.evidence("run-b"), fake.verdict(), against=fake.evidence("run-a"), terms=terms)
+    assert any("The reference run's own verdict was BLOCK" in limit for limit in view.provenance.limits)
+    passed = report_view(fake.evidence("run-b"), fake.verdict(), against=fake.evidence("run-a"))
+    assert not any("own verdict" in limit for limit in passed.provenance.limits)
+
+
+def test_a_strict_warning_has_one_answer_everywhere() -> None:
+    view = report_view(fake.evidence(), fake.verdict(Outcome.WARN), terms=Terms(strict=True))
+    assert (view.banner.exit_code, "not promoted" in view.banner.meaning) == (10, True)
+    assert '"promotes": false' in view.document_json
+
+
+def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
+    evidence = fake.evidence()
+    own = Suite.from_stored(evidence.run.suite)
+    assert own.slo is not None
+    policy = own.model_copy(update={"slo": own.slo.model_copy(update={"target_ratio": 0.5})})
+    view = report_view(evidence, fake.verdict(), terms=Terms(policy=policy))
+    assert view.load is not None
+    assert view.load.slo_target_ratio == 0.5
+    assert view.provenance.command.endswith(" --policy SUITE")
+    assert any("another policy" in limit for limit in view.provenance.limits)

@@ -11,6 +11,9 @@ from benchgate.shadow.compare import answer_digest, normalise
     ("one", "other"),
     [
         ("a  b\n", " a b"),
+        ("a \t\nb", "a\r\nb"),
+        ("a\n\n\n\nb", "a\n\nb"),
+        ("def f():\n    return  1\n", "def f():\n    return 1"),
         ("ﬁne", "fine"),  # the ligature
         ("caf\u00e9", "cafe\u0301"),
         ('{"a": 1, "b": [1, 2]}', '{"b":[1.0,2e0],"a":1}'),
@@ -28,6 +31,9 @@ def test_answers_that_say_the_same_are_the_same(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("yes", "Yes"),
+        ("def f():\n    return 1", "def f(): return 1"),  # line breaks and indentation are code
+        ("if a:\n    b\nc", "if a:\n    b\n    c"),
+        ("one\n\ntwo", "one\ntwo"),
         ("42", "42.0"),  # a bare number is a text: models are asked for its spelling
         ('{"a": 1}', '{"a": 2}'),
         ('{"a": 1}', '{"a": "1"}'),

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import socket
 from collections.abc import Iterator
+
+import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ShadowItem
@@ -43,7 +46,8 @@ def compare(
     settings = Shadow(prompts="unused", concurrency=2, store_text=store_text)
     with ScriptedServer(baseline) as ours, ScriptedServer(candidate) as theirs:
         arms = target(Arm.BASELINE, ours.url), target(Arm.CANDIDATE, theirs.url)
-        return mirror(*arms, prompts, settings, limits or Limits())
+        [observation] = mirror(*arms, prompts, settings, limits or Limits())
+    return observation
 
 
 def test_what_a_server_repeats_of_a_prompt_is_not_kept_with_an_error() -> None:
@@ -145,14 +149,38 @@ def test_texts_are_kept_only_when_asked_for() -> None:
     assert (dropped.prompt_text, dropped.primary_text, dropped.secondary_text, dropped.candidate_text) == (None,) * 4
 
 
-def test_an_empty_answer_that_stopped_is_an_answer_and_null_is_not() -> None:
-    empty = only(compare(saying(""), saying(None), PROMPTS[:1]))
-    assert empty.primary is not None
-    assert empty.candidate is None
-    assert empty.error == "candidate: the content of the answer is null"
+def test_an_answer_that_says_nothing_is_no_answer() -> None:
+    null = only(compare(saying("x"), saying(None), PROMPTS[:1]))
+    assert null.candidate is None
+    assert null.error == "candidate: the content of the answer is null"
+    empty = only(compare(saying("x"), saying(" \n"), PROMPTS[:1]))
+    assert (empty.candidate, empty.error) == (None, "candidate: an empty answer")
     cut = only(compare(saying("x"), saying("", "length"), PROMPTS[:1]))
     assert cut.candidate is None
     assert cut.error == "candidate: an empty answer with finish reason length"
+
+
+def test_two_silent_deployments_do_not_agree() -> None:
+    seen = compare(saying(""), saying(""), PROMPTS[:2])
+    assert seen.fault is not None
+    assert "an empty answer" in seen.fault
+    assert all(item.primary is None and item.candidate is None for item in seen.items)
+
+
+def test_an_interrupt_is_raised_after_what_was_answered_until_then() -> None:
+    def interrupt(done: int) -> None:
+        if done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with ScriptedServer(answering(echo)) as server:
+        arms = target(Arm.BASELINE, server.url), target(Arm.CANDIDATE, server.url)
+        compared = mirror(*arms, PROMPTS, Shadow(prompts="unused", concurrency=1), Limits(), on_progress=interrupt)
+        seen = next(compared)
+        with pytest.raises(KeyboardInterrupt):
+            next(compared)
+    assert (seen.fault, seen.expected_n) == ("interrupted", 6)
+    assert [item.prompt_id for item in seen.items] == ["p0", "p1", "p2"]
+    assert all(item.error is None for item in seen.items)
 
 
 def test_a_failed_call_says_which_and_why_and_leaves_the_others() -> None:
@@ -195,7 +223,7 @@ def test_a_dead_candidate_ends_the_comparison_with_its_reason() -> None:
     done: list[int] = []
     with ScriptedServer(answering(echo)) as server:
         arms = target(Arm.BASELINE, server.url), target(Arm.CANDIDATE, closed_port())
-        seen = mirror(*arms, prompts, settings, Limits(), on_progress=done.append)
+        [seen] = mirror(*arms, prompts, settings, Limits(), on_progress=done.append)
     assert seen.fault is not None
     assert seen.fault.startswith("the candidate left 10 prompts in a row unanswered: could not connect")
     assert seen.expected_n == 500

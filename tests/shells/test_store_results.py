@@ -114,6 +114,19 @@ def test_trend_gives_each_run_its_value_and_own_verdict(store: Store) -> None:
     assert store.trend("accuracy_ratio", stage="c4") == []
 
 
+def test_a_trial_of_another_policy_is_kept_and_does_not_change_what_became_of_the_run(store: Store) -> None:
+    run, untried = write_run(store), write_run(store)
+    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 8)])
+    store.save_verdict(run.id, {"outcome": "BLOCK", "policy_replaced": False})
+    store.save_verdict(run.id, {"outcome": "PASS", "policy_replaced": True})
+    store.save_verdict(run.id, {"outcome": "WARN"}, compared_run_id=untried.id)
+    assert [point.outcome for point in store.trend("goodput_ratio")] == [Outcome.BLOCK]
+    assert (store.own_outcome(run.id), store.own_outcome(untried.id)) == (Outcome.BLOCK, None)
+    assert len(store.verdicts(run.id)) == 3
+    with pytest.raises(UsageError, match="no run"):
+        store.own_outcome("nobody")
+
+
 def test_metrics_computed_again_take_the_place_of_the_old(store: Store) -> None:
     run = write_run(store)
     row = MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 8)

@@ -1,0 +1,119 @@
+"""A request is sent twice only where its connection had ended before it; whatever a server drops is a failure."""
+
+import asyncio
+from collections.abc import Iterable
+from time import monotonic_ns
+
+import pytest
+
+from benchgate.load.pool import Pool
+from benchgate.load.wire import Address
+from benchgate.model.records import ErrorClass
+from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step
+from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
+
+
+@pytest.fixture
+def idle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection counts as long unused, without the wait."""
+    monkeypatch.setattr("benchgate.load.pool._IDLE_NS", 0)
+
+
+@pytest.mark.usefixtures("idle_at_once")
+@pytest.mark.parametrize("ending", [CLOSE, ABORT])
+def test_request_that_meets_the_end_of_an_idle_connection_is_sent_again_once(ending: Ending) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [WHOLE] if len(server.requests) != 2 else [ending]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(3)).requests
+        assert [received.prompt for received in server.requests] == ["prompt 0", "prompt 1", "prompt 1", "prompt 2"]
+    assert set(columns.error) == {None}
+    assert columns.reconnects.tolist() == [0, 1, 0]
+
+
+@pytest.mark.usefixtures("idle_at_once")
+def test_second_send_that_is_dropped_too_is_a_failure() -> None:
+    with ScriptedServer(lambda received: [CLOSE]) as server:
+        columns = run(server.url, closed(1)).requests
+        assert len(server.requests) == 2
+    assert (columns.error, columns.reconnects.tolist()) == ((ErrorClass.STREAM_BROKEN,), [1])
+
+
+@pytest.mark.usefixtures("idle_at_once")
+def test_request_sent_again_counts_from_its_first_send() -> None:
+    received_ns: list[int] = []
+
+    def respond(received: Received) -> Iterable[Step]:
+        received_ns.append(monotonic_ns())
+        return [CLOSE] if len(received_ns) == 1 else [WHOLE]
+
+    async def ask(url: str) -> int | None:
+        pool = Pool(Address.of(url), limits())
+        try:
+            await pool.open(1)
+            return (await pool.ask(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n")).sent_ns
+        finally:
+            pool.close()
+
+    with ScriptedServer(respond) as server:
+        sent_ns = asyncio.run(ask(server.url))
+    first, second = received_ns
+    assert sent_ns is not None
+    assert sent_ns < first < second
+
+
+@pytest.mark.usefixtures("idle_at_once")
+@pytest.mark.parametrize("ending", [CLOSE, ABORT])
+def test_request_dropped_after_work_on_it_is_a_failure_on_an_idle_connection_too(ending: Ending) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [WHOLE] if len(server.requests) != 2 else [0.3, ending]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(3)).requests
+        assert len(server.requests) == 3
+    assert columns.error == (None, ErrorClass.STREAM_BROKEN, None)
+    assert columns.reconnects.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("ending", [CLOSE, ABORT])
+def test_request_dropped_at_once_on_a_busy_connection_is_a_failure(ending: Ending) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [WHOLE] if len(server.requests) % 2 else [ending]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(6)).requests
+        assert len(server.requests) == 6
+    assert columns.error == (None, ErrorClass.STREAM_BROKEN) * 3
+
+
+def test_request_dropped_on_a_connection_opened_for_the_stage_is_a_failure() -> None:
+    with ScriptedServer(lambda received: [ABORT]) as server:
+        columns = run(server.url, closed(4, concurrency=4)).requests
+        assert len(server.requests) == 4
+    assert set(columns.error) == {ErrorClass.STREAM_BROKEN}
+
+
+@pytest.mark.usefixtures("idle_at_once")
+def test_connection_closed_after_an_answer_is_replaced_and_counted() -> None:
+    with ScriptedServer(lambda received: [WHOLE, CLOSE]) as server:
+        columns = run(server.url, closed(5)).requests
+        assert server.connections == 5
+        assert len(server.requests) == 5
+    assert set(columns.error) == {None}
+    assert columns.reconnects.tolist() == [0, 1, 1, 1, 1]
+
+
+def test_announced_close_is_no_reconnect() -> None:
+    whole = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+    with ScriptedServer(lambda received: [whole, CLOSE]) as server:
+        columns = run(server.url, closed(3)).requests
+    assert (set(columns.error), columns.reconnects.tolist()) == ({None}, [0, 0, 0])
+
+
+@pytest.mark.usefixtures("idle_at_once")
+def test_broken_stream_is_never_asked_again() -> None:
+    with ScriptedServer(lambda received: [HALO, ABORT]) as server:
+        columns = run(server.url, closed(3)).requests
+        assert len(server.requests) == 3
+    assert set(columns.error) == {ErrorClass.STREAM_BROKEN}
