@@ -6,6 +6,7 @@ Every observation is handed to the run's writer, and is on disk, before the next
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,12 @@ from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
 from benchgate.suite.loader import resolve_secret
 from benchgate.suite.schema import Load, Suite
+from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, Endpoint, Target
 from benchgate.targets.probe import still_alive, wait_ready
+
+_THIS_MACHINE = "this machine"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "0.0.0.0", "::"})  # a server on one of them answers on the others
 
 
 class Progress(Protocol):
@@ -52,6 +57,7 @@ def measure(suite: Suite, plan: Plan, writer: RunWriter, log_dir: Path, weights_
         try:
             progress.begin("deployments", len(Arm))
             targets = {arm: _bring_up(stack, suite, arm, writer, log_dir, weights_dir, progress) for arm in Arm}
+            _require_two(suite, targets)
             if suite.load is not None:
                 _measure_load(suite, suite.load, plan, targets, writer, progress)
             _measure_quality(suite, plan, targets, writer, log_dir, progress)
@@ -121,6 +127,17 @@ def _bring_up(
     return target
 
 
+def _require_two(suite: Suite, targets: dict[Arm, Target]) -> None:
+    """Two names for one server would pass whatever the candidate is; one name for both arms is meant so.
+
+    The suite's rules see two equal addresses as they are written; here references are resolved and hosts looked up.
+    """
+    baseline, candidate = targets[Arm.BASELINE], targets[Arm.CANDIDATE]
+    if suite.baseline != suite.candidate and same_server(baseline, candidate):
+        reason = "both arms are served by the same endpoint and model; correct the url or the model of one of them"
+        raise _TargetDown(TargetFault(Arm.CANDIDATE, "at the start", reason))
+
+
 def _measure_load(
     suite: Suite, load: Load, plan: Plan, targets: dict[Arm, Target], writer: RunWriter, progress: Progress
 ) -> None:
@@ -178,7 +195,7 @@ def _measure_shadow(
         return
     progress.begin("shadow", len(plan.shadow))
     baseline, candidate = targets[Arm.BASELINE], targets[Arm.CANDIDATE]
-    observation = mirror(
+    compared = mirror(
         baseline,
         candidate,
         plan.shadow,
@@ -186,10 +203,12 @@ def _measure_shadow(
         suite.limits,
         on_progress=lambda done: progress.step(f"{done} prompts"),
     )
-    writer.add_shadow(observation)
-    if observation.fault is not None:
-        for target in (baseline, candidate):
-            _require_alive(suite, target, "after the shadow comparison")
+    faulted = False
+    for observation in compared:
+        writer.add_shadow(observation)
+        faulted = observation.fault is not None
+    for target in (baseline, candidate) if faulted else ():
+        _require_alive(suite, target, "after the shadow comparison")
 
 
 def _endpoint(suite: Suite) -> Endpoint:
@@ -209,3 +228,32 @@ def _require_alive(suite: Suite, target: Target, when: str) -> None:
     reason = still_alive(target, endpoint=_endpoint(suite))
     if reason is not None:
         raise _TargetDown(TargetFault(target.arm, when, reason))
+
+
+def same_server(one: Target, other: Target) -> bool:
+    """Same model, port and path, at one host.
+
+    Hosts are one when they are spelled alike, or when an address and a name, or two names of this machine, meet in an
+    address. Two other names that do may be two servers behind one proxy, which tells them apart by name.
+    """
+    ours, theirs = ServerAddress.of(one.url), ServerAddress.of(other.url)
+    if (one.model, _port(ours), ours.prefix) != (other.model, _port(theirs), theirs.prefix):
+        return False
+    names = ours.host.rstrip("."), theirs.host.rstrip(".")
+    if names[0] == names[1]:
+        return True
+    shared = _addresses(names[0]) & _addresses(names[1])
+    return bool(shared) and (_THIS_MACHINE in shared or any(name in shared for name in names))
+
+
+def _port(address: ServerAddress) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
+
+
+def _addresses(host: str) -> frozenset[str]:
+    """The addresses of a host, those of the loopback interface as one; none when it cannot be looked up."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return frozenset()
+    return frozenset(_THIS_MACHINE if address in _LOOPBACK else address for address in found)

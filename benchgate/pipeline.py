@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate import __version__
 from benchgate.circumstances import environment_facts, fresh_run_id, utc_now
-from benchgate.errors import PublishError, StoreError, UsageError
+from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.measuring import Progress, declared, measure
@@ -25,9 +25,10 @@ from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.publish import github
 from benchgate.quality.harness import require_lm_eval
 from benchgate.quality.tasks import load_tasks
-from benchgate.report.document import document_json, verdict_document
+from benchgate.report.document import document_json, verdict_document, with_exit_code
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
+from benchgate.report.terms import Terms
 from benchgate.shadow.sample import load_prompts
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.schema import Suite
@@ -44,17 +45,31 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """A verdict with the evidence it rests on. `store_fault` says why it could not be kept, when it could not."""
+    """A verdict with the evidence it rests on and the terms it was asked for on.
+
+    `document` is what the store has of it, so never `strict`. `store_fault` says why the store could not keep it; None
+    when it has.
+    """
 
     evidence: Evidence
     reference: Evidence | None
     verdict: Verdict
+    terms: Terms
     document: dict[str, object]
     store_fault: str | None = None
 
-    def json(self, *, strict: bool) -> str:
-        """The verdict document in its one spelling: same store, same bytes. `strict` is how the exit code is given."""
-        return document_json({**self.document, "exit_code": int(self.verdict.outcome.exit_code(strict=strict))})
+    @property
+    def exit_code(self) -> ExitCode:
+        """The verdict's own code, on the terms it was asked for on."""
+        return self.terms.exit_code(self.verdict)
+
+    def asked(self, *, strict: bool) -> Decision:
+        """The same decision for someone to whom a WARN is, or is not, as bad as a BLOCK."""
+        return replace(self, terms=replace(self.terms, strict=strict))
+
+    def json(self, exit_code: ExitCode) -> str:
+        """The verdict document in its one spelling, of a process that ends with this code: same store, same bytes."""
+        return document_json(with_exit_code(self.document, exit_code))
 
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
@@ -80,23 +95,25 @@ def read_plan(suite: Suite, suite_dir: Path) -> Plan:
 def decide_stored(store: Store, run_id: str, against: str | None = None, *, policy: Suite | None = None) -> Decision:
     """Judge a stored run: against its own baseline, or against the candidate of the stored run `against`.
 
-    `policy` replaces the gate section the run was measured under; what was measured stays what it was.
+    `policy` replaces the gate and slo that the run was measured under; what was measured stays what it was.
     """
+    if against == run_id:
+        raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
     evidence = store.evidence(run_id)
     reference = store.evidence(against) if against is not None else None
-    suite = Suite.from_stored(evidence.run.suite)
-    if policy is not None:
-        suite = suite.model_copy(update={"gate": policy.gate})
-        _must_fit(suite)
-    verdict = judge(suite, evidence, reference)
-    document = verdict_document(evidence.run, verdict, against=reference.run if reference else None)
+    terms = Terms(
+        policy=_judged_by(policy, evidence.run) if policy is not None else None,
+        reference_outcome=store.own_outcome(against) if against is not None else None,
+    )
+    verdict = judge(terms.suite(evidence.run), evidence, reference)
+    document = verdict_document(evidence.run, verdict, against=reference.run if reference else None, terms=terms)
     fault = _keep(store, evidence, verdict, document, against)
-    return Decision(evidence, reference, verdict, document, fault)
+    return Decision(evidence, reference, verdict, terms, document, fault)
 
 
 def write_report(decision: Decision, path: Path) -> None:
     """Write the HTML report; PublishError when that fails."""
-    html = render_html(decision.evidence, decision.verdict, against=decision.reference)
+    html = render_html(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
     part = path.with_name(f".{path.name}.part")  # renamed when whole: nobody ever opens half a report
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +131,9 @@ def publish_decision(decision: Decision, report_path: Path | None, *, exit_code:
         run_id=decision.evidence.run.id,
         exit_code=exit_code,
         report_path=report_path,
-        summary_markdown=render_markdown(decision.evidence, decision.verdict, against=decision.reference),
+        summary_markdown=render_markdown(
+            decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms
+        ),
     )
 
 
@@ -162,13 +181,19 @@ def _keep(
     return None
 
 
-def _must_fit(suite: Suite) -> None:
-    """A policy may only speak of what was measured."""
+def _judged_by(policy: Suite, run: Run) -> Suite:
+    """The run's suite with the policy's gate and slo (its own slo where the policy has none).
+
+    Raises UsageError for a policy that speaks of what was not measured.
+    """
     from benchgate.suite.rules import rule_problems
 
+    own = Suite.from_stored(run.suite)
+    suite = own.model_copy(update={"gate": policy.gate, "slo": policy.slo or own.slo})
     problems = rule_problems(suite)
     if problems:
         raise UsageError(f"this policy does not fit what the run measured: {problems[0]}")
+    return suite
 
 
 def _sha256(value: object) -> str:

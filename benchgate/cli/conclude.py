@@ -1,8 +1,9 @@
-"""Show a decision, publish it, and leave with its exit code: the last steps every judging command shares."""
+"""Publish a decision, show it, and leave with its exit code: the last steps every judging command shares."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,41 +17,56 @@ if TYPE_CHECKING:
 
 
 def conclude(decision: Decision, output: Format, *, strict: bool, report: Path | None, publish: bool = False) -> None:
-    """Print the verdict whatever else fails, then raise typer.Exit with the code of contract: verdict, or 13."""
+    """Print the verdict whatever else fails, then raise typer.Exit with the verdict's code, or 13."""
     code = finish(decision, output, strict=strict, report=report, publish=publish)
     raise typer.Exit(int(code))
 
 
 def finish(decision: Decision, output: Format, *, strict: bool, report: Path | None, publish: bool = False) -> ExitCode:
-    """Print, write the report, publish; the exit code says how all of it went."""
+    """Write the report, publish, print; the exit code, which stands in what is printed, says how all of it went."""
+    decision = decision.asked(strict=strict)
+    code = ExitCode.CRASH  # what it is when something below fails in a way that nobody foresaw
+    try:
+        faults = [*_faults(decision, report, publish=publish)]
+        code = ExitCode.PUBLISH_FAILED if faults else decision.exit_code
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+        raise
+    finally:
+        sys.stdout.write(shown(decision, output, code))
+        sys.stdout.flush()
+    for fault in faults:
+        sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
+    return code
+
+
+def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterator[str]:
+    """Write the report and publish what the verdict is; every way in which it could not be kept or published."""
     from benchgate import pipeline
 
-    sys.stdout.write(shown(decision, output, strict=strict))
-    sys.stdout.flush()
-    code = decision.verdict.outcome.exit_code(strict=strict)
-    faults = [decision.store_fault] if decision.store_fault else []
+    code = decision.exit_code
+    if decision.store_fault is not None:
+        code = ExitCode.PUBLISH_FAILED
+        yield decision.store_fault
     try:
         if report is not None:
             pipeline.write_report(decision, report)
             sys.stderr.write(f"report: {report}\n")
         if publish:
-            pipeline.publish_decision(decision, report, exit_code=ExitCode.PUBLISH_FAILED if faults else code)
+            pipeline.publish_decision(decision, report, exit_code=code)
     except PublishError as error:
-        faults.append(str(error))
-    for fault in faults:
-        sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
-    return ExitCode.PUBLISH_FAILED if faults else code
+        yield str(error)
 
 
-def shown(decision: Decision, output: Format, *, strict: bool = False) -> str:
-    """The decision as text for stdout."""
+def shown(decision: Decision, output: Format, code: ExitCode) -> str:
+    """The decision as text for stdout, of a process that ends with this code."""
     if output is Format.JSON:
-        return decision.json(strict=strict)
+        return decision.json(code)
     if output is Format.MARKDOWN:
         from benchgate.report.markdown import render_markdown
 
-        return render_markdown(decision.evidence, decision.verdict, against=decision.reference)
+        return render_markdown(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
     from benchgate.report.text import render_text
 
     reference = decision.reference.run if decision.reference is not None else None
-    return render_text(decision.verdict, decision.evidence.run, against=reference)
+    return render_text(decision.verdict, decision.evidence.run, against=reference, terms=decision.terms)

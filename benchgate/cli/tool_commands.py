@@ -69,6 +69,11 @@ def load(
     verdict = result.get("verdict")
     if isinstance(verdict, dict):
         raise typer.Exit(int(Outcome(str(verdict["outcome"])).exit_code()))
+    if not result.get("output_tokens"):
+        failures = result.get("failures")
+        first = failures[0]["detail"] if isinstance(failures, list) and failures else "no request was sent"
+        sys.stderr.write(f"benchgate: no request succeeded: {first}\n")
+        raise typer.Exit(int(ExitCode.INVALID))
 
 
 def upgrade(store: options.StoreOption = options.STORE) -> None:

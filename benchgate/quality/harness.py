@@ -88,6 +88,7 @@ def _until(
                 yield from process.abandoned(process.end_reason())
             elif time.monotonic() > deadline:
                 process.kill()
+                yield from process.new_observations()  # what was answered since the last look
                 yield from process.abandoned(late.format(show_duration(limit_s)))
         time.sleep(_POLL_S)
 

@@ -5,9 +5,11 @@ A task outside it is refused when the suite is read, not when the servers are al
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from jinja2 import Environment, TemplateSyntaxError, meta, nodes
+from jinja2 import Environment, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import SandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field
 
 _FILTERS = frozenset(
@@ -111,6 +113,32 @@ def template_fault(text: str, columns: frozenset[str]) -> str | None:
     if next(tree.find_all(_ACTIVE), None) is not None:
         return "calls, macros and imports are not allowed in a task; use columns, literals, conditions and filters"
     return None
+
+
+def target_fault(text: str, row: Mapping[str, object]) -> str | None:
+    """What is wrong with the target that a sound `doc_to_target` gives for a row; None when nothing is.
+
+    An empty target would let an empty answer count as right. A target that looks like a list is one to lm-eval, which
+    then compares the answer with something else than the text that stands there.
+    """
+    if text in row:
+        target = row[text]
+    else:
+        try:
+            target = _TARGETS.from_string(text).render(row)
+        except (TemplateError, TypeError, ValueError, ArithmeticError) as exc:
+            return f"the target cannot be rendered: {exc}"
+    if not isinstance(target, str) or not target.strip():
+        return f"the target is {target!r}, not a text to match"
+    if target.startswith("[") and target.endswith("]"):
+        return (
+            f"the target {target[:60]!r} looks like a list, which lm-eval would read and not match as it stands; "
+            "write targets without the outer brackets"
+        )
+    return None
+
+
+_TARGETS = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # as lm-eval
 
 
 def _listed(names: frozenset[str] | set[str]) -> str:

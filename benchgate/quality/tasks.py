@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.schedule import PlannedTask
-from benchgate.quality.taskfile import KEYS, TaskFile, template_fault
+from benchgate.quality.taskfile import KEYS, TaskFile, target_fault, template_fault
 from benchgate.suite.jsonl import Row, parse_rows
 from benchgate.suite.text import Document, Fault, read_text
 
@@ -75,8 +75,11 @@ def _with_rows(document: Document, spec: TaskFile, path: Path) -> tuple[PlannedT
         return None, problems
     rows, problems = parse_rows(text, str(data_path))
     if rows:
-        problems += _shape_problems(rows, str(data_path), spec.doc_to_target)
-        problems += _template_problems(document, spec, frozenset(rows[0].values))
+        misshapen = _shape_problems(rows, str(data_path))
+        mistaken = _template_problems(document, spec, frozenset(rows[0].values))
+        problems += misshapen + mistaken
+        if not misshapen and not mistaken:
+            problems += _target_problems(rows, str(data_path), spec.doc_to_target)
     config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
     # The suite names a task by its file; the name inside is lm-eval's own.
     return PlannedTask(path.stem, config, tuple(row.values for row in rows)), problems
@@ -90,11 +93,8 @@ def _read(path: Path, what: str) -> tuple[str | None, list[Problem]]:
         return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {what}")]
 
 
-def _shape_problems(rows: Sequence[Row], source: str, target: str) -> list[Problem]:
-    """Rows must look like the first one: same keys, same types; and a target that is a column must be a text.
-
-    An empty target would let an empty answer count as right.
-    """
+def _shape_problems(rows: Sequence[Row], source: str) -> list[Problem]:
+    """Rows must look like the first one: same keys, same types."""
     shape = {key: type(value) for key, value in rows[0].values.items()}
     problems = []
     for row in rows:
@@ -102,12 +102,16 @@ def _shape_problems(rows: Sequence[Row], source: str, target: str) -> list[Probl
             has, lacks = ("the first row", "this one") if key in shape else ("this row", "the first")
             problems.append(Problem(source, row.line, None, key, f"{has} has this key and {lacks} has not"))
         for key, value in row.values.items():
-            if key == target and not (isinstance(value, str) and value):
-                problems.append(Problem(source, row.line, None, key, f"the target is {value!r}, not a text to match"))
-            elif key in shape and type(value) is not shape[key]:
+            if key in shape and type(value) is not shape[key]:
                 expected, found = shape[key].__name__, type(value).__name__
                 problems.append(Problem(source, row.line, None, key, f"is {found}, but {expected} in the first row"))
     return problems
+
+
+def _target_problems(rows: Sequence[Row], source: str, target: str) -> list[Problem]:
+    place = target if target in rows[0].values else "doc_to_target"
+    faults = [(row, target_fault(target, row.values)) for row in rows]
+    return [Problem(source, row.line, None, place, fault) for row, fault in faults if fault is not None]
 
 
 def _template_problems(document: Document, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:

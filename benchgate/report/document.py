@@ -5,37 +5,45 @@ from __future__ import annotations
 import json
 import math
 
+from benchgate.errors import ExitCode
 from benchgate.model.deployment import Deployment
 from benchgate.model.run import Run
 from benchgate.model.verdict import CheckResult, GuardResult, Verdict
 from benchgate.report.sides import deployments
+from benchgate.report.terms import OWN, Terms
 
 SCHEMA = "benchgate.verdict/1"
 _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
 
 
 def verdict_document(
-    run: Run, verdict: Verdict, *, against: Run | None = None, strict: bool = False
+    run: Run, verdict: Verdict, *, against: Run | None = None, terms: Terms = OWN
 ) -> dict[str, object]:
     """The verdict over a run, or over a run `against` a stored reference run, as plain JSON.
 
-    Infinities are the texts "inf" and "-inf"; a value that was not measured is null. `strict` is how the exit code was
-    asked for. Raises ValueError for NaN, which no public value may be.
+    Infinities are the texts "inf" and "-inf"; a value that was not measured is null. Raises ValueError for NaN, which
+    no public value may be.
     """
-    return {
+    document: dict[str, object] = {
         "schema": SCHEMA,
         "run": _run(run),
-        "against": None if against is None else _run(against),
+        "against": None if against is None else _run(against) | {"outcome": _outcome(terms)},
         "arms": {arm.value: _arm(source, arm_of) for arm, (source, arm_of) in deployments(run, against).items()},
         "outcome": verdict.outcome.value,
-        "promotes": verdict.outcome.promotes,
-        "exit_code": int(verdict.outcome.exit_code(strict=strict)),
         "reason": verdict.reason,
         "alpha": _number(verdict.alpha),
         "policy_sha256": verdict.policy_sha256,
+        "policy_replaced": terms.policy_replaced(run, verdict),
+        "slo": terms.slo(run),
         "checks": [_check(check) for check in verdict.checks],
         "guards": [_guard(guard) for guard in verdict.guards],
     }
+    return with_exit_code(document, terms.exit_code(verdict))
+
+
+def with_exit_code(document: dict[str, object], code: ExitCode) -> dict[str, object]:
+    """The document as a process that ends with `code` gives it: whatever the reason, only 0 promotes."""
+    return {**document, "exit_code": int(code), "promotes": code is ExitCode.OK}
 
 
 def document_json(document: dict[str, object]) -> str:
@@ -57,6 +65,10 @@ def _run(run: Run) -> dict[str, object]:
         "finished_at": run.finished_at,
         "tool_version": run.tool_version,
     }
+
+
+def _outcome(terms: Terms) -> str | None:
+    return terms.reference_outcome.value if terms.reference_outcome is not None else None
 
 
 def _arm(run: Run, deployment: Deployment) -> dict[str, object]:

@@ -15,6 +15,7 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
 from benchgate.report.charts import figures
 from benchgate.report.provenance import DEFINITIONS
+from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import visible
 from benchgate.report.view import report_view
 
@@ -23,9 +24,9 @@ _TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates"
 """Where the templates lie: in an installed package, else in a checkout."""
 
 
-def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None) -> str:
+def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN) -> str:
     """The whole report; the same inputs give the same bytes."""
-    view = report_view(evidence, verdict, against=against)
+    view = report_view(evidence, verdict, against=against, terms=terms)
     environment = _environment()
     return environment.get_template("report.html.j2").render(
         view=view,

@@ -9,6 +9,7 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
 from benchgate.report.check_rows import CheckRow
 from benchgate.report.tables import Column, Table
+from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import markdown_code, markdown_prose
 from benchgate.report.view import ReportView, report_view
 
@@ -25,13 +26,18 @@ class _Section:
 
 
 def render_markdown(
-    evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, budget_bytes: int = 60_000
+    evidence: Evidence,
+    verdict: Verdict,
+    *,
+    against: Evidence | None = None,
+    terms: Terms = OWN,
+    budget_bytes: int = 60_000,
 ) -> str:
     """The summary in at most `budget_bytes` of UTF-8, whatever was measured; names what had to be left out.
 
     The verdict with its reason is never dropped, even where it alone is over the budget.
     """
-    view = report_view(evidence, verdict, against=against)
+    view = report_view(evidence, verdict, against=against, terms=terms)
     head = _head(view)
     kept = [section for section in _sections(view) if section.text]
     dropped: list[str] = []

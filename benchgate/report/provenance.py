@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from benchgate import units
 from benchgate.model.records import TokenSource
 from benchgate.model.run import Evidence, Run
-from benchgate.model.verdict import Verdict, policy_sha256
+from benchgate.model.verdict import Verdict
 from benchgate.report import show
 from benchgate.report.fairness import flattened
 from benchgate.report.load_section import LoadSection
 from benchgate.report.sides import Side, Sides
+from benchgate.report.terms import OWN, Terms
 from benchgate.suite.schema import Suite
 
 DEFINITIONS = (
@@ -49,34 +50,29 @@ class Provenance:
 
 
 def provenance(
-    evidence: Evidence, sides: Sides, suite: Suite, load: LoadSection | None, verdict: Verdict, against: Run | None
+    evidence: Evidence, sides: Sides, load: LoadSection | None, verdict: Verdict, against: Run | None, terms: Terms
 ) -> Provenance:
     """Facts of the run (and of the reference run), the machine and both deployments."""
     run = evidence.run
     groups = [FactGroup("This run", tuple(_run_facts(run)))]
     if against is not None:
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
-    groups.append(FactGroup("What was asked", tuple(_asked(suite))))
+    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run)))))
     groups.append(FactGroup("Where it ran", tuple(flattened(run.environment))))
     groups += [FactGroup(side.role.value.capitalize(), tuple(_deployment_facts(side))) for side in sides]
     return Provenance(
         groups=tuple(group for group in groups if group.facts),
-        command=reproduce(run, verdict, against),
-        limits=tuple(_limits(evidence, load, verdict, against)),
+        command=reproduce(run, verdict, against, terms),
+        limits=tuple(_limits(evidence, load, verdict, against, terms)),
     )
 
 
-def reproduce(run: Run, verdict: Verdict, against: Run | None) -> str:
+def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OWN) -> str:
     """The command that gives this verdict again from the store."""
     if against is None:
-        policy = " --policy SUITE" if _policy_replaced(run, verdict) else ""
+        policy = " --policy SUITE" if terms.policy_replaced(run, verdict) else ""
         return f"benchgate gate {shlex.quote(run.id)}{policy}"
     return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
-
-
-def _policy_replaced(run: Run, verdict: Verdict) -> bool:
-    """Whether the verdict was given by another policy than the run was measured under."""
-    return verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(run.suite["gate"])
 
 
 def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -135,13 +131,17 @@ def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
         yield f"server says: {name}", text
 
 
-def _limits(evidence: Evidence, load: LoadSection | None, verdict: Verdict, against: Run | None) -> Iterator[str]:
+def _limits(
+    evidence: Evidence, load: LoadSection | None, verdict: Verdict, against: Run | None, terms: Terms
+) -> Iterator[str]:
     yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
     confidence = units.as_written(show.percent(1 - verdict.alpha))
     yield f"Each end of an interval is a one-sided {confidence} limit."
     yield "A true harm near half of its margin can be decided either way when little was measured."
     yield "A gain in one check never pays for a loss in another, and nothing here is a score."
-    if _policy_replaced(evidence.run, verdict):
+    if doubt := terms.reference_doubt():
+        yield f"{doubt[0].upper()}{doubt[1:]}: being no worse than it does not mean being fit."
+    if terms.policy_replaced(evidence.run, verdict):
         yield "It was judged by another policy than it was measured under: the margins were known to their author."
     if load is None:
         yield "No load was measured: it says nothing of speed, failures or cost."

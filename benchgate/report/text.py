@@ -11,15 +11,18 @@ from benchgate.report import show
 from benchgate.report.check_rows import CheckRow, check_rows
 from benchgate.report.provenance import reproduce
 from benchgate.report.sides import deployments
+from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import one_line, terminal_line
 
 _REASON_CHARACTERS = 1000
 
 
-def render_text(verdict: Verdict, run: Run, *, against: Run | None = None) -> str:
+def render_text(verdict: Verdict, run: Run, *, against: Run | None = None, terms: Terms = OWN) -> str:
     """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters."""
     lines = [*_head(verdict, run, against), "", *_checks(verdict), *_guards(verdict)]
-    lines.append(f"same verdict again: {reproduce(run, verdict, against)}")
+    if doubt := terms.reference_doubt():
+        lines.append(f"  note: {doubt}")
+    lines.append(f"same verdict again: {reproduce(run, verdict, against, terms)}")
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from benchgate import units
+from benchgate.errors import ExitCode
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import show
@@ -16,7 +17,7 @@ from benchgate.report.fairness import Fairness, fairness
 from benchgate.report.load_section import LoadSection, load_section
 from benchgate.report.provenance import Provenance, provenance
 from benchgate.report.sides import Sides, sides
-from benchgate.suite.schema import Suite
+from benchgate.report.terms import OWN, Terms
 
 _MEANING = {
     Outcome.PASS: "The candidate may be promoted.",
@@ -25,6 +26,7 @@ _MEANING = {
     Outcome.INCONCLUSIVE: "The candidate is not promoted: the evidence cannot carry the decision.",
     Outcome.INVALID: "The candidate is not promoted: the evidence is not usable.",
 }
+_STRICT_WARNING = "The candidate is not promoted: warnings were asked to block."
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +71,35 @@ class ReportView:
     document_json: str
 
 
-def report_view(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None) -> ReportView:
+def report_view(
+    evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN
+) -> ReportView:
     """The report of a run, or of a run against the candidate of a stored reference run."""
-    suite = Suite.from_stored(evidence.run.suite)
     both = sides(evidence, against)
     reference = None if against is None else against.run
-    load = load_section(both, suite)
+    load = load_section(both, terms.suite(evidence.run))
     return ReportView(
-        banner=_banner(both, verdict),
+        banner=_banner(both, verdict, terms),
         checks=check_rows(verdict),
         confidence=units.as_written(show.percent(1 - verdict.alpha)),
         fairness=fairness(both, verdict),
         load=load,
         quality=quality_section(both),
         shadow=shadow_section(evidence.shadow) if against is None else None,
-        provenance=provenance(evidence, both, suite, load, verdict, reference),
-        document_json=document_json(verdict_document(evidence.run, verdict, against=reference)),
+        provenance=provenance(evidence, both, load, verdict, reference, terms),
+        document_json=document_json(verdict_document(evidence.run, verdict, against=reference, terms=terms)),
     )
 
 
-def _banner(both: Sides, verdict: Verdict) -> Banner:
+def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     run = both.candidate.run
+    code = terms.exit_code(verdict)
+    strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
     other = both.baseline.run
     return Banner(
         outcome=verdict.outcome,
         mark=show.MARKS[verdict.outcome],
-        meaning=_MEANING[verdict.outcome],
+        meaning=_STRICT_WARNING if strictly_blocked else _MEANING[verdict.outcome],
         reason=verdict.reason,
         suite=run.suite_name,
         baseline=both.baseline.deployment.name,
@@ -102,7 +107,7 @@ def _banner(both: Sides, verdict: Verdict) -> Banner:
         baseline_run="" if other is run else other.id,
         run=run.id,
         when=_minute(run.started_at),
-        exit_code=int(verdict.outcome.exit_code()),
+        exit_code=int(code),
         tally=_tally(verdict),
     )
 

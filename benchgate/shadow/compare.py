@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import unicodedata
+
+_BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def normalise(text: str) -> str:
     """The form of an answer that is compared: what differs here, a reader would call different.
 
-    Text: Unicode NFKC, every run of white space one space, none at the ends. An answer that is a JSON object or array:
-    one spelling for the same value (sorted keys, no layout, 1.0 and 1e0 as 1), with its texts normalised likewise. A
-    JSON answer never equals one that is not, so each side can be normalised without knowing the other.
+    Text: Unicode NFKC; inside a line every run of white space is one space; none ends a line or stands at either end
+    of the text; several blank lines are one. Line breaks and indentation stay: code that loses them is other code. An
+    answer that is a JSON object or array: one spelling for the same value (sorted keys, no layout, 1.0 and 1e0 as 1),
+    with its texts normalised likewise. A JSON answer never equals one that is not, so each side can be normalised
+    without knowing the other.
     """
     plain = _plain(text)
     return _canonical_json(text) or _canonical_json(plain) or plain
@@ -25,7 +30,16 @@ def answer_digest(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).split())
+    lines = (_line(line) for line in unicodedata.normalize("NFKC", text).splitlines())
+    return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
+
+
+def _line(line: str) -> str:
+    words = line.split()
+    if not words:
+        return ""
+    indentation = line[: line.index(words[0])]
+    return indentation + " ".join(words)
 
 
 def _canonical_json(text: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import httpx2
@@ -46,15 +46,22 @@ def mirror(
     limits: Limits,
     *,
     on_progress: Callable[[int], None] | None = None,
-) -> ShadowObservation:
-    """Answers of both deployments to every prompt, in the order of the prompts.
+) -> Iterator[ShadowObservation]:
+    """Exactly one observation: the answers of both deployments to every prompt, in the order of the prompts.
 
     `settings.concurrency` prompts are in flight at once, each asked three times: greedy, not streamed, with one seed
     per prompt, never retried. A call that fails is data: its digest is None and the item's `error` says which call and
     why. `on_progress` gets the number of prompts done. `fault` is set when one deployment left 10 prompts in a row
-    unanswered (the rest is then not asked and has no item) or when no prompt at all was answered by all three.
+    unanswered (the rest is then not asked and has no item) or when no prompt at all was answered by all three. An
+    interrupt is a fault too, beside the items answered until then; it is raised again once the observation is taken.
     """
-    return asyncio.run(_Mirror(baseline, candidate, settings, limits, on_progress).run(prompts))
+    comparison = _Mirror(baseline, candidate, prompts, settings, limits, on_progress)
+    try:
+        asyncio.run(comparison.run())
+    except (KeyboardInterrupt, SystemExit):
+        yield comparison.observation("interrupted")
+        raise
+    yield comparison.observation()
 
 
 class _Mirror:
@@ -64,12 +71,14 @@ class _Mirror:
         self,
         baseline: Target,
         candidate: Target,
+        prompts: Sequence[ShadowPrompt],
         settings: Shadow,
         limits: Limits,
         on_progress: Callable[[int], None] | None,
     ) -> None:
         self._baseline = baseline
         self._candidate = candidate
+        self._prompts = prompts
         self._settings = settings
         self._limits = limits
         self._on_progress = on_progress
@@ -77,8 +86,14 @@ class _Mirror:
         self._unanswered = dict.fromkeys(Arm, 0)  # prompts in a row
         self._fault: str | None = None
 
-    async def run(self, prompts: Sequence[ShadowPrompt]) -> ShadowObservation:
-        queue = iter(enumerate(prompts))
+    def observation(self, fault: str | None = None) -> ShadowObservation:
+        """What has come so far."""
+        items = tuple(self._items[position] for position in sorted(self._items))
+        return ShadowObservation(items, expected_n=len(self._prompts), fault=fault or self._fault or _all_lost(items))
+
+    async def run(self) -> None:
+        """Ask until every prompt has its item, or one deployment is gone."""
+        queue = iter(enumerate(self._prompts))
         timeout = httpx2.Timeout(self._limits.total_s, connect=self._limits.connect_s, pool=None)
         pool = httpx2.Limits(max_connections=None, max_keepalive_connections=3 * self._settings.concurrency)
         # As the measured path talks: no proxy, no redirect, the system's certificates.
@@ -95,9 +110,7 @@ class _Mirror:
                     if self._on_progress is not None:
                         self._on_progress(len(self._items))
 
-            await asyncio.gather(*(work() for _ in range(min(self._settings.concurrency, len(prompts)))))
-        items = tuple(self._items[position] for position in sorted(self._items))
-        return ShadowObservation(items=items, expected_n=len(prompts), fault=self._fault or _all_lost(items))
+            await asyncio.gather(*(work() for _ in range(min(self._settings.concurrency, len(self._prompts)))))
 
     async def _ask_thrice(self, client: httpx2.AsyncClient, prompt: ShadowPrompt) -> ShadowItem:
         primary, secondary, candidate = await asyncio.gather(
@@ -154,8 +167,9 @@ class _Mirror:
             return _Call(None, None, said)
         if answer.text is None:
             return _Call(None, answer.finish_reason, "the content of the answer is null")
-        if not answer.text.strip() and answer.finish_reason != "stop":
-            return _Call(None, answer.finish_reason, f"an empty answer with finish reason {answer.finish_reason}")
+        if not answer.text.strip():  # else two deployments that say nothing would agree on everything
+            said = "" if answer.finish_reason == "stop" else f" with finish reason {answer.finish_reason}"
+            return _Call(None, answer.finish_reason, f"an empty answer{said}")
         return _Call(answer.text, answer.finish_reason, None)
 
 

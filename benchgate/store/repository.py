@@ -34,6 +34,7 @@ from benchgate.model.run import (
     TargetFault,
     TrendPoint,
 )
+from benchgate.model.verdict import Outcome
 from benchgate.store import results, rows, tables
 from benchgate.store.engine import Address, Database, fetch
 from benchgate.store.migrate import ensure_current
@@ -157,6 +158,12 @@ class Store:
         with self._database.reading() as connection:
             _run_row(connection, run_id)
             return results.verdicts(connection, run_id)
+
+    def own_outcome(self, run_id: str) -> Outcome | None:
+        """What the run's latest own verdict says, by its own policy and against its own baseline; None without one."""
+        with self._database.reading() as connection:
+            _run_row(connection, run_id)
+            return results.own_outcomes(connection, [run_id]).get(run_id)
 
     def save_metrics(self, run_id: str, metrics: Sequence[MetricRow]) -> None:
         """Keeps the derived numbers of a run in place of those it had. Values are finite and no two rows alike."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
@@ -26,6 +26,14 @@ class StoredVerdict:
     outcome: Outcome
     document: Mapping[str, object]
     sha256: str
+
+    @property
+    def of_the_run_itself(self) -> bool:
+        """Whether it judges the run against its own baseline and by the policy it was measured under.
+
+        A comparison with another run, or a trial of another policy, does not change what became of the run.
+        """
+        return self.compared_run_id is None and self.document.get("policy_replaced") is not True
 
 
 def save_verdict(
@@ -55,17 +63,25 @@ def save_verdict(
 
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
     """Every decision made from a run, oldest first. Raises EvidenceError when one does not hash."""
+    return list(_read(connection, [run_id]))
+
+
+def _read(connection: Connection, run_ids: Sequence[str] | Select[str]) -> Iterator[StoredVerdict]:
     verdict = tables.verdict
-    found = connection.execute(select(verdict).where(verdict.c.run_id == run_id).order_by(verdict.c.seq)).all()
-    for row in found:
+    wanted = select(verdict).where(verdict.c.run_id.in_(run_ids)).order_by(verdict.c.run_id, verdict.c.seq)
+    for row in connection.execute(wanted):
         if rows.text_sha256(row.document) != row.sha256:
             raise EvidenceError(
-                f"verdict {row.seq} of run {run_id} does not hash to {row.sha256}: the store is damaged"
+                f"verdict {row.seq} of run {row.run_id} does not hash to {row.sha256}: the store is damaged"
             )
-    return [
-        StoredVerdict(run_id, row.compared_run_id, Outcome(row.outcome), json.loads(row.document), row.sha256)
-        for row in found
-    ]
+        document = json.loads(row.document)
+        yield StoredVerdict(row.run_id, row.compared_run_id, Outcome(row.outcome), document, row.sha256)
+
+
+def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:
+    """What the latest verdict of each run itself says; a run that never got one is not there."""
+    known = _read(connection, run_ids)
+    return {verdict.run_id: verdict.outcome for verdict in known if verdict.of_the_run_itself}  # the last one stays
 
 
 def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRow]) -> None:
@@ -86,27 +102,20 @@ def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRo
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
     """One metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
-    run, metric, verdict = tables.run.c, tables.metric.c, tables.verdict.c
-    outcome = (
-        select(verdict.outcome)
-        .where(verdict.run_id == run.id, verdict.compared_run_id.is_(None))
-        .order_by(verdict.seq.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    run, metric = tables.run.c, tables.metric.c
     wanted = (
-        select(
-            run.id, run.started_at, run.label, outcome, metric.arm, metric.stage, metric.task, metric.value, metric.n
-        )
+        select(run.id, run.started_at, run.label, metric.arm, metric.stage, metric.task, metric.value, metric.n)
         .join_from(tables.metric, tables.run)
         .where(metric.name == name, *(metric[column] == value for column, value in where.items() if value is not None))
         .order_by(run.started_at, run.id, metric.seq)
     )
     if suite is not None:
         wanted = wanted.where(run.suite_name == suite)
+    found = connection.execute(wanted).all()
+    outcomes = own_outcomes(connection, select(wanted.subquery().c.id))
     return [
-        TrendPoint(id_, at, label, Outcome(said) if said is not None else None, Arm(arm), stage, task, value, n)
-        for id_, at, label, said, arm, stage, task, value, n in connection.execute(wanted)
+        TrendPoint(id_, at, label, outcomes.get(id_), Arm(arm), stage, task, value, n)
+        for id_, at, label, arm, stage, task, value, n in found
     ]
 
 

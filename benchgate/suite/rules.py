@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from benchgate.errors import Problem, UsageError
 from benchgate.suite.parts import Parts, parts_of
 from benchgate.suite.references import reference_name
-from benchgate.suite.schema import LATENCY_METRICS, LOAD_METRICS, STATISTICS, Check, Stage, Suite
+from benchgate.suite.schema import FAILURE_METRICS, LATENCY_METRICS, LOAD_METRICS, STATISTICS, Check, Stage, Suite
 from benchgate.suite.text import Fault, show_path
 from benchgate.suite.vocabulary import suggestion
 
@@ -23,6 +23,7 @@ def broken_rules(parts: Parts) -> Iterator[Fault]:
     yield from _embedded(parts)
     yield from _stage_names(parts)
     yield from _task_names(parts)
+    yield from _failures_are_judged(parts)
     first: dict[tuple[object, ...], int] = {}
     for number, check in enumerate(parts.checks):
         if check is not None:
@@ -171,6 +172,28 @@ def _has_enough_requests(parts: Parts, number: int, check: Check) -> Iterator[Fa
             f"write `requests: {math.ceil(needed / parts.blocks)}` or more, or choose a lower statistic"
         )
         yield Fault(("gate", "checks", number, "statistic"), message)
+
+
+def _failures_are_judged(parts: Parts) -> Iterator[Fault]:
+    """Medians and throughput hardly move when a third of the requests fails, so they never decide alone.
+
+    Every stage that a required load check judges needs a required error_rate or goodput check as well.
+    """
+    if any(check is None or check.stage not in (None, *parts.stage_names) for check in parts.checks):
+        return  # the broken one may be the one that is missed
+    required = [(n, c) for n, c in enumerate(parts.checks) if c and c.required and c.metric in LOAD_METRICS]
+    covered = {stage for _, check in required if check.metric in FAILURE_METRICS for stage in _places(parts, check)}
+    for number, check in required:
+        uncovered = [stage for stage in _places(parts, check) if stage not in covered]
+        covered.update(uncovered)  # said once
+        if uncovered:
+            named = " and ".join(f'"{stage}"' for stage in uncovered)
+            where = f", stage: {uncovered[0]}" if check.stage is not None else ""
+            yield Fault(
+                ("gate", "checks", number),
+                f"requests of stage {named} could fail unjudged: no required check bounds `error_rate` or `goodput` "
+                f"there; add {{metric: error_rate{where}, max: 1%}}",
+            )
 
 
 def _judged(parts: Parts, check: Check) -> list[Stage]:

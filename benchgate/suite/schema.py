@@ -107,7 +107,8 @@ Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacp
 LATENCY_METRICS = ("ttft", "tpot", "itl", "e2e")
 THROUGHPUT_METRICS = ("output_throughput", "request_throughput")
 METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS, "goodput", "error_rate", "accuracy", "shadow_excess")
-LOAD_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS, "goodput", "error_rate")
+FAILURE_METRICS = ("goodput", "error_rate")
+LOAD_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS, *FAILURE_METRICS)
 Metric = Literal[
     "ttft", "tpot", "itl", "e2e", "output_throughput", "request_throughput",
     "goodput", "error_rate", "accuracy", "shadow_excess",

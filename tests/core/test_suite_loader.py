@@ -28,7 +28,7 @@ def test_quantities_are_in_base_units() -> None:
     assert suite.slo.per_request == Slo(ttft_s=0.5)
     assert suite.load.workload.input_tokens == 64
     assert suite.load.sweep[1].rate_rps == 8.0
-    assert [check.margin for check in suite.gate.checks] == [0.05, None, 0.02, 0.03]
+    assert [check.margin for check in suite.gate.checks] == [0.05, None, 0.02, 0.03, None]
 
 
 def test_absolute_bounds_are_in_the_base_unit_of_their_metric() -> None:

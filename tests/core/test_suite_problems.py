@@ -33,6 +33,7 @@ gate:
     - {metric: goodput, stage: r8}
     - {metric: accuracy, task: add, margin: 2 points}
     - {metric: shadow_excess, margin: 3 points}
+    - {metric: error_rate, max: 1%}
 """
 
 LOAD = SUITE[SUITE.index("load:") : SUITE.index("quality:")]
@@ -197,6 +198,14 @@ GATE: list[Row] = [
      '26:7 gate.checks[2]: the margin of tpot p50 of "c4" is already judged by gate.checks[1]'),
     ("margin: 2 points}", "margin: 2 points}\n    - {metric: accuracy, task: each, margin: 5 points}",
      '27:7 gate.checks[3]: the margin of accuracy of "add" is already judged by gate.checks[2]'),
+    ("{metric: error_rate, max: 1%}", "{metric: error_rate, max: 1%, required: false}",
+     '24:7 gate.checks[0]: requests of stage "c4" could fail unjudged: no required check bounds `error_rate` or'),
+    ("{metric: error_rate, max: 1%}", "{metric: error_rate, stage: r8, max: 1%}",
+     '24:7 gate.checks[0]: requests of stage "c4" could fail unjudged'),
+    ("{metric: error_rate, max: 1%}", "{metric: output_throughput, stage: r8, margin: 5%}",
+     '24:7 gate.checks[0]: requests of stage "c4" could fail unjudged'),
+    ("{metric: error_rate, max: 1%}", "{metric: goodput, stage: c4, margin: 3 points}", None),
+    ("{metric: error_rate, max: 1%}", "{metric: error_rate, stage: c4, max: 1%}", None),
     (CHECKS, "    []\n", "24:5 gate.checks: found an empty list; expected a list with at least one entry"),
 ]
 # fmt: on
@@ -273,6 +282,21 @@ def test_goodput_without_load_and_without_slo_is_told_both() -> None:
     text = SUITE.replace(LOAD, "").replace("slo: {ttft: 500ms, target: 95%}\n", "")
     goodput = [line for line in problems_of(text) if "gate.checks[1].metric: goodput" in line]
     assert len(goodput) == 2
+
+
+def test_load_checks_on_medians_alone_are_told_what_to_add() -> None:
+    speed = "    - {metric: ttft, margin: 5%}\n    - {metric: output_throughput, stage: c4, margin: 5%}\n"
+    assert problems_of(SUITE.replace(CHECKS, speed)) == [
+        '24:7 gate.checks[0]: requests of stage "c4" and "r8" could fail unjudged: no required check bounds '
+        "`error_rate` or `goodput` there; add {metric: error_rate, max: 1%}"
+    ]
+    told = problems_of(SUITE.replace("    - {metric: error_rate, max: 1%}\n", ""))
+    assert told[0].endswith("add {metric: error_rate, stage: c4, max: 1%}")
+
+
+def test_load_checks_that_only_advise_need_no_other() -> None:
+    advice = "    - {metric: ttft, margin: 5%, required: false}\n    - {metric: accuracy, margin: 2 points}\n"
+    assert len(parse_suite(SUITE.replace(CHECKS, advice), "s.yaml").gate.checks) == 2
 
 
 def test_time_per_token_of_one_token_answers_is_refused() -> None:

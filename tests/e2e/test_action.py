@@ -33,8 +33,10 @@ class ActionResult:
     arguments: list[str]
 
 
-def run_action(scratch: Path, body: str, *, install: str = "exit 0", **inputs: str) -> ActionResult:
-    """Run the action's own steps in order, as a job would, with `body` in benchgate's place."""
+def run_action(
+    scratch: Path, body: str, *, install: str = "exit 0", job: dict[str, str] | None = None, **inputs: str
+) -> ActionResult:
+    """Run the action's own steps in order, in a job with the variables `job`, with `body` in benchgate's place."""
     checkout = scratch / "action"
     shutil.copytree(ROOT / "scripts", checkout / "scripts")
     write_program(checkout / "scripts/install", f"#!/usr/bin/env bash\n{install}\n")
@@ -45,7 +47,7 @@ def run_action(scratch: Path, body: str, *, install: str = "exit 0", **inputs: s
     for step in ACTION["runs"]["steps"]:
         if "run" not in step:
             continue  # setting up Python is GitHub's own
-        extra = {"GITHUB_ACTION_PATH": str(checkout)}
+        extra = {**(job or {}), "GITHUB_ACTION_PATH": str(checkout)}
         result = results[step["id"]] = run_step(step, context, scratch / step["id"], extra)
         context |= {f"steps.{step['id']}.outputs.{name}": value for name, value in result.outputs.items()}
         if not result.green:
@@ -159,16 +161,25 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seen"), [("postgresql://u:secret@db/runs", "postgresql://u:secret@db/runs"), ("", "none")]
+    ("given", "of_the_job", "seen"),
+    [
+        ("postgresql://u:secret@db/runs", {}, "postgresql://u:secret@db/runs"),
+        ("", {}, "none"),
+        ("", {"BENCHGATE_STORE": ""}, "none"),
+        ("", {"BENCHGATE_STORE": "postgresql://u:secret@db/job"}, "postgresql://u:secret@db/job"),
+        ("runs of mine.db", {"BENCHGATE_STORE": "job.db"}, "runs of mine.db"),
+    ],
 )
-def test_the_store_reaches_benchgate_without_showing_in_the_process_list(tmp_path: Path, given: str, seen: str) -> None:
-    result = run_action(tmp_path, says("pass", "exit 0"), store=given)
+def test_the_store_reaches_benchgate_without_showing_in_the_process_list(
+    tmp_path: Path, given: str, of_the_job: dict[str, str], seen: str
+) -> None:
+    result = run_action(tmp_path, says("pass", "exit 0"), store=given, job=of_the_job)
     assert (tmp_path / "action/.venv/bin/store").read_text(encoding="utf-8").strip() == seen
     assert not any("store" in argument or "secret" in argument for argument in result.arguments)
 
 
 @pytest.mark.parametrize("inputs", [{"suite": ""}, {"strict": "yes"}, {"strict": "True"}])
-def test_a_wrong_input_is_refused_before_benchgate_runs(tmp_path: Path, inputs: dict[str, str]) -> None:
+def test_a_wrong_input_is_refused_before_benchgate_runs(tmp_path: Path, inputs: dict[str, Any]) -> None:
     result = run_action(tmp_path, says("pass", "exit 0"), **inputs)
     assert (result.green, result.outputs["verdict"], result.arguments) == (False, "error", [])
 

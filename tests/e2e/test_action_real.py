@@ -30,7 +30,8 @@ gate:
   checks: [{check}]
 """
 ERRORS = "{metric: error_rate, max: 10%}"
-HAIRLINE = "{metric: ttft, margin: 0.1%}"  # no two servers can be shown to agree so closely in two blocks
+# No two servers can be shown to agree so closely in two blocks.
+HAIRLINE = f"{{metric: ttft, margin: 0.1%}}, {ERRORS}"
 healthy = answering(lambda received: "one two three four five six seven eight")
 
 

@@ -91,3 +91,9 @@ def test_a_wrong_suite_shows_every_problem_with_its_place(tmp_path: Path) -> Non
     assert result.returncode == 2
     for place in ("wrong.yaml:2:1", "wrong.yaml:3:", "seed", "f16"):
         assert place in result.stderr
+
+
+def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:
+    result = benchgate(tmp_path, "load", "http://127.0.0.1:9", "--model", "m", "--concurrency", "1", "--requests", "2")
+    assert result.returncode == 12
+    assert "no request succeeded" in result.stderr

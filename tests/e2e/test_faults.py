@@ -93,6 +93,58 @@ def test_a_server_that_is_down_at_the_start_is_named(tmp_path: Path) -> None:
     assert latest_evidence(tmp_path).run.status is RunStatus.PARTIAL
 
 
+def test_one_server_under_two_names_is_noticed_before_any_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_suite(tmp_path, "${env:FIRST_URL}", "${env:SECOND_URL}")
+    with ScriptedServer(healthy) as server:
+        monkeypatch.setenv("FIRST_URL", server.url)
+        monkeypatch.setenv("SECOND_URL", server.url.replace("127.0.0.1", "localhost") + "/")
+        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
+    assert "both arms are served by the same endpoint and model" in document(result)["reason"]
+    assert latest_evidence(tmp_path).load == ()
+
+
+def test_a_deployment_measured_against_itself_on_purpose_is_measured(tmp_path: Path) -> None:
+    with ScriptedServer(healthy) as server:
+        write_suite(tmp_path, server.url, f"{server.url}/other")
+        result = benchgate(tmp_path, "run", "suite.yaml", "--candidate", "baseline", "--format", "json")
+    assert "same endpoint" not in document(result)["reason"]
+    assert len(latest_evidence(tmp_path).load) == 4
+
+
+def test_an_interrupted_shadow_comparison_keeps_what_was_answered(tmp_path: Path) -> None:
+    """The prompts beyond the first ten are never answered, so the interrupt comes in the middle."""
+    last = threading.Event()
+
+    def slowing(received: Received) -> Iterable[Step]:
+        if "prompt 10" in received.prompt:
+            last.set()
+            return [60.0]
+        return healthy(received)
+
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "prompt {n}"}}\n' for n in range(20)))
+    with ScriptedServer(healthy) as baseline, ScriptedServer(slowing) as candidate:
+        (tmp_path / "suite.yaml").write_text(
+            "suite: shadow\n"
+            "deployments:\n"
+            f"  baseline: {{url: '{baseline.url}', model: m}}\n"
+            f"  candidate: {{url: '{candidate.url}', model: m}}\n"
+            "shadow: {prompts: prompts.jsonl, concurrency: 1}\n"
+            "gate: {checks: [{metric: shadow_excess, margin: 5 points}]}\n"
+        )
+        process = subprocess.Popen(
+            command_line("run", "suite.yaml"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert last.wait(60)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    stored = latest_evidence(tmp_path)
+    assert stored.run.status is RunStatus.PARTIAL
+    assert stored.shadow is not None
+    assert (stored.shadow.fault, len(stored.shadow.items), stored.shadow.expected_n) == ("interrupted", 10, 20)
+
+
 def test_a_server_killed_in_the_middle_is_named_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as baseline:
         candidate = ScriptedServer(healthy)
@@ -143,7 +195,7 @@ def test_a_killed_benchgate_leaves_no_engine_behind(tmp_path: Path) -> None:
         "deployments: {baseline: {embedded: {}}, candidate: {embedded: {weights: q8_0}}}\n"
         "load: {workload: {input: 20 tokens, output: 64 tokens, text: letters}, blocks: 100,\n"
         "       sweep: [{stage: c2, concurrency: 2, requests: 50}]}\n"
-        "gate: {checks: [{metric: ttft, margin: 50%}]}\n"
+        "gate: {checks: [{metric: ttft, margin: 50%}, {metric: error_rate, max: 1%}]}\n"
     )
     process = subprocess.Popen(
         command_line("run", "suite.yaml"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

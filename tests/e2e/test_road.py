@@ -98,8 +98,32 @@ def test_compare_of_two_stored_runs_is_the_same_every_time(runs: Runs) -> None:
     first, second = (benchgate(folder, "compare", "same", "q2_k", *JSON) for _ in range(2))
     assert first.stdout == second.stdout
     assert (first.returncode, document(first)["outcome"]) == (10, "BLOCK")
-    back = benchgate(folder, "compare", "same", "same", *JSON)
-    assert (back.returncode, document(back)["outcome"]) == (0, "PASS")
+    assert document(first)["against"]["outcome"] in ("PASS", "WARN")
+
+
+def test_compare_of_a_run_with_itself_is_refused(runs: Runs) -> None:
+    folder, _ = runs
+    for command in (("compare", "same", "same"), ("report", "q2_k", "--against", "q2_k")):
+        result = benchgate(folder, *command)
+        assert result.returncode == 2, result.stdout
+        assert "a run says nothing against itself" in result.stderr
+
+
+def test_compare_with_a_run_that_was_blocked_says_so(runs: Runs) -> None:
+    folder, _ = runs
+    assert document(benchgate(folder, "compare", "q2_k", "same", *JSON))["against"]["outcome"] == "BLOCK"
+    result = benchgate(folder, "compare", "q2_k", "same", "--report", "compared.html")
+    assert "the reference run's own verdict was BLOCK" in result.stdout
+    assert "The reference run&#39;s own verdict was BLOCK" in (folder / "compared.html").read_text()
+
+
+def test_a_report_that_cannot_be_written_is_in_the_exit_code_that_is_printed(runs: Runs) -> None:
+    folder, _ = runs
+    (folder / "file").touch()
+    result = benchgate(folder, "gate", "same", "--report", "file/report.html", *JSON)
+    assert result.returncode == 13, result.stderr
+    said = document(result)
+    assert (said["exit_code"], said["promotes"], said["outcome"]) == (13, False, document(runs[1]["same"])["outcome"])
 
 
 def test_report_is_the_same_bytes_every_time(runs: Runs) -> None:
@@ -127,6 +151,20 @@ def test_a_stricter_policy_judges_the_same_run_anew(runs: Runs, tmp_path: Path) 
     result = benchgate(folder, "gate", "same", "--policy", str(strict), *JSON)
     assert document(result)["outcome"] != "PASS"
     assert result.returncode != 0
+
+
+def test_the_slo_of_another_policy_counts_and_leaves_the_runs_own_verdict(runs: Runs, tmp_path: Path) -> None:
+    folder, results = runs
+    own = document(results["same"])
+    hopeless = tmp_path / "hopeless.yaml"
+    hopeless.write_text(SUITE.replace("ttft: 20s", "ttft: 1us"))
+    tried = benchgate(folder, "gate", "same", "--policy", str(hopeless), "--report", "tried.html", *JSON)
+    assert (tried.returncode, document(tried)["outcome"]) == (10, "BLOCK"), tried.stderr
+    assert document(tried)["slo"]["ttft_s"] < own["slo"]["ttft_s"]
+    assert (document(tried)["policy_replaced"], own["policy_replaced"]) == (True, False)
+    assert "another policy" in (folder / "tried.html").read_text()
+    trend = benchgate(folder, "trend", "--stage", "c2").stdout.splitlines()
+    assert own["outcome"] in trend[0].split()
 
 
 def test_an_unknown_run_or_metric_is_a_usage_error_with_the_nearest_name(runs: Runs) -> None:

@@ -154,3 +154,12 @@ def test_two_task_files_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder / "capitals.yaml").write_text(TASK)
     with pytest.raises(SuiteError, match="another task file of the suite is called 'capitals'"):
         load_tasks(tmp_path, ["one/capitals.yaml", "two/capitals.yaml"])
+
+
+def test_the_documented_task_file_loads(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/tasks.md").read_text(encoding="utf-8")
+    task, rows = (page.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "json"))
+    (tmp_path / "capitals.yaml").write_text(task)
+    (tmp_path / "capitals.jsonl").write_text(rows)
+    [loaded] = load_tasks(tmp_path, ["capitals.yaml"])
+    assert [row["id"] for row in loaded.rows] == ["capital-1", "capital-2"]

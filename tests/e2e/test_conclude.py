@@ -1,0 +1,76 @@
+"""What a command prints of a verdict, and the code it ends with, say the same, whatever fails between the two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchgate import pipeline
+from benchgate.cli.conclude import finish
+from benchgate.cli.options import Format
+from benchgate.errors import ExitCode, PublishError
+from benchgate.model.verdict import Outcome
+from benchgate.pipeline import Decision
+from benchgate.report.document import verdict_document
+from benchgate.report.terms import OWN
+from tests.fakes import evidence as fake
+
+REPORT = Path("report.html")
+
+
+def decision(outcome: Outcome = Outcome.PASS, store_fault: str | None = None) -> Decision:
+    evidence, verdict = fake.evidence(), fake.verdict(outcome)
+    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), store_fault)
+
+
+def failing(error: BaseException) -> Callable[..., None]:
+    def write(*_: object, **__: object) -> None:
+        raise error
+
+    return write
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    document: dict[str, object] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.mark.parametrize(("strict", "code"), [(False, ExitCode.OK), (True, ExitCode.BLOCK)])
+def test_a_warning_is_printed_with_the_code_it_ends_with(
+    capsys: pytest.CaptureFixture[str], strict: bool, code: ExitCode
+) -> None:
+    assert finish(decision(Outcome.WARN), Format.JSON, strict=strict, report=None) is code
+    said = printed(capsys)
+    assert (said["outcome"], said["exit_code"], said["promotes"]) == ("WARN", int(code), not strict)
+
+
+@pytest.mark.parametrize(
+    ("store_fault", "report_error"),
+    [("disk full", None), (None, PublishError("no space")), ("disk full", PublishError())],
+)
+def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    store_fault: str | None,
+    report_error: PublishError | None,
+) -> None:
+    if report_error is not None:
+        monkeypatch.setattr(pipeline, "write_report", failing(report_error))
+    report = REPORT if report_error is not None else None
+    assert finish(decision(store_fault=store_fault), Format.JSON, strict=False, report=report) == 13
+    said = printed(capsys)
+    assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", 13, False)
+
+
+@pytest.mark.parametrize(("error", "code"), [(RuntimeError("a defect"), 1), (KeyboardInterrupt(), 130)])
+def test_a_crash_after_the_verdict_does_not_swallow_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    monkeypatch.setattr(pipeline, "write_report", failing(error))
+    with pytest.raises(type(error)):
+        finish(decision(), Format.JSON, strict=False, report=REPORT)
+    said = printed(capsys)
+    assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", code, False)
