@@ -66,16 +66,16 @@ class Pool:
     async def ask(self, request: bytes) -> Response:
         """One request to its end, on an idle connection or else a fresh one; failures are in the response.
 
-        A request that meets the end of its connection's idle time is sent again at once on a fresh one, and counted;
+        A request that meets a kept connection the server had closed is sent again at once on a fresh one, and counted;
         `sent_ns` stays the first send. Nothing else is ever sent twice: a dropped request is a failed one.
         """
         met_closed = bool(self._idle) and not self._idle[-1].alive
         connection = self._take_idle()
         if connection is None:
             return await self._ask_fresh(request, reconnects=int(met_closed))
-        idle_ns = monotonic_ns() - connection.free_since_ns
+        kept = connection.has_served or monotonic_ns() - connection.free_since_ns >= _IDLE_NS
         response = await self._exchange(connection, request)
-        if not _met_idle_close(response, idle_ns):
+        if not (kept and _met_close(response)):
             return response
         return replace(await self._ask_fresh(request, reconnects=1), sent_ns=response.sent_ns)
 
@@ -131,17 +131,17 @@ class _Down(NamedTuple):
     fault: Fault
 
 
-def _met_idle_close(response: Response, idle_ns: int) -> bool:
-    """Whether the server had closed the connection for being idle before this request reached it.
+def _met_close(response: Response) -> bool:
+    """Whether the server had closed the connection before this request reached it.
 
     Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay one.
-    What tells them apart: only a connection unused for longer than the shortest idle time a server grants can have
-    met its end (one that closes sooner has to announce it, RFC 9112 section 9.6, and is not used again), and then
-    the close comes within one round trip, for nothing was done. Over a slower way, a failure is recorded instead.
+    What tells them apart: only a connection kept after an answer (llama.cpp closes it after every stream without
+    announcing it) or unused for longer than servers grant can have met its end, and then the close comes within one
+    round trip, for nothing was done. Over a slower way, a failure is recorded instead.
     """
     if not response.unanswered or response.sent_ns is None:
         return False
-    return idle_ns >= _IDLE_NS and response.over_ns - response.sent_ns <= _AT_ONCE_NS
+    return response.over_ns - response.sent_ns <= _AT_ONCE_NS
 
 
 def _allow_open_files(needed: int) -> None:

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
+        self.has_served = False  # a whole response came over it before
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
@@ -114,7 +115,9 @@ class Connection(asyncio.Protocol):
             self._exchange = None
             self.free_since_ns = monotonic_ns()
             exchange.forget()
-        if not response.reusable:
+        if response.reusable:
+            self.has_served = True
+        else:
             self.close()
         return response
 
