@@ -31,6 +31,7 @@ from benchgate.report.markdown import render_markdown
 from benchgate.report.terms import Terms
 from benchgate.shadow.sample import load_prompts
 from benchgate.store.repository import RunWriter, Store
+from benchgate.suite.references import resolve_secret
 from benchgate.suite.schema import Suite
 
 
@@ -76,6 +77,7 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
     if suite.quality is not None:
         require_lm_eval()
+    _check_references(suite)
     plan = read_plan(suite, suite_dir)
     with Store.open(options.store) as store:
         run = _describe(suite, plan, options)
@@ -83,6 +85,14 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
             complete = measure(suite, plan, writer, options.work_dir / run.id, options.work_dir / "weights", progress)
             writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
         return decide_stored(store, run.id)
+
+
+def _check_references(suite: Suite) -> None:
+    """Every variable the two arms refer to is set: found out before there is a run, not as a fault of a target."""
+    for name in (suite.baseline, suite.candidate):
+        for reference in (suite.deployments[name].url, suite.deployments[name].api_key):
+            if reference is not None:
+                resolve_secret(reference, os.environ)
 
 
 def read_plan(suite: Suite, suite_dir: Path) -> Plan:

@@ -111,7 +111,10 @@ def demo(
     sys.stdout.write("\n" + "\n".join(rows) + "\n")
     if surprises:
         expected = ", ".join(f"{name} {' or '.join(DEMO_EXPECTED[name])}" for name in chosen)
-        sys.stderr.write(f"benchgate: not what this demo shows on a calm machine ({expected}); see the reports\n")
+        sys.stderr.write(
+            f"benchgate: not what this demo shows on a calm machine ({expected}). Other work on this machine slows the "
+            "load generator and the engines: stop it and run the demo again, or see why in the reports\n"
+        )
         raise typer.Exit(int(ExitCode.CRASH))
 
 

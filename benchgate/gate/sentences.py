@@ -141,7 +141,7 @@ def verdict_reason(
             return f"{candidate} may be promoted, with care: {_told(warned[0])}{_and_more(warned)}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
-            return f"{candidate} may be promoted: {held} against {baseline}."
+            return f"{candidate} may be promoted: {held} against {baseline}{_closest(required)}."
 
 
 def _change(finding: Finding) -> str:
@@ -183,6 +183,15 @@ def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, war
 def _worst(checks: list[CheckResult]) -> CheckResult:
     """The check whose harm is largest against its margin; those without a number come last."""
     return max(checks, key=lambda c: c.harm / c.margin if c.harm is not None and c.scale is not Scale.ABSOLUTE else 0.0)
+
+
+def _closest(checks: list[CheckResult]) -> str:
+    """Which passing check has used most of its margin, in its own words."""
+    relative = [c for c in checks if c.scale is not Scale.ABSOLUTE and c.upper is not None]
+    if not relative:
+        return ""
+    closest = max(relative, key=lambda c: c.upper / c.margin if c.upper is not None else 0.0)
+    return f". Closest to its margin: {_told(closest)}"
 
 
 def _told(check: CheckResult) -> str:

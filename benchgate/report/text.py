@@ -22,7 +22,7 @@ def render_text(verdict: Verdict, run: Run, *, against: Run | None = None, terms
     lines = [*_head(verdict, run, against), "", *_checks(verdict), *_guards(verdict)]
     if doubt := terms.reference_doubt():
         lines.append(f"  note: {doubt}")
-    lines.append(f"same verdict again: {reproduce(run, verdict, against, terms)}")
+    lines.append(f"same verdict again, with the same --store: {reproduce(run, verdict, against, terms)}")
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 

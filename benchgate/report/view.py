@@ -45,6 +45,7 @@ class Banner:
     outcome: Outcome
     mark: str
     meaning: str
+    todo: str
     reason: str
     suite: str
     baseline: str
@@ -100,6 +101,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         outcome=verdict.outcome,
         mark=show.MARKS[verdict.outcome],
         meaning=_STRICT_WARNING if strictly_blocked else _MEANING[verdict.outcome],
+        todo=_todo(verdict),
         reason=verdict.reason,
         suite=run.suite_name,
         baseline=both.baseline.deployment.name,
@@ -110,6 +112,14 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         exit_code=int(code),
         tally=_tally(verdict),
     )
+
+
+def _todo(verdict: Verdict) -> str:
+    """What to do first about a verdict that is not PASS: a tripped guard's remedy, or the worst check's advice."""
+    remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
+    advice = [check.advice for check in verdict.failing() if check.outcome is verdict.outcome and check.advice]
+    chosen = [*remedies, *advice] if verdict.outcome is Outcome.INVALID else advice
+    return chosen[0] if chosen else ""
 
 
 def _tally(verdict: Verdict) -> tuple[Tally, ...]:

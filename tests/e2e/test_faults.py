@@ -227,3 +227,10 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+def test_a_missing_variable_is_a_mistake_found_before_there_is_a_run(tmp_path: Path) -> None:
+    write_suite(tmp_path, "${env:NO_SUCH_ADDRESS}", "http://127.0.0.1:9")
+    result = benchgate(tmp_path, "run", "suite.yaml")
+    assert (result.returncode, "NO_SUCH_ADDRESS" in result.stderr) == (2, True)
+    assert not (tmp_path / ".benchgate").exists()

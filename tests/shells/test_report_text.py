@@ -66,7 +66,7 @@ def test_tripped_guards_say_what_to_do_and_the_others_are_silent() -> None:
 def test_a_stored_comparison_names_the_run_of_its_reference() -> None:
     text = render_text(fake.verdict(), fake.run("run-b"), against=fake.run("run-a"))
     assert "candidate q4 against q4 of run run-a, run run-b" in text
-    assert text.endswith("same verdict again: benchgate compare run-a run-b\n")
+    assert text.endswith("same verdict again, with the same --store: benchgate compare run-a run-b\n")
     assert "note:" not in text
 
 
