@@ -56,6 +56,8 @@ def main() -> None:
         terminated = True
         signal.raise_signal(signal.SIGINT)
 
+    # A shell that starts a command in the background makes it ignore SIGINT; then SIGTERM could not unwind it either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, terminate)
     try:
         app()

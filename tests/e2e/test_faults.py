@@ -174,8 +174,13 @@ def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
 ) -> None:
     with ScriptedServer(healthy) as baseline, ScriptedServer(healthy) as candidate:
         write_suite(tmp_path, baseline.url, candidate.url, blocks=60)
+        # Started as a shell starts a command in the background: with SIGINT ignored.
         process = subprocess.Popen(
-            command_line("run", "suite.yaml"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ["bash", "-c", 'trap "" INT; exec "$@"', "bash", *command_line("run", "suite.yaml")],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         while len(candidate.requests) < 400 and process.poll() is None:
             time.sleep(0.01)
