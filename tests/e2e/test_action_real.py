@@ -32,13 +32,14 @@ gate:
 ERRORS = "{metric: error_rate, max: 10%}"
 # No two servers can be shown to agree so closely in two blocks.
 HAIRLINE = f"{{metric: ttft, margin: 0.1%}}, {ERRORS}"
-healthy = answering(lambda received: "one two three four five six seven eight")
+THINKS_S = 0.005
+healthy = answering(lambda received: "one two three four five six seven eight", after_s=THINKS_S)
 
 
 def failing(received: Received) -> Iterable[Step]:
     """Ready, and then an error for every load request."""
     if received.body is not None and received.body.get("stream"):
-        return [json_response({"error": {"message": "out of memory\n::warning::fake"}}, status=500)]
+        return [THINKS_S, json_response({"error": {"message": "out of memory\n::warning::fake"}}, status=500)]
     return healthy(received)
 
 

@@ -32,14 +32,15 @@ gate:
     - {{metric: error_rate, max: 2%}}
     - {{metric: ttft, margin: 95%}}
 """
-healthy = answering(lambda received: "one two three four five six seven eight")
-empty = answering(lambda received: "")
+THINKS_S = 0.005
+healthy = answering(lambda received: "one two three four five six seven eight", after_s=THINKS_S)
+empty = answering(lambda received: "", after_s=THINKS_S)
 
 
 def failing_when_streamed(received: Received) -> Iterable[Step]:
     """Answers the readiness check and fails every load request."""
     if received.body is not None and received.body.get("stream"):
-        return [json_response({"error": {"message": "CUDA out of memory"}}, status=500)]
+        return [THINKS_S, json_response({"error": {"message": "CUDA out of memory"}}, status=500)]
     return healthy(received)
 
 

@@ -224,15 +224,17 @@ def json_response(body: object, status: int = 200) -> bytes:
     return head.encode() + raw
 
 
-def answering(text_for: Callable[[Received], str]) -> Respond:
+def answering(text_for: Callable[[Received], str], after_s: float = 0.0) -> Respond:
     """A well-behaved server: answers chat and completions, streaming or not, plus `/health` and `/v1/models`.
 
     One token is one whitespace-separated word of the text, cut at the request's `max_tokens`; an empty text is an
-    answer without a token. Usage is always told.
+    answer without a token. Usage is always told. `after_s` is how long it thinks before an answer: a closed loop over
+    a server that does not think measures only its own client.
     """
 
     def respond(received: Received) -> Iterator[Step]:
         if received.path in ("/v1/chat/completions", "/v1/completions"):
+            yield after_s
             yield from _answer(received, text_for(received))
         elif received.path == "/health":
             yield json_response({"status": "ok"})
