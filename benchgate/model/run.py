@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
@@ -47,11 +48,23 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class ClientUse:
-    """What the load generator itself spent and how late it was during one stage."""
+    """What the load generator itself spent and how late it was during one stage.
+
+    `busiest_share`: the largest share of one core that any worker used over 5 s; None where the stage was shorter.
+    Read delay is how long what had arrived waited for the client: of a canary event that came at known instants through
+    the same event loop, or (`kernel`) of the answers themselves by the kernel's stamps. None where it was not measured.
+    `faults` name workers that were lost or late: then the load was not the one that was planned.
+    """
 
     cpu_s: float
     wall_s: float
     workers: int
+    busiest_share: float | None = None
+    read_delay_p50_s: float | None = None
+    read_delay_p99_s: float | None = None
+    read_delay_max_s: float | None = None
+    read_delay_by: Literal["canary", "kernel"] | None = None
+    faults: tuple[str, ...] = ()
 
     @property
     def cpu_share(self) -> float:

@@ -181,7 +181,7 @@ def _read_load(row: Mapping[str, Any], meta: Mapping[str, Any], columns: ColumnM
         position=row["position"],
         requests=RequestColumns.from_columns(columns),
         window_s=meta["window_s"],
-        client=ClientUse(**meta["client"]),
+        client=ClientUse(**{**meta["client"], "faults": tuple(meta["client"].get("faults", ()))}),
     )
 
 
