@@ -20,7 +20,7 @@ RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
     {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
 )
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
-_UNPACED_SHARE = 0.01  # of the answers may come in one chunk
+_UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
 
 Value = Callable[[LoadObservation], "float | None"]
 
@@ -33,13 +33,17 @@ def block_value(metric: str, q: float) -> Value:
     return lambda o: rate(o.requests, o.window_s)
 
 
-def unpaced(metric: str, stage: str, blocks: list[LoadObservation]) -> Problem | None:
-    """TPOT judged on the few answers that have one speaks of other requests than the users'."""
+def unpaced(metric: str, q: float, stage: str, blocks: list[LoadObservation]) -> Problem | None:
+    """TPOT judged on the few answers that have one speaks of other requests than the users'.
+
+    A client or server that pauses for the length of one answer sends or sees it in one piece, so a few are met on any
+    busy machine: up to 5 % leave a median what it is, 0.5 % a p95.
+    """
     if metric not in ("tpot", "itl") or not blocks:
         return None
     answered = sum(int(metrics.succeeded(block.requests).sum()) for block in blocks)
     without = sum(int(_has_no_pace(block).sum()) for block in blocks)
-    if answered == 0 or without <= _UNPACED_SHARE * answered:
+    if answered == 0 or without <= _UNPACED_OF_TAIL * (1 - q) * answered:
         return None
     reason = f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came in one or two pieces"
     return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)

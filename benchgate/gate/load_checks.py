@@ -57,7 +57,7 @@ def relative(
         n_unit="blocks",
         breach=breach,
     )
-    judged = _log_ratios(comparison.judged, stage, metric, value)
+    judged = _log_ratios(comparison.judged, stage, metric, q)
     if isinstance(judged, Problem):
         return replace(empty, problem=judged)
     baseline, candidate = _shown_values(comparison, stage, value)
@@ -66,7 +66,7 @@ def relative(
     if np.isinf(judged).any():
         return _unbounded(shown, judged, breach)
     if comparison.reference is not None:
-        reference = _log_ratios(comparison.reference, stage, metric, value)
+        reference = _log_ratios(comparison.reference, stage, metric, q)
         if isinstance(reference, Problem):
             return replace(shown, problem=reference)
         if np.isinf(reference).any():
@@ -86,12 +86,12 @@ def relative(
     )
 
 
-def _log_ratios(evidence: Evidence, stage: str, metric: str, value: Value) -> FloatArray | Problem:
+def _log_ratios(evidence: Evidence, stage: str, metric: str, q: float) -> FloatArray | Problem:
     """One d per block, positive = the candidate is worse; +inf where only the candidate has no finite value."""
-    slower_is_higher = metric in LATENCIES
+    slower_is_higher, value = metric in LATENCIES, block_value(metric, q)
     ratios: list[float] = []
     for side in Arm:
-        without_pace = unpaced(metric, stage, list(load_of(evidence, stage, side).values()))
+        without_pace = unpaced(metric, q, stage, list(load_of(evidence, stage, side).values()))
         if without_pace is not None:
             return without_pace
     for baseline, candidate in paired_load(evidence, stage):

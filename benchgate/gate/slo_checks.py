@@ -39,7 +39,7 @@ def absolute(comparison: Comparison, metric: str, stage: str, q: float, *, slo: 
         breach=True,
         lower_is_worse=metric not in LATENCIES,
     )
-    without_pace = unpaced(metric, stage, blocks)
+    without_pace = unpaced(metric, q, stage, blocks)
     if without_pace is not None:
         return replace(finding, problem=without_pace)
     values = [value(block) for block in blocks]

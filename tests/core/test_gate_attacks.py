@@ -82,6 +82,13 @@ def test_answers_that_arrive_at_one_instant_have_no_pace_to_be_judged(check: Lin
         assert "have no pace" in verdict.reason
 
 
+def test_a_few_answers_of_one_instant_leave_a_median_and_spoil_a_tail() -> None:
+    few = Effect(at_once=2)  # of 60
+    assert verdict_on({"metric": "tpot", "margin": "20%"}, few).outcome is Outcome.PASS
+    tail: Line = {"metric": "tpot", "statistic": "p95", "margin": "20%"}
+    assert "have no pace" in verdict_on(tail, few).reason
+
+
 def test_an_answer_held_back_and_sent_in_two_pieces_has_no_pace_either() -> None:
     def two_reads(observation: LoadObservation) -> LoadObservation:
         columns = observation.requests
