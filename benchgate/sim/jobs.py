@@ -1,0 +1,70 @@
+"""What the two models of time have in common: requests go in, and tokens come out at instants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request as a model of time sees it. Instants are monotonic ns.
+
+    `emit(tokens, due_ns)` is what to do with tokens that are due; the models themselves never call it.
+    """
+
+    order: int  # of arrival; breaks ties
+    arrived_ns: int
+    input_tokens: int
+    output_tokens: int  # how many it will make
+    reserved_tokens: int  # KV room it needs
+    emit: Callable[[int, int], None]
+    produced: int = 0
+    prefilled_tokens: int = 0
+    held_until_ns: int = 0
+    over: bool = False  # everything produced, or dropped
+
+    @property
+    def left(self) -> int:
+        """Tokens still to come."""
+        return self.output_tokens - self.produced
+
+
+class Due(NamedTuple):
+    """So many tokens of a job, at the instant they should leave."""
+
+    at_ns: int
+    job: Job
+    tokens: int
+
+
+class Model(Protocol):
+    """Decides when tokens are due. Pure: time is an argument."""
+
+    @property
+    def running(self) -> int:
+        """Jobs being worked on."""
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue."""
+
+    @property
+    def kv_ratio(self) -> float:
+        """Share of the KV cache that is reserved."""
+
+    def admit(self, job: Job, now_ns: int) -> bool:
+        """Take a job in; False when the queue is full."""
+
+    def drop(self, job: Job) -> None:
+        """Forget a job, whatever its state, and free its room at once."""
+
+    def hold(self, job: Job, until_ns: int) -> None:
+        """Let the job get nothing before that instant."""
+
+    def due_ns(self) -> int | None:
+        """When there is something to `take`; None while nothing is under way."""
+
+    def take(self, now_ns: int) -> Iterator[Due]:
+        """Everything due by `now_ns`, in order of its instant."""

@@ -1,0 +1,237 @@
+"""Answers that are not as they should be: every fault of `faults` that strikes after a request was understood."""
+
+from __future__ import annotations
+
+import asyncio
+
+from benchgate.sim.answers import DONE, error_event
+from benchgate.sim.connection import Connection
+from benchgate.sim.http import EVENT_STREAM, JSON_TYPE
+from benchgate.sim.pipes import Pipe
+from benchgate.sim.replies import Case, Desk, Reply
+from benchgate.sim.settings import NS
+from benchgate.sim.truth import Outcome
+
+ERROR = {"error": {"message": "the practice server was told to fail", "type": "InternalServerError", "code": 500}}
+ERROR_TEXT = {"error": ERROR["error"]["message"]}
+_BAD_JSON = b'data: {"id":"broken","choices":[{"index":0,\n\n'
+_BAD_UTF8 = b"\xc3\x28\xff\xfe"
+_WHOLE_ANSWER = frozenset({"empty-answer", "done-only", "empty-body"})  # endings that stand for all of an answer
+
+
+class OddReply(Reply):
+    """What faulty streams and documents share: stalls, silence, a pipe, and the moment at which a fault strikes."""
+
+    content_type = EVENT_STREAM
+
+    def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
+        super().__init__(case, line, desk)
+        self._does = case.behaviour
+        self._pipe = Pipe(line, case.behaviour, content_type=self.content_type, keeps_alive=case.keeps_alive)
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalls = self._does.ending == "stall"
+        self._ending = None if self._stalls else self._does.ending
+        self._last_token = 0 if self._ending in _WHOLE_ANSWER else self._does.after_tokens  # before the fault strikes
+
+    def begin(self) -> None:
+        """Hold the answer that stalls before its first token, and drop the one that hangs there."""
+        self._stall_after(0)
+        if self._does.silent or (self._ending == "hang" and not self._does.after_tokens):
+            self._desk.model.drop(self.job)
+
+    def _stall_after(self, tokens: int) -> None:
+        """Hold the answer when it has come to its stall."""
+        if self._stalls and tokens >= self._does.after_tokens:
+            self._stalls = False
+            from_ns = self.case.received_ns if self._last_ns is None else self._last_ns
+            self._desk.model.hold(self.job, from_ns + int((self._does.stall_s or 0) * NS))
+
+    def _close(self, outcome: Outcome) -> None:
+        self._desk.model.drop(self.job)
+        self._pipe.close(lambda: self._closed(outcome))
+
+    def _closed(self, outcome: Outcome) -> None:
+        if not self.over:
+            self._end(outcome, keep=not self._pipe.ends_connection)
+
+    def _reset(self, unfinished: bytes) -> None:
+        self._desk.model.drop(self.job)
+        self._settle("failed")
+        self._pipe.reset(unfinished)
+
+    def _usage_told(self, sent: int) -> tuple[int, int]:
+        return (0, 0) if self._does.usage == "zero" else (self.case.ask.input_tokens, sent)
+
+    def _settle(self, outcome: Outcome) -> None:
+        super()._settle(outcome)
+        self._pipe.forget()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class OddStream(OddReply):
+    """A faulty stream, event by event."""
+
+    def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
+        super().__init__(case, line, desk)
+        self._pending = 0
+        self._chunk_tokens = case.behaviour.tokens_per_event or desk.chunk_tokens
+        self._write_tokens = self._chunk_tokens * case.behaviour.events_per_write
+        self._role_is_out = self._ending in ("done-only", "empty-body")  # or will never be
+        self._spoiled = case.behaviour.spoiled
+
+    def begin(self) -> None:
+        """What goes out before the first token."""
+        if self._does.early_head:
+            self._pipe.open()
+        if self._does.early_role:
+            self._send([])
+        super().begin()
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Tokens up to the fault, the fault in place of the token after, or the end."""
+        if self._does.endless and self._line.congested:
+            return  # nobody reads: what cannot leave is not kept
+        self._pending += tokens
+        complete = self.job.produced >= self.job.output_tokens
+        struck = self._ending is not None and (complete or self.sent + self._pending > self._last_token)
+        if self._ending is not None:
+            self._pending = min(self._pending, max(0, self._last_token - self.sent))
+        waits = self.sent > 0 or self._does.tokens_per_event is not None  # else the first token goes alone
+        if waits and self._pending < self._write_tokens and not (complete or struck):
+            return
+        if self._pending:
+            written, self._pending = self._pending, 0
+            whole = complete and not struck
+            self._send(self._token_events(written, last=whole) + (self._closing(self.sent + written) if whole else []))
+            self._handed(written, due_ns)
+        if struck:
+            self._strike(str(self._ending))
+        elif complete:
+            self._complete()
+        else:
+            self._stall_after(self.sent)
+
+    def _send(self, events: list[bytes]) -> None:
+        """Events, after the head and the role event when those are not out yet."""
+        if not self._pipe.opened:
+            self._pipe.open()
+        if not self._role_is_out:
+            self._role_is_out = True
+            role = self.case.script.role()
+            events = [role, *events] if role else events
+        self._pipe.send(events)
+
+    def _token_events(self, count: int, *, last: bool) -> list[bytes]:
+        script, first, until = self.case.script, self.sent, self.sent + count
+        events = []
+        while first < until:
+            size = min(self._chunk_tokens, until - first) if first or self._does.tokens_per_event else 1
+            ends = last and first + size == until and self._does.usage != "finish"
+            reason = self.case.ask.finish_reason if ends else None
+            events.append(script.tokens(first, size, reason))
+            first += size
+        return self._with_spoilt(events)
+
+    def _with_spoilt(self, events: list[bytes]) -> list[bytes]:
+        """The same with the bytes that should not be there, once an answer."""
+        spoiled, self._spoiled = self._spoiled, None
+        if spoiled == "utf8":
+            events[0] = events[0].replace(b':" ', b':" ' + _BAD_UTF8, 1)
+        elif spoiled == "json":
+            events.insert(1, _BAD_JSON)
+        elif spoiled == "line":
+            events.insert(1, b'data: {"choices":[],"padding":"' + b"x" * self._does.line_bytes + b'"}\n\n')
+        return events
+
+    def _closing(self, sent: int) -> list[bytes]:
+        """What follows the last token at once."""
+        usage, script = self._does.usage, self.case.script
+        finish = [script.finish(self.case.ask.finish_reason, sent, self._usage_told(sent))] if usage == "finish" else []
+        told = [] if usage == "late" else self._usage_events(sent)
+        return [*finish, *told, *self._done()]
+
+    def _complete(self) -> None:
+        if self._does.usage == "late":
+            self._timer = asyncio.get_running_loop().call_later(self._does.late_s, self._tell_late)
+        else:
+            self._close("finished")
+
+    def _tell_late(self) -> None:
+        self._send(self._usage_events(self.sent))
+        self._close("finished")
+
+    def _usage_events(self, sent: int) -> list[bytes]:
+        if not self.case.ask.include_usage or self._does.usage in ("none", "finish"):
+            return []
+        input_tokens, output_tokens = self._usage_told(sent)
+        return [self.case.script.usage(output_tokens, input_tokens)]
+
+    def _done(self) -> list[bytes]:
+        return [DONE] if self._does.says_done else []
+
+    def _strike(self, ending: str) -> None:
+        """What comes in place of the next token."""
+        script = self.case.script
+        if ending == "hang":
+            self._desk.model.drop(self.job)
+            return
+        if ending in ("error", "error-text", "cut"):
+            self._role_is_out = True  # the error is the first event there is
+        if ending == "reset":
+            self._send([])
+            self._reset(script.tokens(self.sent, 1))
+            return
+        usage, done = self._usage_events(self.sent), self._done()
+        events = {
+            "error": [error_event(ERROR), *done],
+            "error-text": [error_event(ERROR_TEXT)],
+            "cut": [],
+            "abort": [script.finish("abort", self.sent), *usage, *done],
+            "empty-answer": [script.finish("stop", 0), *usage, *done],
+            "done-only": done,
+            "empty-body": [],
+        }
+        self._send(events[ending])
+        self._close("failed")
+
+
+class OddDocument(OddReply):
+    """A faulty answer as one document, written when its last token is there."""
+
+    content_type = JSON_TYPE
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Count tokens; the fault takes the place of the document."""
+        produced = self.job.produced
+        if self._ending == "hang" and produced > self._last_token:
+            self._desk.model.drop(self.job)
+        elif produced < self.job.output_tokens:
+            self._stall_after(produced)
+        if produced < self.job.output_tokens or self._ending == "hang":
+            return
+        status, body = self._response()
+        self._pipe.open(len(body), status)
+        if self._ending == "reset":
+            self._reset(body)
+            return
+        self._pipe.send([body] if body else [])
+        if self._ending is None:
+            self._handed(self.case.ask.output_tokens, due_ns, streamed=False)
+        self._close("finished" if self._ending is None else "failed")
+
+    def _response(self) -> tuple[int, bytes]:
+        ask, script, ending = self.case.ask, self.case.script, self._ending
+        if ending in ("error", "error-text"):
+            return 500, error_event(ERROR if ending == "error" else ERROR_TEXT)[len("data: ") :]
+        if ending in ("done-only", "empty-body"):
+            return 200, b""
+        text = "" if ending == "empty-answer" else script.text(0, ask.output_tokens)
+        reason = "abort" if ending == "abort" else ask.finish_reason
+        usage = {"none": None, "zero": (0, 0)}.get(self._does.usage, (ask.input_tokens, ask.output_tokens))
+        body = script.document(text, reason, usage)
+        if self._does.spoiled == "utf8":
+            body = body.replace(b':" ', b':" ' + _BAD_UTF8, 1)
+        if ending == "cut" or self._does.spoiled == "json":
+            body = body[: len(body) // 2]
+        return 200, body

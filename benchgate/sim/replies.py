@@ -1,0 +1,199 @@
+"""One answer under way: tokens of the model of time become bytes on a connection, and every write is stamped.
+
+A sound stream is written one way and a faulty one another (`odd`): what must keep a schedule with thousands of streams
+does not ask at every token what could be wrong with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic_ns
+
+from benchgate.sim.answers import DONE, Script
+from benchgate.sim.asks import Ask
+from benchgate.sim.connection import Connection
+from benchgate.sim.faults import Behaviour
+from benchgate.sim.http import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, chunk, head, whole
+from benchgate.sim.jobs import Job, Model
+from benchgate.sim.metrics import Counters
+from benchgate.sim.truth import Outcome, Truth
+
+ENDLESS_TOKENS = 1 << 62
+_STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
+_LAST_STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked", "connection: close")
+
+
+@dataclass(slots=True)
+class Desk:
+    """What all answers share. `truth` is exchanged when it is reset; an answer keeps the one it began with."""
+
+    model: Model
+    chunk_tokens: int
+    truth: Truth = field(default_factory=Truth)
+    counters: Counters = field(default_factory=Counters)
+    replies: set[Reply] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What one answer is about."""
+
+    ask: Ask
+    script: Script
+    behaviour: Behaviour
+    order: int
+    received_ns: int
+    request_id: str | None
+    keeps_alive: bool
+
+
+class Reply:
+    """What every answer does: be a job, stamp what it writes, and end exactly once."""
+
+    def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
+        self.case = case
+        self.sent = 0  # tokens handed to the kernel
+        self.truth = desk.truth
+        self.over = False
+        self._line = line
+        self._desk = desk
+        self._first_ns: int | None = None
+        self._last_ns: int | None = None
+        endless = case.behaviour.endless
+        self.job = Job(
+            order=case.order,
+            arrived_ns=case.received_ns,
+            input_tokens=case.ask.input_tokens,
+            output_tokens=ENDLESS_TOKENS if endless else case.ask.output_tokens,
+            reserved_tokens=case.ask.input_tokens + case.ask.max_tokens,
+            emit=self.emit,
+        )
+        line.late_writes = 0
+        desk.replies.add(self)
+        self.truth.arrived(case.received_ns, case.behaviour.spec)
+
+    def begin(self) -> None:
+        """What happens as soon as the model has taken the job in."""
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Tokens that were due at that instant."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """The client has left: its place is free at once."""
+        if not self.over:
+            self._desk.model.drop(self.job)
+            self._settle("aborted")
+
+    def refuse(self, response: bytes) -> None:
+        """Answer with this instead; the model has not taken the job in."""
+        self.job.over = True
+        self._line.write(response)
+        self._end("failed", keep=True)
+
+    def _end(self, outcome: Outcome, *, keep: bool) -> None:
+        """The last byte is written."""
+        self._desk.model.drop(self.job)
+        self._settle(outcome)
+        self._line.done(keep=keep and self.case.keeps_alive)
+
+    def _settle(self, outcome: Outcome) -> None:
+        self.over = True
+        self.job.emit = _ignore  # and no cycle of references is left behind
+        self._desk.replies.discard(self)
+        self._desk.counters.over(self.case.ask, self.sent, outcome)
+        self.truth.late_writes += self._line.late_writes
+        self.truth.ended(
+            outcome,
+            request_id=self.case.request_id,
+            fault=self.case.behaviour.spec,
+            received_ns=self.case.received_ns,
+            first_ns=self._first_ns,
+            last_ns=self._last_ns,
+            tokens=self.sent,
+        )
+
+    def _handed(self, tokens: int, due_ns: int, *, streamed: bool = True) -> None:
+        """Tokens have just gone to the kernel."""
+        now_ns = monotonic_ns()
+        self.truth.lags.add(now_ns - due_ns)
+        if self._last_ns is not None:
+            self.truth.gaps.add(now_ns - self._last_ns)
+        elif streamed:
+            self._first_ns = now_ns
+            self._desk.counters.first_token(now_ns - self.case.received_ns)
+        self._last_ns = now_ns
+        self.sent += tokens
+
+
+class Stream(Reply):
+    """A sound stream: head and role event with the first token, then an event at a time, all in one write each."""
+
+    def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
+        super().__init__(case, line, desk)
+        self._pending = 0
+        self._chunk_tokens = desk.chunk_tokens
+        plain = desk.chunk_tokens == 1 and not case.ask.continuous_usage
+        self._plain_until = case.ask.output_tokens - 1 if plain else 0  # the event of every token before is plain
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """The middle of an answer, fast; its first and last event, and those of several tokens, with more thought."""
+        sent = self.sent
+        if not 0 < sent < self._plain_until or tokens != 1:
+            self._emit_with_thought(tokens, due_ns)
+            return
+        self._line.write(self.case.script.framed_token(sent))
+        now_ns = monotonic_ns()  # as `_handed`, in place: this is what a server under load does all day
+        truth = self.truth
+        truth.lags.add(now_ns - due_ns)
+        truth.gaps.add(now_ns - self._last_ns)  # type: ignore[operator]  # set with the first token
+        self._last_ns = now_ns
+        self.sent = sent + 1
+
+    def _emit_with_thought(self, tokens: int, due_ns: int) -> None:
+        self._pending += tokens
+        last = self.sent + self._pending >= self.case.ask.output_tokens
+        if self._pending < self._chunk_tokens and self.sent and not last:
+            return
+        pieces = [] if self.sent else self._opening()
+        written, first = self._pending, self.sent
+        while self._pending:
+            size = 1 if first == 0 else min(self._chunk_tokens, self._pending)
+            self._pending -= size
+            reason = self.case.ask.finish_reason if last and not self._pending else None
+            pieces.append(chunk(self.case.script.tokens(first, size, reason)))
+            first += size
+        if last:
+            pieces += self._closing()
+        self._line.write(b"".join(pieces))
+        self._handed(written, due_ns)
+        if last:
+            self._end("finished", keep=True)
+
+    def _opening(self) -> list[bytes]:
+        role = self.case.script.role()
+        return [_STREAM_HEAD if self.case.keeps_alive else _LAST_STREAM_HEAD, chunk(role) if role else b""]
+
+    def _closing(self) -> list[bytes]:
+        usage = self.case.script.usage(self.case.ask.output_tokens) if self.case.ask.include_usage else b""
+        return [chunk(usage) if usage else b"", chunk(DONE), LAST_CHUNK]
+
+
+class Document(Reply):
+    """An answer as one document, written when its last token is there."""
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Count tokens up to the last."""
+        if self.job.produced < self.case.ask.output_tokens:
+            return
+        ask, script = self.case.ask, self.case.script
+        text = script.text(0, ask.output_tokens)
+        body = script.document(text, ask.finish_reason, (ask.input_tokens, ask.output_tokens))
+        closing = () if self.case.keeps_alive else ("connection: close",)
+        self._line.write(whole(200, body, *closing, content_type=JSON_TYPE))
+        self._handed(ask.output_tokens, due_ns, streamed=False)
+        self._end("finished", keep=True)
+
+
+def _ignore(tokens: int, due_ns: int) -> None:
+    """Where the tokens of an answer go that is over."""

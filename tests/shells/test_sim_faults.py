@@ -1,0 +1,236 @@
+"""Every fault of the practice server, as a client sees it on the wire."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.sim.faults import KINDS, SHAPES, parse_faults
+from benchgate.sim.process import Sim, serve_sim
+from benchgate.sim.settings import SimSettings
+from tests.shells.sim_client import COMPLETIONS, Raw, asking, request_bytes, talk
+
+SILENCE_S = 0.4  # long against the 2 ms between two tokens
+DONE = "[DONE]"
+WORDS = 8
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[Sim]:
+    with serve_sim(SimSettings(ttft_s=0.004, itl_s=0.002)) as served:
+        yield served
+
+
+def meet(sim: Sim, fault: str, *, stream: bool = True, until_silent_s: float = 10) -> Raw:
+    return talk(
+        sim.port, request_bytes(body=asking(WORDS, stream=stream), headers={"x-sim-fault": fault}),
+        until_silent_s=until_silent_s,
+    )  # fmt: skip
+
+
+def whole_answer(raw: Raw) -> bool:
+    return raw.status == 200 and len(raw.text.split()) == WORDS and raw.finish == "length"
+
+
+def usages(raw: Raw) -> list[dict[str, int]]:
+    return [event["usage"] for event in raw.events if isinstance(event, dict) and event.get("usage")]
+
+
+STREAMED: dict[str, Callable[[Raw], bool]] = {
+    "error-after:2": lambda r: (
+        r.status == 200 and len(r.text.split()) == 2 and "error" in r.events[-2] and r.events[-1] == DONE
+    ),
+    "error-first": lambda r: r.status == 200 and list(r.events[0]) == ["error"] and r.events[1:] == [DONE],
+    "error-text-after:2": lambda r: isinstance(r.events[-1]["error"], str) and len(r.text.split()) == 2,
+    "cut-after:2": lambda r: (
+        r.data.endswith(b"0\r\n\r\n") and len(r.text.split()) == 2 and r.finish is None and DONE not in r.events
+    ),
+    "reset-after:2": lambda r: r.ended == "reset" and len(r.text.split()) == 2 and not r.data.endswith(b"\n\r\n"),
+    "abort-after:2": lambda r: r.finish == "abort" and len(r.text.split()) == 2 and r.events[-1] == DONE,
+    "empty-answer": lambda r: r.text == "" and r.finish == "stop" and r.events[-1] == DONE and len(r.events) == 4,
+    "done-only": lambda r: r.status == 200 and r.events == [DONE],
+    "empty-body": lambda r: r.status == 200 and r.body == b"" and r.data.endswith(b"0\r\n\r\n"),
+    "http-error": lambda r: r.status == 500 and "PracticeError" in r.body.decode(),
+    "http-error:503:text": lambda r: r.status == 503 and "text/plain" in r.head and b"{" not in r.body,
+    "rate-limited:3s": lambda r: r.status == 429 and "retry-after: 3" in r.head,
+    "redirect": lambda r: r.status == 307 and "location: /elsewhere" in r.head,
+    "no-usage": lambda r: whole_answer(r) and usages(r) == [] and r.events[-1] == DONE,
+    "zero-usage": lambda r: whole_answer(r) and set(usages(r)[0].values()) == {0},
+    "late-usage:20ms": lambda r: whole_answer(r) and r.events[-2] == DONE and len(usages(r)) == 1,
+    "usage-in-finish": lambda r: (
+        whole_answer(r) and r.events[-2]["choices"][0]["finish_reason"] == "length" and bool(r.events[-2]["usage"])
+    ),
+    "no-done": lambda r: whole_answer(r) and DONE not in r.events and len(usages(r)) == 1,
+    "multi-token:3": lambda r: whole_answer(r) and len(r.events[1]["choices"][0]["delta"]["content"].split()) == 3,
+    "merged:3": lambda r: whole_answer(r) and r.data.count(b"data: ") >= 2 * r.data.count(b"\r\ndata: ") - 4,
+    "split": whole_answer,
+    "done-only+drip:2ms": lambda r: r.events == [DONE] and len(r.reads) > 20,
+    "crlf": lambda r: whole_answer(r) and b": keep-alive\r\n\r\ndata: " in r.body and b"}\n" not in r.body,
+    "bad-utf8": lambda r: r.finish == "length" and not valid_utf8(r.body),
+    "bad-json": lambda r: whole_answer(r) and any(isinstance(event, str) and event != DONE for event in r.events),
+    "huge-line:50000": lambda r: whole_answer(r) and max(map(len, r.body.split(b"\n"))) > 50_000,
+    "huge-header:9000": lambda r: whole_answer(r) and len(r.head) > 9_000,
+    "wrong-length": lambda r: "content-length: 1000000000" in r.head and r.ended == "closed" and r.events[-1] == DONE,
+    "wrong-length:less": lambda r: "content-length: 20" in r.head and len(r.body) > 20,
+    "gzip": lambda r: "content-encoding: gzip" in r.head and gzip.decompress(r.body).endswith(b"data: [DONE]\n\n"),
+    "http10": lambda r: r.data.startswith(b"HTTP/1.0 200") and "chunked" not in r.head and r.events[-1] == DONE,
+    "crlf+no-done+multi-token:2": lambda r: whole_answer(r) and b"\r\n\r\ndata: " in r.body and DONE not in r.events,
+    "stall-after:2:400ms": lambda r: whole_answer(r) and len(before_silence(r).text.split()) == 2,
+    "early-head+stall-after:0:400ms": lambda r: whole_answer(r) and before_silence(r).data.endswith(b"\r\n\r\n"),
+    "early-role+stall-after:0:400ms": lambda r: whole_answer(r) and len(before_silence(r).events) == 1,
+}  # fmt: skip
+
+SILENT: dict[str, Callable[[Raw], bool]] = {
+    "hang-after:2": lambda r: len(r.text.split()) == 2 and DONE not in r.events,
+    "hang-after:0": lambda r: r.data == b"",
+    "no-answer": lambda r: r.data == b"",
+    "early-head+hang-after:0": lambda r: r.status == 200 and r.body == b"",
+}
+
+DOCUMENTS: dict[str, Callable[[Raw], bool]] = {
+    "error-after:2": lambda r: r.status == 500 and "error" in json.loads(r.body),
+    "error-text-after": lambda r: r.status == 500 and isinstance(json.loads(r.body)["error"], str),
+    "cut-after": lambda r: r.status == 200 and not valid_json(r.body),
+    "reset-after": lambda r: r.ended == "reset" and not valid_json(r.body),
+    "abort-after": lambda r: json.loads(r.body)["choices"][0]["finish_reason"] == "abort",
+    "empty-answer": lambda r: json.loads(r.body)["choices"][0]["message"]["content"] == "",
+    "empty-body": lambda r: r.status == 200 and r.body == b"",
+    "no-usage": lambda r: json.loads(r.body)["usage"] is None,
+    "zero-usage": lambda r: set(json.loads(r.body)["usage"].values()) == {0},
+    "bad-utf8": lambda r: not valid_utf8(r.body),
+    "bad-json": lambda r: r.status == 200 and not valid_json(r.body),
+    "wrong-length": lambda r: valid_json(r.body) and "content-length: 1000000000" in r.head,
+    "gzip": lambda r: valid_json(gzip.decompress(r.body)),
+    "http10": lambda r: r.data.startswith(b"HTTP/1.0 200") and valid_json(r.body),
+    "split": lambda r: valid_json(r.body),
+    "stall-after:2:200ms": lambda r: valid_json(r.body),
+}
+
+
+def valid_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def valid_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def before_silence(raw: Raw) -> Raw:
+    """What came before the longest pause."""
+    gaps = [late - early for (early, _), (late, _) in pairwise(raw.reads)]
+    return Raw(raw.reads[: gaps.index(max(gaps)) + 1], raw.ended)
+
+
+@pytest.mark.parametrize("fault", STREAMED)
+def test_streamed_fault_is_on_the_wire(sim: Sim, fault: str) -> None:
+    raw = meet(sim, fault)
+    assert STREAMED[fault](raw), raw
+
+
+@pytest.mark.parametrize("fault", SILENT)
+def test_silent_fault_stays_silent(sim: Sim, fault: str) -> None:
+    raw = meet(sim, fault, until_silent_s=SILENCE_S)
+    assert raw.ended == "open"
+    assert SILENT[fault](raw), raw
+
+
+@pytest.mark.parametrize("fault", DOCUMENTS)
+def test_fault_of_a_document_is_on_the_wire(sim: Sim, fault: str) -> None:
+    raw = meet(sim, fault, stream=False)
+    assert DOCUMENTS[fault](raw), raw
+
+
+def test_endless_stream_goes_on_past_its_max_tokens(sim: Sim) -> None:
+    request = request_bytes(COMPLETIONS, {"prompt": "x", "max_tokens": 2, "stream": True}, {"x-sim-fault": "endless"})
+    with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
+        sock.sendall(request)
+        seen = b""
+        while seen.count(b"data: ") < 20:
+            seen += sock.recv(65_536)
+    assert b'"finish_reason":"length"' not in seen
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_error_body_has_each_of_the_five_shapes(sim: Sim, shape: str) -> None:
+    raw = meet(sim, f"http-error:422:{shape}")
+    document = json.loads(raw.body) if shape != "text" else {}
+    found = document.get("error", document.get("detail"))
+    expected = {"object": dict, "string": str, "detail": str, "detail-list": list, "text": type(None)}[shape]
+    assert (raw.status, type(found)) == (422, expected)
+
+
+def test_every_fault_there_is_has_a_test_here() -> None:
+    tested = {part.partition(":")[0] for spec in (*STREAMED, *SILENT, *DOCUMENTS) for part in spec.split("+")}
+    assert {kind.name for kind in KINDS} - tested == {"endless"}
+
+
+def test_answer_shorter_than_the_fault_waits_for_still_meets_it(sim: Sim) -> None:
+    raw = meet(sim, "error-after:100")
+    assert len(raw.text.split()) == WORDS
+    assert "error" in raw.events[-2]
+    assert raw.finish is None
+
+
+def test_shares_are_met_in_number_and_follow_from_the_seed() -> None:
+    shares = ("http-error:500:text@30%", "rate-limited@20%")
+    seen: list[list[str]] = []
+    failed = limited = 0
+    for _ in range(2):
+        with serve_sim(SimSettings(ttft_s=0, itl_s=0, faults=shares, seed=5)) as sim:
+            requests = [request_bytes(body=asking(1, stream=False), keep=True) for _ in range(200)]
+            raw = talk(sim.port, *requests, request_bytes("/health"))
+            statuses = re.findall(r"HTTP/1.1 (\d+)", raw.data.decode())[:-1]
+            failed, limited = statuses.count("500"), statuses.count("429")
+            truth = sim.truth()
+        assert truth["faults"] == {"http-error:500:text": failed, "rate-limited": limited}
+        assert (truth["finished"], truth["failed"]) == (200 - failed - limited, failed + limited)
+        seen.append(statuses)
+    assert seen[0] == seen[1]
+    assert 40 <= failed <= 80
+    assert 25 <= limited <= 55
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("eror-after", "did you mean error-after"),
+        ("xyz", "--list-faults shows them all"),
+        ("error-after:x", "not a whole number"),
+        ("error-after:1:2", "too many values"),
+        ("http-error:200", "no status of an error"),
+        ("http-error:500:xml", "none of object"),
+        ("stall-after:3:5", "not a duration"),
+        ("crlf@5", "not a percentage"),
+        ("crlf@150%", "more than the whole"),
+        ("crlf+", "there is no fault ''"),
+    ],
+)
+def test_fault_that_cannot_be_read_is_named_with_what_to_write(spec: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse_faults([spec])
+
+
+def test_shares_of_more_than_everything_are_refused() -> None:
+    with pytest.raises(UsageError, match="110%"):
+        parse_faults(["crlf@60%", "split@50%"])
+
+
+def test_request_that_asks_for_an_unknown_fault_is_told_so(sim: Sim) -> None:
+    raw = meet(sim, "eror-after")
+    assert raw.status == 400
+    assert "did you mean error-after" in raw.body.decode()
