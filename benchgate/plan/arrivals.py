@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
 
 import numpy as np
+
+from benchgate.model.arrivals import Arrival, Process, RateProfile
 
 _NS_PER_S = 1_000_000_000
 
 
 def arrival_offsets_ns(
-    process: Literal["poisson", "constant", "gamma"],
+    process: Process,
     rate_rps: float,
     count: int,
     generator: np.random.Generator,
@@ -34,3 +36,38 @@ def arrival_offsets_ns(
     else:
         offsets_s = np.arange(1, count + 1) / rate_rps  # not a running sum, which gathers rounding
     return tuple(int(ns) for ns in np.rint(offsets_s * _NS_PER_S))
+
+
+def profile_offsets_ns(arrival: Arrival, profile: RateProfile, generator: np.random.Generator) -> tuple[int, ...]:
+    """Intended sends in ns since the start of the stage, ascending: `profile.requests` of them, within its duration.
+
+    The process is laid out in operational time, in which the rate is 1, and mapped through the inverse of the
+    cumulative rate (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4). The number of requests is fixed, so
+    that blocks have equally many, and the process is conditioned on it:
+
+    - poisson: given that n come, the instants of an inhomogeneous Poisson process are n independent draws from its
+      normalised rate, in order. That law is exact.
+    - gamma: gaps of an ordinary gamma renewal process, scaled so that arrival n + 1 would fall on the end. By Lukacs's
+      theorem their proportions do not depend on their sum: they are Dirichlet with weight cv**-2 each. For cv = 1
+      that is the Poisson case, so one draw serves both.
+    - constant: the n equal gaps that end with the profile.
+    """
+    count, mass = profile.requests, profile.mass
+    if arrival.process == "constant":
+        shares = np.arange(1, count + 1) / count
+    else:
+        weight = 1.0 if arrival.process == "poisson" else arrival.cv**-2
+        shares = np.minimum(np.cumsum(generator.dirichlet(np.full(count + 1, weight))[:count]), 1.0)
+    return tuple(int(ns) for ns in np.rint(profile.instants_s(shares * mass) * _NS_PER_S))
+
+
+def mean_rps(offsets_ns: Sequence[int]) -> float:
+    """Requests over the time up to the last one, taken as a second where it is less: one row alone takes none."""
+    return len(offsets_ns) / max(1.0, max(offsets_ns, default=0) / _NS_PER_S)
+
+
+def peak_rps(offsets_ns: Sequence[int]) -> float:
+    """The most requests that are due within one second, wherever it begins. The offsets ascend."""
+    due_ns = np.array(offsets_ns, dtype=np.int64)
+    after = np.searchsorted(due_ns, due_ns + _NS_PER_S, side="left")
+    return float(np.max(after - np.arange(len(due_ns)), initial=0))

@@ -7,16 +7,21 @@ block get the very same requests (common random numbers); different blocks get d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
 from benchgate.model.deployment import Arm, canonical_json
-from benchgate.plan.arrivals import arrival_offsets_ns
+from benchgate.plan.arrivals import arrival_offsets_ns, mean_rps, peak_rps, profile_offsets_ns
+from benchgate.plan.replay import TracedRequest, replayed_offsets_ns, replayed_rows
 from benchgate.plan.workloads import prompt_text
 from benchgate.suite.schema import Load, Stage, Suite
+
+Traces = Mapping[str, Sequence[TracedRequest]]
+"""The rows of each stage that replays a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,22 @@ class PlannedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """One load level held: the requests in order, and for a closed loop how many are in flight."""
+    """One stage: its requests in order. A closed loop has `concurrency` in flight, an open one offers `rate_rps`.
+
+    `rate_rps` is the rate asked for, or where the rate changes or is a trace's, the mean over the stage.
+    """
 
     name: str
     concurrency: int | None
     rate_rps: float | None
     requests: tuple[PlannedRequest, ...]
+
+    @property
+    def peak_rps(self) -> float | None:
+        """The most requests that are due within one second, wherever it begins; None for a closed loop."""
+        if self.concurrency is not None:
+            return None
+        return peak_rps([request.offset_ns or 0 for request in self.requests])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +106,20 @@ class Plan:
         return hashlib.sha256(self.canonical).hexdigest()
 
 
-def make_plan(suite: Suite, tasks: Sequence[PlannedTask] = (), shadow: Sequence[ShadowPrompt] = ()) -> Plan:
-    """The plan of a suite over the given data, cut to the suite's limits. Pure: no clock, no file, no global state."""
+def make_plan(
+    suite: Suite,
+    tasks: Sequence[PlannedTask] = (),
+    shadow: Sequence[ShadowPrompt] = (),
+    traces: Traces = MappingProxyType({}),
+) -> Plan:
+    """The plan of a suite over the given data, cut to the suite's limits. Pure: no clock, no file, no global state.
+
+    `traces` has the rows of every stage that replays a trace, by the name of the stage.
+    """
     return Plan(
         seed=suite.seed,
-        warmup=_warmup(suite.load, suite.seed) if suite.load else (),
-        blocks=_blocks(suite.load, suite.seed) if suite.load else (),
+        warmup=_warmup(suite.load, suite.seed, traces) if suite.load else (),
+        blocks=_blocks(suite.load, suite.seed, traces) if suite.load else (),
         tasks=tuple(_cut(task, suite.quality.limit) for task in tasks) if suite.quality else (),
         shadow=tuple(shadow[: suite.shadow.limit]) if suite.shadow else (),
     )
@@ -104,18 +127,22 @@ def make_plan(suite: Suite, tasks: Sequence[PlannedTask] = (), shadow: Sequence[
 
 def measurement_sha256(suite: Suite, plan: Plan) -> str:
     """Identity of what was asked, without who was asked and what is allowed: equal ones measured the same thing."""
-    asked = suite.model_dump(mode="json", include={"seed", "load", "quality", "shadow", "limits"})
+    asked = suite.model_dump(
+        mode="json",
+        include={"seed", "load", "quality", "shadow", "limits"},
+        exclude={"load": {"workers", "audit"}},  # how the client does it
+    )
     return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
 
 
-def _blocks(load: Load, seed: int) -> tuple[PlannedBlock, ...]:
+def _blocks(load: Load, seed: int, traces: Traces) -> tuple[PlannedBlock, ...]:
     return tuple(
         PlannedBlock(
             number=number,
             # A B, B A, A B, …: an even number of blocks cancels a linear drift of the machine exactly.
             order=(Arm.BASELINE, Arm.CANDIDATE) if number % 2 == 0 else (Arm.CANDIDATE, Arm.BASELINE),
             stages=tuple(
-                _stage(load, stage, stage.requests, np.random.default_rng([seed, 1, number, position]))
+                _stage(load, stage, traces, number, np.random.default_rng([seed, 1, number, position]))
                 for position, stage in enumerate(load.sweep)
             ),
         )
@@ -123,33 +150,64 @@ def _blocks(load: Load, seed: int) -> tuple[PlannedBlock, ...]:
     )
 
 
-def _warmup(load: Load, seed: int) -> tuple[PlannedStage, ...]:
-    """The same kind of request as the measurement, at the same level, discarded: by rule, not by looking."""
+def _warmup(load: Load, seed: int, traces: Traces) -> tuple[PlannedStage, ...]:
+    """The same kind of request as the measurement, at the same mean level, discarded: by rule, not by looking."""
     if load.warmup_requests == 0:
         return ()
-    return tuple(
-        _stage(load, stage, load.warmup_requests, np.random.default_rng([seed, 0, position]))
-        for position, stage in enumerate(load.sweep)
-    )
+    planned = []
+    for position, stage in enumerate(load.sweep):
+        generator = np.random.default_rng([seed, 0, position])
+        if stage.trace is not None:
+            planned.append(_replay(load, stage, traces[stage.name][: load.warmup_requests], generator))
+        else:
+            planned.append(_planned(load, stage, _at_mean_rate(stage, load.warmup_requests, generator), generator))
+    return tuple(planned)
 
 
-def _stage(load: Load, stage: Stage, count: int, generator: np.random.Generator) -> PlannedStage:
-    offsets: Sequence[int | None] = [None] * count
-    if stage.rate_rps is not None:
-        offsets = arrival_offsets_ns(stage.arrival, stage.rate_rps, count, generator)
+def _stage(load: Load, stage: Stage, traces: Traces, block: int, generator: np.random.Generator) -> PlannedStage:
+    if stage.trace is not None:
+        rows = replayed_rows(traces[stage.name], stage.requests, block, load.blocks)
+        return _replay(load, stage, rows, generator)
+    profile = stage.profile
+    if profile is not None:
+        return _planned(load, stage, profile_offsets_ns(stage.process, profile, generator), generator)
+    return _planned(load, stage, _at_mean_rate(stage, stage.requests, generator), generator)
+
+
+def _replay(load: Load, stage: Stage, rows: Sequence[TracedRequest], generator: np.random.Generator) -> PlannedStage:
+    return _planned(load, stage, replayed_offsets_ns(rows, stage.speed or 1.0), generator, rows)
+
+
+def _at_mean_rate(stage: Stage, count: int, generator: np.random.Generator) -> Sequence[int | None]:
+    """That many sends at one level rate; without instants in a closed loop."""
+    if stage.mean_rps is None:
+        return [None] * count
+    return arrival_offsets_ns(stage.process.process, stage.mean_rps, count, generator, cv=stage.process.cv)
+
+
+def _planned(
+    load: Load,
+    stage: Stage,
+    offsets: Sequence[int | None],
+    generator: np.random.Generator,
+    rows: Sequence[TracedRequest] | None = None,
+) -> PlannedStage:
+    """Requests at these instants, of the workload's lengths or, where a trace row says so, of its own."""
+    workload = load.workload
+    lengths = rows if rows is not None else [TracedRequest(0, None, None)] * len(offsets)
     return PlannedStage(
         name=stage.name,
         concurrency=stage.concurrency,
-        rate_rps=stage.rate_rps,
+        rate_rps=mean_rps([offset or 0 for offset in offsets]) if stage.trace is not None else stage.mean_rps,
         requests=tuple(
             PlannedRequest(
                 index=index,
                 offset_ns=offset,
-                prompt=prompt_text(load.workload.text, load.workload.input_tokens, generator),
-                output_tokens=load.workload.output_tokens,
+                prompt=prompt_text(workload.text, row.input_tokens or workload.input_tokens, generator),
+                output_tokens=row.output_tokens or workload.output_tokens,
                 seed=int(generator.integers(2**31)),
             )
-            for index, offset in enumerate(offsets)
+            for index, (offset, row) in enumerate(zip(offsets, lengths, strict=True))
         ),
     )
 

@@ -26,6 +26,6 @@ _WORDS = (
 
 def prompt_text(kind: Literal["words", "letters"], tokens: int, generator: np.random.Generator) -> str:
     """A random text of about `tokens` tokens: that many words, or for byte-level models that many letters."""
-    if kind == "letters":
-        return "".join(generator.choice(list(string.ascii_lowercase), size=tokens))
-    return " ".join(generator.choice(_WORDS, size=tokens))
+    pieces, between = (string.ascii_lowercase, "") if kind == "letters" else (_WORDS, " ")
+    # What `generator.choice` draws, nine times as fast: the prompts of a long trace are millions of words.
+    return between.join([pieces[at] for at in generator.integers(0, len(pieces), size=tokens).tolist()])

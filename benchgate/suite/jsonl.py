@@ -30,7 +30,7 @@ def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
         if not line.strip():
             continue
         try:
-            values = _parse(line)
+            values = parse_object(line)
             _check_id(values, first_line, number)
         except ValueError as exc:
             problems.append(Problem(source, number, None, "", str(exc)))
@@ -41,7 +41,8 @@ def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
     return rows, problems
 
 
-def _parse(line: str) -> dict[str, object]:
+def parse_object(line: str) -> dict[str, object]:
+    """One JSON object; ValueError, with what to write, for anything else, a key written twice and what is no text."""
     try:
         values = json.loads(line, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as exc:

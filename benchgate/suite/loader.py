@@ -16,6 +16,8 @@ from benchgate.suite.wording import faults_of
 
 __all__ = ["parse_suite", "resolve_secret"]
 
+_HOMES = "`api_key`, `url`, `proxy` and the values of its `headers`"
+
 
 def parse_suite(text: str, source: str) -> Suite:
     """The suite a text declares. `source` is what to call the text in messages, usually its file name.
@@ -51,8 +53,10 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
         for position, inner in enumerate(value):
             yield from _stray_references(inner, (*path, position))
     elif isinstance(value, str) and "${" in value and not _may_refer(path):
-        yield Fault(path, "a reference is resolved only in a deployment's `api_key` and `url`; write the value itself")
+        yield Fault(path, f"a reference is resolved only in a deployment's {_HOMES}; write the value itself")
 
 
 def _may_refer(path: Path) -> bool:
-    return len(path) == 3 and path[0] == "deployments" and path[2] in ("api_key", "url")
+    if len(path) == 4:
+        return path[0] == "deployments" and path[2] == "headers"
+    return len(path) == 3 and path[0] == "deployments" and path[2] in ("api_key", "proxy", "url")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from benchgate.errors import UsageError
+from benchgate.suite.addresses import is_http_base, unix_parts
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -18,6 +18,11 @@ def reference_name(text: str) -> str | None:
     """`"${env:NAME}"` → `"NAME"`; None for any other text."""
     match = _REFERENCE.fullmatch(text)
     return match[1] if match else None
+
+
+def holds_reference(text: str) -> bool:
+    """Whether a reference stands anywhere in a text."""
+    return _REFERENCE.search(text) is not None
 
 
 def check_reference(text: str) -> str:
@@ -31,7 +36,7 @@ def check_reference(text: str) -> str:
 
 
 def check_address(text: str) -> str:
-    """An http(s) base address without its trailing slash, or a reference to one; ValueError for anything else.
+    """A base address (http, https or unix) without its trailing slash, or a reference to one; ValueError otherwise.
 
     Credentials in the address are refused without being repeated; so are a query and a fragment, where keys hide too.
     """
@@ -41,22 +46,14 @@ def check_address(text: str) -> str:
         raise ValueError("holds credentials; take them out of the address and write `api_key: ${env:NAME}`")
     if "?" in text or "#" in text:
         raise ValueError("has a query or a fragment; write the base address alone, like http://host:8000")
-    if not _is_base_address(text):
-        raise ValueError(f'"{text[:60]}" is not an address; write it like http://host:8000, or ${{env:NAME}}')
+    if unix_parts(text) is None and not is_http_base(text):
+        raise ValueError(
+            f'"{text[:60]}" is not an address; write it like http://host:8000, unix:/run/server.sock or ${{env:NAME}}'
+        )
     address = text.rstrip("/")
     if address.endswith("/v1"):
-        raise ValueError(f'ends in /v1, which benchgate adds itself; write "{address.removesuffix("/v1")}"')
+        raise ValueError(f'ends in /v1, which benchgate adds itself; write "{address.removesuffix("/v1").rstrip(":")}"')
     return address
-
-
-def _is_base_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        _ = parts.port  # raises when it is no port
-    except ValueError:
-        return False
-    readable = text.isascii() and text.isprintable() and " " not in text and "$" not in text
-    return readable and parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def resolve_secret(reference: str, environment: Mapping[str, str]) -> str:

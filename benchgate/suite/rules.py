@@ -7,9 +7,19 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from benchgate.errors import Problem, UsageError
+from benchgate.suite.headers import written_out
 from benchgate.suite.parts import Parts, parts_of
 from benchgate.suite.references import reference_name
-from benchgate.suite.schema import FAILURE_METRICS, LATENCY_METRICS, LOAD_METRICS, STATISTICS, Check, Stage, Suite
+from benchgate.suite.schema import (
+    FAILURE_METRICS,
+    LATENCY_METRICS,
+    LOAD_METRICS,
+    STATISTICS,
+    Check,
+    DeploymentSpec,
+    Stage,
+    Suite,
+)
 from benchgate.suite.text import Fault, show_path
 from benchgate.suite.vocabulary import suggestion
 
@@ -57,8 +67,13 @@ def with_arms(suite: Suite, baseline: str | None, candidate: str | None) -> Suit
 
 def env_names(suite: Suite) -> frozenset[str]:
     """The environment variables that the suite's deployments refer to, in either arm or none."""
-    references = [text for spec in suite.deployments.values() for text in (spec.api_key, spec.url) if text]
+    references = [text for spec in suite.deployments.values() for text in references_of(spec)]
     return frozenset(name for text in references if (name := reference_name(text)) is not None)
+
+
+def references_of(spec: DeploymentSpec) -> list[str]:
+    """The texts of a deployment in which a reference may stand, whether or not one does."""
+    return [text for text in (spec.url, spec.api_key, spec.proxy, *spec.headers.values()) if text is not None]
 
 
 def task_stem(path: str) -> str:
@@ -78,17 +93,17 @@ def _arms(parts: Parts) -> Iterator[Fault]:
     if parts.baseline is None or parts.candidate is None or parts.baseline == parts.candidate:
         return  # one name for both arms is a comparison of a deployment with itself, on purpose
     one, other = parts.deployments.get(parts.baseline), parts.deployments.get(parts.candidate)
-    if (
-        one is not None
-        and other is not None
-        and one.url is not None
-        and (one.url, one.model) == (other.url, other.model)
-    ):
+    if one is not None and other is not None and one.url is not None and _endpoint(one) == _endpoint(other):
         yield Fault(
             ("candidate",),
             f'"{parts.baseline}" and "{parts.candidate}" are the same endpoint in both arms: same `url`, same `model`; '
             "correct one of them, or give both arms one name to compare a deployment with itself",
         )
+
+
+def _endpoint(spec: DeploymentSpec) -> tuple[object, ...]:
+    """What tells deployments apart before any of them is asked: a gateway may go by a header, a credential is none."""
+    return spec.url, spec.model, written_out(spec.headers)
 
 
 def _embedded(parts: Parts) -> Iterator[Fault]:
@@ -99,8 +114,8 @@ def _embedded(parts: Parts) -> Iterator[Fault]:
             yield Fault(
                 ("deployments", name, "engine"), f"the embedded engine is llamacpp, not {spec.engine}; remove it"
             )
-        for key in ("model", "api_key"):
-            if getattr(spec, key) is not None:
+        for key in ("model", "api_key", "headers", "tls", "proxy"):
+            if getattr(spec, key):
                 yield Fault(("deployments", name, key), "means nothing for an embedded deployment; remove it")
 
 
@@ -169,9 +184,16 @@ def _has_enough_requests(parts: Parts, number: int, check: Check) -> Iterator[Fa
         found = ", ".join(f'"{stage.name}" has {parts.blocks} * {stage.requests}' for stage in short)
         message = (
             f"{check.statistic} needs at least {needed} requests in a stage over all blocks, and {found}; "
-            f"write `requests: {math.ceil(needed / parts.blocks)}` or more, or choose a lower statistic"
+            f"{_longer(short[0], math.ceil(needed / parts.blocks))}, or choose a lower statistic"
         )
         yield Fault(("gate", "checks", number, "statistic"), message)
+
+
+def _longer(stage: Stage, requests: int) -> str:
+    """How a stage comes to have so many requests."""
+    if stage.profile is None:
+        return f"write `requests: {requests}` or more"
+    return f"make the stage longer or its rates higher, to {requests} requests or more"
 
 
 def _failures_are_judged(parts: Parts) -> Iterator[Fault]:

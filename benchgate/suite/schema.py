@@ -7,65 +7,45 @@ one section must be is said here; what sections must be to each other is said in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, field_validator, model_validator
 
 from benchgate import units
 from benchgate.model.metrics import Slo
-from benchgate.suite.references import check_address, check_reference
+from benchgate.suite.body_fields import check_body_fields
+from benchgate.suite.fields import (
+    Duration,
+    Expected,
+    Flag,
+    Name,
+    Percent,
+    PositivePercent,
+    Price,
+    Rate,
+    StrictSection,
+    Text,
+    Tokens,
+    Whole,
+    is_stored,
+    positive_share,
+    share,
+)
+from benchgate.suite.reach import Headers, ProxyAddress, Tls
+from benchgate.suite.references import check_address, check_reference, reference_name
+from benchgate.suite.stage import Bursts, Stage, Step
 
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What to write in a field, as a phrase for error messages."""
-
-    phrase: str
-
-
-def _unit(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValidator, Expected]:
-    """Parse human units from a suite; a suite read back from the store already has base units."""
-
-    def read(value: object, info: ValidationInfo) -> object:
-        return value if _is_stored(info) else parse(value)
-
-    return BeforeValidator(read), Expected(phrase)
-
-
-def _is_stored(info: ValidationInfo) -> bool:
-    return bool((info.context or {}).get("stored"))
-
-
-def _share(text: object) -> float:
-    """`95%` → 0.95, of a whole: at most 100%."""
-    ratio = units.parse_percent_ratio(text)
-    if ratio > 1:
-        raise ValueError(f"{units.show_found(text)} is more than the whole; write at most 100%")
-    return ratio
-
-
-def _positive_share(text: object) -> float:
-    ratio = _share(text)
-    if ratio == 0:
-        raise ValueError(f"{units.show_found(text)} asks for nothing; write more than 0%")
-    return ratio
+__all__ = [
+    "ENGINES", "FAILURE_METRICS", "LATENCY_METRICS", "LOAD_METRICS", "METRICS", "RATIO_METRICS", "SHARE_METRICS",
+    "STATISTICS", "THROUGHPUT_METRICS", "Bursts", "Check", "DeploymentSpec", "Duration", "Embedded", "Engine",
+    "Expected", "Gate", "Limits", "Load", "Metric", "Quality", "Rate", "Shadow", "SloSpec", "Stage", "Statistic",
+    "Step", "Suite", "Workload",
+]  # fmt: skip
 
 
 def _margin(text: object, info: ValidationInfo) -> object:
     """`5%` of a latency or throughput, `2 points` of a share: each metric has one meaning of harm, so one unit."""
-    if _is_stored(info):
+    if is_stored(info):
         return text
     metric = info.data.get("metric")
     if metric is None:  # it is wrong itself, and so is the check, whatever its margin
@@ -81,28 +61,34 @@ def _margin(text: object, info: ValidationInfo) -> object:
     return margin
 
 
-Duration = Annotated[float, *_unit(units.parse_duration_s, 'a duration like "500ms" or "30s"')]
-Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
-Percent = Annotated[float, *_unit(_share, 'a percentage like "1%"'), Field(ge=0, le=1)]
-PositivePercent = Annotated[float, *_unit(_positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
-Tokens = Annotated[int, *_unit(units.parse_tokens, 'a count like "128 tokens"')]
-Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
+def _workers(found: object) -> object:
+    """So many load generator processes, or as many as the offered load needs."""
+    if found == "auto" or (isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= MOST_WORKERS):
+        return found
+    raise ValueError(
+        f'{units.show_found(found)} is not a number of processes; write "auto", or a whole number up to {MOST_WORKERS}'
+    )
+
+
 Margin = Annotated[float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0, lt=1)]
-Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
-Flag = Annotated[bool, Strict()]  # and "no" for false
-Text = Annotated[str, Field(min_length=1)]
 Address = Annotated[
     str, AfterValidator(check_address), Expected('an address like "http://host:8000" or a reference like "${env:NAME}"')
 ]
-Reference = Annotated[str, AfterValidator(check_reference), Expected('a reference like "${env:NAME}"')]
-Name = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
-    Expected("a name of at most 64 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
+Workers = Annotated[
+    int | Literal["auto"], BeforeValidator(_workers), Expected('a number of processes like 2, or "auto"')
 ]
-
+BodyFields = Annotated[
+    dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
+]
+Reference = Annotated[str, AfterValidator(check_reference), Expected('a reference like "${env:NAME}"')]
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
 ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
 Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
+
+SharedField = Literal[
+    "engine", "engine_version", "context", "slots", "threads", "vocabulary", "accelerators", "request_fields"
+]
 
 LATENCY_METRICS = ("ttft", "tpot", "itl", "e2e")
 THROUGHPUT_METRICS = ("output_throughput", "request_throughput")
@@ -115,16 +101,12 @@ Metric = Literal[
 ]  # fmt: skip
 RATIO_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS)
 SHARE_METRICS = ("goodput", "error_rate", "accuracy", "shadow_excess")
+MOST_WORKERS = 64
 STATISTICS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 Statistic = Literal["p50", "p90", "p95", "p99"]
 
 
-class _Strict(BaseModel):
-    # An input may be a secret in the wrong place, so no error repeats one.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Embedded(_Strict):
+class Embedded(StrictSection):
     """The embedded engine: llama.cpp on this machine, with the model that ships with benchgate."""
 
     weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k"] = "f16"
@@ -134,7 +116,7 @@ class Embedded(_Strict):
     threads: Whole = Field(default=1, ge=1, le=64)
 
 
-class DeploymentSpec(_Strict):
+class DeploymentSpec(StrictSection):
     """Where an arm is served. Exactly one of `url` and `embedded`."""
 
     url: Address | None = None  # without a trailing slash
@@ -142,8 +124,14 @@ class DeploymentSpec(_Strict):
     model: Text | None = None  # required with `url`
     engine: Engine = Field(default_factory=lambda known: "llamacpp" if known.get("embedded") else "openai")
     api_key: Reference | None = None
+    headers: Headers = Field(default_factory=dict)  # of every request; a value may be a reference
+    tls: Tls | None = None
+    proxy: ProxyAddress | None = None  # none is ever taken from the environment
     price: Price | None = None  # of one accelerator
     accelerators: Whole = Field(default=1, ge=1)
+    extra: BodyFields = Field(default_factory=dict)  # fields of every request's body, as the server knows them
+    leave_out: tuple[OptionalField, ...] = ()  # fields that this server refuses
+    max_tokens_field: MaxTokensField = "max_tokens"
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
@@ -153,8 +141,21 @@ class DeploymentSpec(_Strict):
             raise ValueError("a deployment with a `url` needs the `model` name it serves")
         return self
 
+    @model_validator(mode="after")
+    def _fits_the_address(self) -> Self:
+        if self.api_key is not None and "authorization" in self.headers:
+            raise ValueError(
+                "`api_key` is sent as the header authorization, which `headers` sets too; keep one of them"
+            )
+        literal = self.url is not None and reference_name(self.url) is None
+        if literal and self.tls is not None and not str(self.url).startswith("https:"):
+            raise ValueError("`tls` is for https; write the `url` with https:// or remove `tls`")
+        if literal and self.proxy is not None and str(self.url).startswith("unix:"):
+            raise ValueError("`proxy` means nothing for a socket of this machine; remove it")
+        return self
 
-class Workload(_Strict):
+
+class Workload(StrictSection):
     """What every load request asks for: synthetic prompts of a fixed length, answers of a fixed length."""
 
     endpoint: Literal["chat", "completions"] = "chat"
@@ -164,26 +165,7 @@ class Workload(_Strict):
     ignore_eos: Flag = True  # where the engine knows it; answers of equal length make tokens/s comparable
 
 
-class Stage(_Strict):
-    """One load level held: a closed loop (`concurrency` in flight) or an open one (`rate`, Poisson by default)."""
-
-    name: Name = Field(alias="stage")
-    concurrency: Whole | None = Field(default=None, ge=1, le=10_000)
-    rate_rps: Rate | None = Field(default=None, alias="rate")
-    arrival: Literal["poisson", "constant"] = "poisson"
-    requests: Whole = Field(ge=1, le=1_000_000)  # per block and arm
-
-    @model_validator(mode="after")
-    def _one_level(self, info: ValidationInfo) -> Self:
-        if (self.concurrency is None) == (self.rate_rps is None):
-            raise ValueError("a stage needs exactly one of `concurrency` (closed loop) and `rate` (open loop)")
-        # A stored suite has every default filled in.
-        if self.concurrency is not None and "arrival" in self.model_fields_set and not _is_stored(info):
-            raise ValueError("`arrival` means nothing in a closed loop; give `rate` or leave it out")
-        return self
-
-
-class Limits(_Strict):
+class Limits(StrictSection):
     """Time limits of every request, measured or not."""
 
     connect_s: Duration = Field(default=5.0, alias="connect")
@@ -193,7 +175,7 @@ class Limits(_Strict):
     ready_s: Duration = Field(default=120.0, alias="ready")  # waiting for a first real completion
 
 
-class SloSpec(_Strict):
+class SloSpec(StrictSection):
     """What one request must meet to be good, and the share of scheduled requests that must be."""
 
     ttft_s: Duration | None = Field(default=None, alias="ttft")
@@ -213,16 +195,18 @@ class SloSpec(_Strict):
         return Slo(ttft_s=self.ttft_s, tpot_s=self.tpot_s, e2e_s=self.e2e_s)
 
 
-class Load(_Strict):
+class Load(StrictSection):
     """The sweep: ordered stages, run in every block on both arms with the same prompts and schedule."""
 
     workload: Workload
     sweep: tuple[Stage, ...] = Field(min_length=1)
     blocks: Whole = Field(default=10, ge=2, le=200)  # paired blocks; the order inside alternates A B B A
     warmup_requests: Whole = Field(default=8, ge=0, le=10_000)  # before the first block, per stage and arm, discarded
+    workers: Workers = "auto"  # load generator processes that share the schedule; what is asked stays the same
+    audit: Flag = False  # let the kernel stamp what arrives, and report how late the client read it
 
 
-class Quality(_Strict):
+class Quality(StrictSection):
     """Evals by lm-eval on task files; paths are relative to the suite."""
 
     tasks: tuple[Text, ...] = Field(min_length=1)
@@ -234,7 +218,7 @@ class Quality(_Strict):
     timeout_s: Duration = Field(default=900.0, alias="timeout")
 
 
-class Shadow(_Strict):
+class Shadow(StrictSection):
     """Recorded prompts (JSONL: `id`, `prompt`) sent to the baseline twice and to the candidate once."""
 
     prompts: Text
@@ -244,7 +228,7 @@ class Shadow(_Strict):
     store_text: Flag = False  # keep the answers themselves, not only their digests
 
 
-class Check(_Strict):
+class Check(StrictSection):
     """One policy line: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
 
     `goodput` with none of them is held to the target of the suite's `slo`.
@@ -306,25 +290,26 @@ def _slo_bound(metric: str, side: str, text: object) -> float:
     if side == "min" and metric in THROUGHPUT_METRICS:
         return units.parse_rate_rps(text)
     if side == "max" and metric == "error_rate":
-        bound = _share(text)
+        bound = share(text)
         if bound == 1:
             raise ValueError(f"{units.show_found(text)} is met by every deployment; write less than 100%")
         return bound
     if side == "min" and metric in ("goodput", "accuracy"):
-        return _positive_share(text)
+        return positive_share(text)
     lower, remedy = ("upper", "`min` or `margin`") if side == "max" else ("lower", "`max` or `margin`")
     raise ValueError(f"{metric} has no {lower} bound; use {'`margin`' if metric == 'shadow_excess' else remedy}")
 
 
-class Gate(_Strict):
+class Gate(StrictSection):
     """How evidence becomes a verdict."""
 
     alpha: Annotated[float, Strict()] = Field(default=0.05, gt=0, lt=0.5)  # one-sided
     warn_fraction: PositivePercent = 0.8  # past this share of an SLO the check is WARN
+    allow_different: tuple[SharedField, ...] = ()  # what of the arms is part of the change that is judged
     checks: tuple[Check, ...] = Field(min_length=1)
 
 
-class Suite(_Strict):
+class Suite(StrictSection):
     """One declaration of what to measure and what is allowed."""
 
     suite: Name

@@ -138,6 +138,9 @@ def _slot(annotation: Any, metadata: Iterable[object]) -> Slot:
             annotation, *more = get_args(annotation)
             marks += [mark for inner in more for mark in (inner.metadata if isinstance(inner, FieldInfo) else [inner])]
         elif get_origin(annotation) in (Union, UnionType):
-            (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
+            kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+            if len(kinds) > 1:
+                return Slot(annotation, tuple(marks))  # what it is annotated with says what fits
+            annotation = kinds[0]
         else:
             return Slot(annotation, tuple(marks))

@@ -10,7 +10,7 @@ from benchgate.suite.text import Fault, Path
 from benchgate.suite.vocabulary import expectation, homes_of, nearest, slot_at, slots_of, suggestion
 from benchgate.units import show_found
 
-_SECRET_KEYS = ("api_key", "url")
+_SECRET_KEYS = ("api_key", "proxy", "url")
 _NAME = expectation(slots_of(Suite)["suite"])
 
 
@@ -85,6 +85,7 @@ def _remedy(path: Path, found: object) -> str:
 
 
 def _found(path: Path, value: object) -> str:
-    if path and path[-1] in _SECRET_KEYS and not isinstance(value, dict | list | tuple):
+    secret = bool(path) and (path[-1] in _SECRET_KEYS or path[2:3] == ("headers",))
+    if secret and not isinstance(value, dict | list | tuple):
         return "a value of another kind"
     return show_found(value)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchgate.model.deployment import Arm
+from benchgate.plan.replay import TracedRequest
 from benchgate.plan.schedule import Plan, PlannedTask, ShadowPrompt, make_plan, measurement_sha256
 from benchgate.plan.workloads import prompt_text
 from benchgate.suite.schema import Suite
@@ -101,6 +102,89 @@ def test_adding_a_stage_leaves_the_requests_of_the_earlier_ones_alone() -> None:
     longer["sweep"] = [*longer["sweep"], {"stage": "c4", "concurrency": 4, "requests": 2}]
     for ours, theirs in zip(plan().blocks, plan(load=longer).blocks, strict=True):
         assert ours.stages == theirs.stages[:2]
+
+
+TRACE = tuple(TracedRequest(n * n * 100_000_000, 10 + n, None if n % 2 else 20 + n) for n in range(8))
+
+
+def replayed(requests: int, **stage: Any) -> Plan:
+    """The plan of four blocks of one stage that replays TRACE."""
+    sweep = [{"stage": "day", "trace": "day.csv", "requests": requests, **stage}]
+    return make_plan(suite(load=load(sweep=sweep)), [TASK], PROMPTS, {"day": TRACE})
+
+
+def test_trace_is_replayed_at_its_instants_divided_by_the_speed() -> None:
+    (stage,) = replayed(4, speed=2).blocks[0].stages
+    assert [request.offset_ns for request in stage.requests] == [0, 50_000_000, 200_000_000, 450_000_000]
+    assert (stage.concurrency, stage.rate_rps) == (None, 4.0)
+
+
+def test_replayed_requests_have_the_lengths_of_their_rows_or_the_workloads() -> None:
+    (stage,) = replayed(4).blocks[0].stages
+    assert [len(request.prompt.split()) for request in stage.requests] == [10, 11, 12, 13]
+    assert [request.output_tokens for request in stage.requests] == [20, 8, 22, 8]
+
+
+def test_blocks_replay_a_stretch_each_where_the_trace_is_long_enough() -> None:
+    stages = [block.stages[0] for block in replayed(2).blocks]
+    assert [len(stage.requests[0].prompt.split()) for stage in stages] == [10, 12, 14, 16]
+    assert [[request.offset_ns for request in stage.requests] for stage in stages] == [
+        [0, 100_000_000], [0, 500_000_000], [0, 900_000_000], [0, 1_300_000_000],
+    ]  # fmt: skip
+
+
+def test_blocks_replay_the_same_rows_with_other_prompts_where_it_is_not() -> None:
+    stages = [block.stages[0] for block in replayed(3).blocks]
+    assert {tuple(request.offset_ns for request in stage.requests) for stage in stages} == {
+        (0, 100_000_000, 400_000_000)
+    }
+    assert len({request.prompt for stage in stages for request in stage.requests}) == 4 * 3
+
+
+def test_plan_is_another_when_the_trace_is() -> None:
+    sweep = [{"stage": "day", "trace": "day.csv", "requests": 3}]
+    asked = suite(load=load(sweep=sweep))
+    moved = (*TRACE[:2], TracedRequest(399_000_000, 12, 22), *TRACE[3:])
+    ours, theirs = (make_plan(asked, [TASK], PROMPTS, {"day": trace}) for trace in (TRACE, moved))
+    assert ours.sha256 != theirs.sha256
+    assert measurement_sha256(asked, ours) != measurement_sha256(asked, theirs)
+
+
+def test_trace_too_short_for_a_block_is_never_filled_up() -> None:
+    with pytest.raises(ValueError, match="the trace has 8 rows and a block sends 9"):
+        replayed(9)
+
+
+@pytest.mark.parametrize(
+    ("stage", "requests", "mean_rps"),
+    [
+        ({"rate": "8/s", "for": "3s"}, 24, 8),
+        ({"rate": "2/s", "ramp_to": "10/s", "for": "5s", "arrival": "constant"}, 30, 6),
+        ({"steps": [{"rate": "2/s", "for": "2s"}, {"rate": "8/s", "for": "2s"}], "arrival": "gamma:2"}, 20, 5),
+        ({"rate": "4/s", "bursts": {"factors": [5], "every": "5s", "for": "1s"}, "for": "5s"}, 36, 7.2),
+    ],
+)
+def test_every_block_of_a_course_has_as_many_requests_as_the_stage_says(
+    stage: dict[str, Any], requests: int, mean_rps: float
+) -> None:
+    made = plan(load=load(sweep=[{"stage": "s", **stage}]))
+    stages = [block.stages[0] for block in made.blocks]
+    assert [len(planned.requests) for planned in stages] == [requests] * 4
+    assert [planned.rate_rps for planned in stages] == [pytest.approx(mean_rps)] * 4
+    instants = {tuple(request.offset_ns for request in planned.requests) for planned in stages}
+    assert len(instants) == (1 if stage.get("arrival") == "constant" else 4)
+    assert [len(planned.requests) for planned in made.warmup] == [2]
+
+
+def test_peak_of_a_stage_is_the_most_requests_due_within_a_second() -> None:
+    constant = {"stage": "s", "rate": "2/s", "arrival": "constant"}
+    (level,) = plan(load=load(sweep=[{**constant, "requests": 9}])).blocks[0].stages
+    assert level.peak_rps == 2
+    bursts = {"bursts": {"factors": [5], "every": "10s", "for": "2s"}, "for": "10s"}
+    (spiky,) = plan(load=load(sweep=[{**constant, **bursts}])).blocks[0].stages
+    assert spiky.peak_rps == 10
+    closed = plan().blocks[0].stages[0]
+    assert closed.peak_rps is None
 
 
 def test_warmup_is_as_long_as_said_and_may_be_none() -> None:

@@ -1,0 +1,91 @@
+"""What a run would ask, counted from its plan before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchgate.model.client import ClientProfile
+from benchgate.model.deployment import Arm
+from benchgate.plan.demand import StageDemand, beyond_the_client, most_workers, stage_demands, workers_needed
+from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.suite.schema import Suite
+
+_SHADOW_ANSWERS = 3  # the baseline's twice, the candidate's once
+
+
+@dataclass(frozen=True, slots=True)
+class StagePreview:
+    """One stage of the sweep. `workers` is how many load generator processes it needs; None when that is not known."""
+
+    demand: StageDemand
+    offered: str  # as a person would say it
+    workers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A run before it is made. Requests and tokens are of both arms over all blocks, warm-up included.
+
+    `load_s` is how long the load will take at least: the schedules of its open loops. Closed loops go as fast as their
+    servers, so `load_s_known` is False where there are any; what answers take after the last send is not in it.
+    """
+
+    stages: tuple[StagePreview, ...]
+    blocks: int
+    load_requests: int
+    warmup_requests: int
+    input_tokens: int
+    output_tokens: int
+    load_s: float
+    load_s_known: bool
+    eval_items: int
+    shadow_prompts: int
+    shadow_requests: int
+    plan_sha256: str
+    client_measured_at: str | None  # when the curve of this machine's load generator was measured; None: never
+    problems: tuple[str, ...]  # why the load generator here cannot do it
+
+
+def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> Preview:
+    """Count a plan, and hold it against the curve of the machine, when there is one, with so many cores."""
+    demands = stage_demands(plan)
+    stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
+    return Preview(
+        stages=tuple(
+            StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
+            for demand, stage in zip(demands, suite.load.sweep if suite.load else (), strict=True)
+        ),
+        blocks=len(plan.blocks),
+        load_requests=sum(len(stage.requests) for stage in stages) * len(Arm),
+        warmup_requests=sum(len(stage.requests) for stage in plan.warmup) * len(Arm),
+        input_tokens=sum(_input_tokens(suite, stage) for stage in stages) * len(Arm),
+        output_tokens=sum(request.output_tokens for stage in stages for request in stage.requests) * len(Arm),
+        load_s=sum(_schedule_s(stage) for stage in stages) * len(Arm),
+        load_s_known=all(demand.concurrency is None for demand in demands),
+        eval_items=sum(len(task.rows) for task in plan.tasks) * len(Arm),
+        shadow_prompts=len(plan.shadow),
+        shadow_requests=len(plan.shadow) * _SHADOW_ANSWERS,
+        plan_sha256=plan.sha256,
+        client_measured_at=profile.measured_at if profile else None,
+        problems=client_problems(suite, plan, profile, cpus),
+    )
+
+
+def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
+    """Every stage that asks for more than the load generator delivers here; none where that was never measured."""
+    if profile is None:
+        return ()
+    workers = most_workers(suite, cpus)
+    found = (beyond_the_client(demand, profile, workers) for demand in stage_demands(plan))
+    return tuple(problem for problem in found if problem is not None)
+
+
+def _schedule_s(stage: PlannedStage) -> float:
+    """From the start to the last planned send; 0 for a closed loop, which has no schedule."""
+    return max((request.offset_ns or 0 for request in stage.requests), default=0) * 1e-9
+
+
+def _input_tokens(suite: Suite, stage: PlannedStage) -> int:
+    """About as many as the prompts hold: one short word each, or one letter for byte-level models."""
+    letters = suite.load is not None and suite.load.workload.text == "letters"
+    return sum(len(r.prompt) if letters else r.prompt.count(" ") + 1 for r in stage.requests)

@@ -1,0 +1,71 @@
+"""The kinds of values a suite's keys take: human units parsed into base units, names, truths, and strict sections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+
+from benchgate import units
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What to write in a field, as a phrase for error messages."""
+
+    phrase: str
+
+
+def _unit(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValidator, Expected]:
+    """Parse human units from a suite; a suite read back from the store already has base units."""
+
+    def read(value: object, info: ValidationInfo) -> object:
+        return value if is_stored(info) else parse(value)
+
+    return BeforeValidator(read), Expected(phrase)
+
+
+def is_stored(info: ValidationInfo) -> bool:
+    """Whether what is read comes back from the store: every default filled in, every quantity in base units."""
+    return bool((info.context or {}).get("stored"))
+
+
+def share(text: object) -> float:
+    """`95%` → 0.95, of a whole: at most 100%."""
+    ratio = units.parse_percent_ratio(text)
+    if ratio > 1:
+        raise ValueError(f"{units.show_found(text)} is more than the whole; write at most 100%")
+    return ratio
+
+
+def positive_share(text: object) -> float:
+    """The same, above 0%."""
+    ratio = share(text)
+    if ratio == 0:
+        raise ValueError(f"{units.show_found(text)} asks for nothing; write more than 0%")
+    return ratio
+
+
+Duration = Annotated[float, *_unit(units.parse_duration_s, 'a duration like "500ms" or "30s"')]
+Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
+Percent = Annotated[float, *_unit(share, 'a percentage like "1%"'), Field(ge=0, le=1)]
+PositivePercent = Annotated[float, *_unit(positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
+Tokens = Annotated[int, *_unit(units.parse_tokens, 'a count like "128 tokens"')]
+Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
+Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
+Flag = Annotated[bool, Strict()]  # and "no" for false
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    Expected("a name of at most 64 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
+]
+
+
+class StrictSection(BaseModel):
+    """A section of the language: unknown keys are errors, and nothing changes once it is read."""
+
+    # An input may be a secret in the wrong place, so no error repeats one.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
