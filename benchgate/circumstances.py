@@ -1,4 +1,4 @@
-"""When and on what a run happens: the clock, a new run id, the machine. Everything here is asked once, at the start."""
+"""When and on what a run happens: the clock, a run id, the machine and what its load generator is known to deliver."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from benchgate import __version__
+from benchgate.model.client import ClientProfile, machine_fingerprint
 from benchgate.model.run import new_run_id
+
+if TYPE_CHECKING:
+    from benchgate.store.repository import Store
 
 _LIBRARIES = ("numpy", "scipy", "sqlalchemy", "uvloop", "lm_eval", "xllamacpp")
 
@@ -36,6 +42,43 @@ def environment_facts() -> dict[str, object]:
         "python": platform.python_version(),
         "libraries": {name: version for name in _LIBRARIES if (version := _version(name)) is not None},
     }
+
+
+def client_machine() -> dict[str, object]:
+    """What the speed of the load generator depends on: processor, cores it may use, system, and what runs it."""
+    return {
+        "cpu": _cpu_model(),
+        "machine": platform.machine(),
+        "cpus": usable_cpus(),
+        "os": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "uvloop": _version("uvloop"),
+        "benchgate": __version__,
+    }
+
+
+def known_client(store: Store) -> ClientProfile | None:
+    """What the load generator can deliver on this machine, as last measured; None when it never was."""
+    return store.client_profile(machine_fingerprint(client_machine()))
+
+
+def known_client_at(store_address: str) -> ClientProfile | None:
+    """As `known_client`, where there may be no store yet; makes none."""
+    from benchgate.store.engine import Address  # not needed by most who ask for the time
+    from benchgate.store.repository import Store
+
+    path = Address.parse(store_address).path
+    if path is not None and not path.exists():
+        return None
+    with Store.open(store_address, create=False) as store:
+        return known_client(store)
+
+
+def usable_cpus() -> int:
+    """The cores this process may run on; a container or `taskset` can leave it fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _cpu_model() -> str | None:

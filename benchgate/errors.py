@@ -5,6 +5,7 @@
     ├── SuiteError          the suite is wrong; carries every problem with its place    exit 2
     ├── EmbeddedError       the embedded engine could not be built or started           becomes INVALID
     ├── TargetError         a deployment does not answer as it must                     becomes INVALID
+    ├── ClusterError        the cluster that is to send the load cannot, or was lost    exit 12
     ├── EvidenceError       stored evidence is missing or does not hash                 exit 13
     ├── StoreError          the store could not be read or written                      exit 13
     └── PublishError        a report or a publisher failed after the verdict            exit 13
@@ -81,6 +82,12 @@ class EmbeddedError(BenchgateError):
 
 class TargetError(BenchgateError):
     """A deployment does not answer as it must; the message names it and the reason."""
+
+    exit_code = ExitCode.INVALID
+
+
+class ClusterError(BenchgateError):
+    """The cluster that is to send the load cannot be used, or was lost; the message names it and what to do."""
 
     exit_code = ExitCode.INVALID
 

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate import __version__
-from benchgate.circumstances import environment_facts, fresh_run_id, utc_now
-from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
+from benchgate.circumstances import environment_facts, fresh_run_id, known_client, known_client_at, usable_cpus, utc_now
+from benchgate.errors import ExitCode, PublishError, StoreError, TargetError, UsageError
 from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
+from benchgate.load.cluster_crew import require_distributed
+from benchgate.load.stamps import audit_refusal
+from benchgate.load.traces import load_traces
 from benchgate.measuring import Progress, declared, measure
+from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Verdict
+from benchgate.plan.demand import chosen_workers
+from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.publish import github
 from benchgate.quality.harness import require_lm_eval
@@ -31,17 +37,19 @@ from benchgate.report.markdown import render_markdown
 from benchgate.report.terms import Terms
 from benchgate.shadow.sample import load_prompts
 from benchgate.store.repository import RunWriter, Store
-from benchgate.suite.references import resolve_secret
 from benchgate.suite.schema import Suite
+from benchgate.targets.address import ServerAddress
+from benchgate.targets.deployed import target_of
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where a run keeps things, and what it is called."""
+    """Where a run keeps things, what it is called, and which cluster sends its load (None: this machine)."""
 
     store: str
     work_dir: Path  # engine logs, harness logs, made weights
     label: str | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,29 +85,65 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
     if suite.quality is not None:
         require_lm_eval()
-    _check_references(suite)
+    if options.cluster is not None:
+        _require_cluster(suite)
+    _check_ways(suite, suite_dir)
     plan = read_plan(suite, suite_dir)
     with Store.open(options.store) as store:
+        workers = _workers(suite, plan, known_client(store)) if options.cluster is None else None
         run = _describe(suite, plan, options)
         with _recorded(store, run, plan) as writer:
-            complete = measure(suite, plan, writer, options.work_dir / run.id, options.work_dir / "weights", progress)
+            logs, weights = options.work_dir / run.id, options.work_dir / "weights"
+            complete = measure(suite, suite_dir, plan, writer, logs, weights, progress, workers, options.cluster)
             writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
         return decide_stored(store, run.id)
 
 
-def _check_references(suite: Suite) -> None:
-    """Every variable the two arms refer to is set: found out before there is a run, not as a fault of a target."""
-    for name in (suite.baseline, suite.candidate):
-        for reference in (suite.deployments[name].url, suite.deployments[name].api_key):
-            if reference is not None:
-                resolve_secret(reference, os.environ)
+def _require_cluster(suite: Suite) -> None:
+    """What `--cluster` needs is there: found out before there is a run."""
+    if suite.load is None:
+        raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")
+    require_distributed()
+
+
+def _check_ways(suite: Suite, suite_dir: Path) -> None:
+    """What the two arms refer to, variables and certificates, is there and fits: found out before there is a run."""
+    audits = suite.load is not None and suite.load.audit
+    for arm, name in ((Arm.BASELINE, suite.baseline), (Arm.CANDIDATE, suite.candidate)):
+        spec = suite.deployments[name]
+        try:
+            url = "http://127.0.0.1" if spec.url is None else target_of(arm, spec, os.environ, suite_dir).url
+        except UsageError as exc:
+            raise UsageError(f"deployments.{name}: {exc}") from exc
+        with suppress(TargetError):  # an address that is none is the fault of its arm, found when it is asked
+            if audits and (refusal := audit_refusal(ServerAddress.of(url))) is not None:
+                raise UsageError(f"load.audit: {name} cannot be audited: {refusal}")
+
+
+def _workers(suite: Suite, plan: Plan, client: ClientProfile | None) -> int | None:
+    """How many load generator processes this machine needs; None where its curve was never measured.
+
+    Raises UsageError for more than it delivers: known before a request is sent.
+    """
+    if client is None:
+        return None
+    problems = client_problems(suite, plan, client, usable_cpus())
+    if problems:
+        raise UsageError("\n".join(problems))
+    return chosen_workers(suite, plan, client, usable_cpus())
 
 
 def read_plan(suite: Suite, suite_dir: Path) -> Plan:
     """Read the data files a suite names and make its plan, before any request is sent."""
     tasks = load_tasks(suite_dir, suite.quality.tasks) if suite.quality else ()
     prompts = load_prompts(suite_dir / suite.shadow.prompts) if suite.shadow else ()
-    return make_plan(suite, tasks, prompts)
+    traces = load_traces(suite_dir, suite.load) if suite.load else {}
+    return make_plan(suite, tasks, prompts, traces)
+
+
+def preview_suite(suite: Suite, suite_dir: Path, store_address: str) -> Preview:
+    """What a run of the suite would ask, and whether this machine can. Sends nothing and makes no store."""
+    return preview(suite, read_plan(suite, suite_dir), known_client_at(store_address), usable_cpus())
 
 
 def decide_stored(store: Store, run_id: str, against: str | None = None, *, policy: Suite | None = None) -> Decision:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import settings
+
+# The same examples every time and no time limit of their own: a shared machine must not decide what a test says.
+settings.register_profile("the same every time", derandomize=True, deadline=None)
+settings.load_profile("the same every time")
+
 
 def pytest_configure() -> None:
     """Tests that interrupt themselves work in the background too, where a shell makes a command ignore SIGINT."""

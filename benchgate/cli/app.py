@@ -13,7 +13,7 @@ from types import FrameType
 import typer
 
 from benchgate import __version__
-from benchgate.cli import measure_commands, result_commands, tool_commands
+from benchgate.cli import doctor_command, measure_commands, plan_command, result_commands, sim_command, tool_commands
 from benchgate.errors import BenchgateError, ExitCode
 
 app = typer.Typer(
@@ -32,8 +32,11 @@ app.command()(measure_commands.compare)
 app.command()(result_commands.gate)
 app.command()(result_commands.report)
 app.command()(measure_commands.validate)
+app.command()(plan_command.plan)
+app.command()(doctor_command.doctor)
 app.command()(result_commands.trend)
 app.command()(tool_commands.load)
+app.command()(sim_command.sim)
 store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
 store_app.command()(tool_commands.upgrade)
 app.add_typer(store_app, name="store")

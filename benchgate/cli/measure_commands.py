@@ -28,6 +28,7 @@ def run(
     candidate: options.CandidateOption = None,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
+    cluster: options.ClusterOption = None,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -35,7 +36,7 @@ def run(
 ) -> None:
     """Measure two deployments and judge the candidate; exits with the verdict's code."""
     path = find_suite(suite)
-    decision = _measure(path, baseline, candidate, store, work_dir, label)
+    decision = _measure(path, baseline, candidate, store, work_dir, label, cluster)
     conclude(decision, output, strict=strict, report=report, publish=True)
 
 
@@ -45,6 +46,7 @@ def compare(
     suite: Annotated[str | None, typer.Option("--suite", help="Measure these two deployments of a suite now.")] = None,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
+    cluster: options.ClusterOption = None,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -52,7 +54,9 @@ def compare(
 ) -> None:
     """Judge the candidate of one stored run against another's; with --suite, measure first."""
     if suite is not None:
-        decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label)
+        decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label, cluster)
+    elif cluster is not None:
+        raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
     else:
         from benchgate import pipeline
         from benchgate.store.repository import Store
@@ -130,12 +134,18 @@ def load_suite(path: Path) -> Suite:
 
 
 def _measure(
-    path: Path, baseline: str | None, candidate: str | None, store: str, work_dir: Path, label: str | None
+    path: Path,
+    baseline: str | None,
+    candidate: str | None,
+    store: str,
+    work_dir: Path,
+    label: str | None,
+    cluster: str | None = None,
 ) -> Decision:
     from benchgate import pipeline
     from benchgate.suite.rules import with_arms
 
     suite = with_arms(load_suite(path), baseline, candidate)
-    run_options = pipeline.RunOptions(store=store, work_dir=work_dir.resolve(), label=label)
+    run_options = pipeline.RunOptions(store=store, work_dir=work_dir.resolve(), label=label, cluster=cluster)
     with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         return pipeline.run_suite(suite, path.parent, run_options, progress)

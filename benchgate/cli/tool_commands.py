@@ -6,13 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchgate.cli import options
-from benchgate.errors import ExitCode
+from benchgate.errors import BenchgateError, ExitCode
 from benchgate.model.verdict import Outcome
+
+if TYPE_CHECKING:
+    from benchgate.model.client import ClientProfile
 
 
 def load(
@@ -21,23 +24,41 @@ def load(
     engine: Annotated[str, typer.Option("--engine", help="Dialect of the server, or auto.")] = "auto",
     concurrency: Annotated[int | None, typer.Option("--concurrency", help="Requests in flight (closed loop).")] = None,
     rate: Annotated[str | None, typer.Option("--rate", help="Requests per second (open loop), like 8/s.")] = None,
-    arrival: Annotated[str, typer.Option("--arrival", help="poisson, constant or gamma:CV.")] = "poisson",
+    arrival: Annotated[
+        str | None, typer.Option("--arrival", help="poisson (unless said), constant or gamma:CV; of --rate.")
+    ] = None,
+    trace: Annotated[str | None, typer.Option("--trace", help="Recorded file to replay (open loop).")] = None,
+    speed: Annotated[float | None, typer.Option("--speed", help="How much faster than recorded; of --trace.")] = None,
     requests: Annotated[int | None, typer.Option("--requests", help="How many requests to send.")] = None,
     duration: Annotated[str | None, typer.Option("--duration", help="How long to send, like 60s.")] = None,
     input_tokens: Annotated[int, typer.Option("--input-tokens", help="Length of each prompt.")] = 100,
     output_tokens: Annotated[int, typer.Option("--output-tokens", help="Length of each answer.")] = 128,
     endpoint: Annotated[str, typer.Option("--endpoint", help="chat or completions.")] = "chat",
     workers: Annotated[str, typer.Option("--workers", help="Load generator processes, or auto.")] = "auto",
+    cluster: options.ClusterOption = None,
     slo: Annotated[str | None, typer.Option("--slo", help="What a good request meets: ttft=500ms,tpot=80ms.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")] = 0,
     api_key_env: Annotated[str | None, typer.Option("--api-key-env", help="Variable that holds the API key.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
+    ] = None,
+    ca: Annotated[str | None, typer.Option("--ca", help="CA certificates to trust instead of the system's.")] = None,
+    cert: Annotated[str | None, typer.Option("--cert", help="Client certificate to show, PEM.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Key of the client certificate, PEM.")] = None,
+    proxy: Annotated[
+        str | None, typer.Option("--proxy", help="HTTP proxy; none is taken from the environment.")
+    ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Let the kernel stamp arrivals; report the read delay.")
+    ] = False,
+    store: options.StoreOption = options.STORE,
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
     from benchgate.load.bare import BareOptions, run_bare
     from benchgate.suite.references import resolve_secret
 
-    key = resolve_secret(f"${{env:{api_key_env}}}", os.environ) if api_key_env is not None else None
+    api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ) if api_key_env is not None else None
 
     result = run_bare(
         BareOptions.parse(
@@ -47,15 +68,25 @@ def load(
             concurrency=concurrency,
             rate=rate,
             arrival=arrival,
+            trace=trace,
+            speed=speed,
             requests=requests,
             duration=duration,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             endpoint=endpoint,
             workers=workers,
+            cluster=cluster,
             slo=slo,
             seed=seed,
-            api_key=key,
+            api_key=api_key,
+            headers=header or (),
+            ca=ca,
+            cert=cert,
+            key=key,
+            proxy=proxy,
+            audit=audit,
+            client=_client(store) if workers == "auto" and cluster is None else None,
         )
     )
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
@@ -74,6 +105,17 @@ def load(
         first = failures[0]["detail"] if isinstance(failures, list) and failures else "no request was sent"
         sys.stderr.write(f"benchgate: no request succeeded: {first}\n")
         raise typer.Exit(int(ExitCode.INVALID))
+
+
+def _client(store: str) -> ClientProfile | None:
+    """What one load generator process delivers here, if a store says so. A load test needs no store to run."""
+    from benchgate.circumstances import known_client_at
+
+    try:
+        return known_client_at(store)
+    except BenchgateError as error:
+        sys.stderr.write(f"benchgate: what the load generator delivers here is not known: {error}\n")
+        return None
 
 
 def upgrade(store: options.StoreOption = options.STORE) -> None:

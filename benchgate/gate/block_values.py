@@ -8,10 +8,12 @@ from types import MappingProxyType
 import numpy as np
 
 from benchgate.gate.rule import Problem
+from benchgate.gate.saturation import READ_DELAY_S, STRAINED_SHARE
 from benchgate.model import metrics
 from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome, Unit
+from benchgate.units import show_duration
 
 LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
     {"ttft": metrics.ttft_s, "tpot": metrics.tpot_s, "itl": metrics.itl_s, "e2e": metrics.e2e_s}
@@ -21,6 +23,7 @@ RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
 )
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
+_CLOUDED_OF_TAIL = 0.25
 
 Value = Callable[[LoadObservation], "float | None"]
 
@@ -49,6 +52,32 @@ def unpaced(metric: str, q: float, stage: str, blocks: list[LoadObservation]) ->
     return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)
 
 
+def clouded_tail(metric: str, q: float, stage: str, blocks: list[LoadObservation]) -> Problem | None:
+    """A tail that is the client's own: its slowest reads took a good part of what it reports as the servers' slowest.
+
+    Delays of both arms alike would also shrink their ratio. A median does not see a stall now and then; where the
+    client is late throughout, or for very long, a guard says so for the whole run.
+    """
+    if q <= 0.5 or metric not in LATENCIES:
+        return None
+    value = block_value(metric, q)
+    clouded = [block for block in blocks if _clouds(block.client.read_delay_p99_s, value(block))]
+    if len(clouded) <= STRAINED_SHARE * len(blocks):
+        return None
+    worst_s = max(block.client.read_delay_p99_s or 0.0 for block in clouded)
+    where = f"stage {stage}: in {len(clouded)} of {len(blocks)} executions on the {blocks[0].arm.value}"
+    reason = f"{where} what had arrived waited for the client, up to {show_duration(worst_s)}"
+    bound = f"(bound {show_duration(READ_DELAY_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
+    return Problem(Outcome.INVALID, f"{reason} {bound}, so the tail is its own", OWN_MACHINE)
+
+
+def _clouds(delay_s: float | None, reported_s: float | None) -> bool:
+    """Whether a read delay is too much beside a reported latency; a failure's is infinite, and no delay matters."""
+    if delay_s is None or reported_s is None:
+        return False
+    return delay_s > max(READ_DELAY_S, _CLOUDED_OF_TAIL * reported_s)
+
+
 def _has_no_pace(block: LoadObservation) -> BoolArray:
     """Successful requests without a TPOT, and long ones that a proxy or server held back and sent in two pieces."""
     columns = block.requests
@@ -63,4 +92,5 @@ def too_few(blocks: int) -> Problem:
 
 
 NO_PACE = "let the server stream token by token, or judge e2e and output_throughput instead"
+OWN_MACHINE = "give the load generator a machine or cores of its own, or judge the median"
 LOOK_AT_ERRORS = "see the errors by class in the load table and the server's log"

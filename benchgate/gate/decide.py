@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from benchgate.gate import load_checks, quality_checks, shadow_checks, share_checks, slo_checks
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.guard import kinds_of
 from benchgate.gate.guards import run_guards
 from benchgate.gate.rule import Finding, Problem, decide
 from benchgate.gate.sentences import check_advice, check_reason, check_title, verdict_reason
@@ -95,9 +96,10 @@ _WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory chec
 
 
 def _spoilt(spec: CheckSpec, finding: Finding, guards: tuple[GuardResult, ...]) -> Finding:
-    """A check whose family a tripped guard spoils keeps its numbers and loses its say."""
+    """A check of a kind that a tripped guard spoils keeps its numbers and loses its say."""
+    kinds = kinds_of(spec.check.metric, family_of(spec.check.metric))
     for guard in guards:
-        if guard.tripped and family_of(spec.check.metric) in guard.spoils:
+        if guard.tripped and kinds.intersection(guard.spoils):
             return replace(finding, problem=Problem(Outcome.INVALID, guard.reason, guard.remedy or ""))
     return finding
 

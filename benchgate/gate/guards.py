@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 
-import numpy as np
-
+from benchgate.gate.arms_alike import arms_alike
 from benchgate.gate.comparison import Comparison, load_of, quality_of
-from benchgate.gate.saturation import saturation_reasons
+from benchgate.gate.guard import TO_ITS_END, held, tripped
+from benchgate.gate.load_guards import load_guards
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import succeeded
-from benchgate.model.records import ErrorClass, EvalItem, TokenSource
-from benchgate.model.run import Evidence, LoadObservation, QualityObservation, RunStatus
+from benchgate.model.records import EvalItem
+from benchgate.model.run import Evidence, QualityObservation, RunStatus
 from benchgate.model.verdict import GuardResult
 from benchgate.stats.proportions import tango_limits
 from benchgate.suite.rules import task_stem
 from benchgate.suite.schema import Suite
 
-_SATURATED_SHARE = 0.25  # of a stage's executions on an arm: one disturbed block of a shared machine spoils no run
-_SOURCE_GAP = 0.01
 _EMPTY_GAP = 0.01  # arms whose empty-answer rates differ by more than a point did not do the same task
-_OVERLONG_GAP = 0.01
 _IMPLAUSIBLE_GAIN = 0.05
 
 
@@ -31,19 +26,9 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     results = [*_comparable(comparison)]
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
-        results += [_client_keeps_up(evidence, suite), _tokens_counted_alike(evidence, suite)]
-        results += [_answers_not_too_long(evidence, suite)]
-        results.append(_answers_not_empty(evidence, suite))
+        results += [*load_guards(evidence, suite), arms_alike(evidence, suite), _answers_not_empty(evidence, suite)]
     results += [_baseline_can_do_it(comparison), _gain_plausible(comparison, suite)]
     return tuple(results)
-
-
-def _ok(name: str, reason: str) -> GuardResult:
-    return GuardResult(id=name, tripped=False, reason=reason, remedy=None)
-
-
-def _tripped(name: str, reason: str, remedy: str, spoils: tuple[str, ...] = ()) -> GuardResult:
-    return GuardResult(id=name, tripped=True, reason=reason, remedy=remedy, spoils=spoils)
 
 
 def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
@@ -54,15 +39,15 @@ def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
     judged = comparison.judged
     if reference.run.measurement_sha256 != judged.run.measurement_sha256:
         what = "the two runs did not measure the same thing (workload, stages, tasks, prompts, seed or limits differ)"
-        yield _tripped("same-measurement", what, "measure both with the same suite and seed", _EVERYTHING)
+        yield tripped("same-measurement", what, "measure both with the same suite and seed", _EVERYTHING)
     else:
-        yield _ok("same-measurement", "both runs measured the same thing")
+        yield held("same-measurement", "both runs measured the same thing")
     fingerprints = [evidence.run.arms[Arm.BASELINE].fingerprint for evidence in (reference, judged)]
     if fingerprints[0] != fingerprints[1]:
         what = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
-        yield _tripped("same-baseline", what, "measure the two deployments in one run", _EVERYTHING)
+        yield tripped("same-baseline", what, "measure the two deployments in one run", _EVERYTHING)
     else:
-        yield _ok("same-baseline", "both runs had the same baseline beside them")
+        yield held("same-baseline", "both runs had the same baseline beside them")
 
 
 def _targets_up(evidence: Evidence) -> GuardResult:
@@ -70,15 +55,15 @@ def _targets_up(evidence: Evidence) -> GuardResult:
         fault = evidence.target_faults[0]
         name = evidence.run.arms[fault.arm].name
         what = f"the {fault.arm.value} {name} did not answer {fault.when}: {fault.reason}"
-        return _tripped("targets-up", what, "see the server's log; start it and run again")
-    return _ok("targets-up", "both deployments answered throughout")
+        return tripped("targets-up", what, "see the server's log; start it and run again")
+    return held("targets-up", "both deployments answered throughout")
 
 
 def _complete(evidence: Evidence) -> GuardResult:
     if evidence.run.status is not RunStatus.COMPLETE:
         what = f"the run is {evidence.run.status.value}: not everything that was planned was measured"
-        return _tripped("run-complete", what, _TO_ITS_END)
-    return _ok("run-complete", "everything that was planned was measured")
+        return tripped("run-complete", what, TO_ITS_END)
+    return held("run-complete", "everything that was planned was measured")
 
 
 def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -86,9 +71,9 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
     for task in map(task_stem, suite.quality.tasks if suite.quality else ()):
         for arm in Arm:
             if quality_of(evidence, arm, task) is None:
-                return _tripped("all-measured", f"task {task} was not run on the {arm.value}", _TO_ITS_END)
+                return tripped("all-measured", f"task {task} was not run on the {arm.value}", TO_ITS_END)
     if suite.shadow is not None and evidence.shadow is None:
-        return _tripped("all-measured", "the shadow comparison was not made", _TO_ITS_END)
+        return tripped("all-measured", "the shadow comparison was not made", TO_ITS_END)
     for stage in suite.load.sweep if suite.load else ():
         blocks = range(suite.load.blocks if suite.load else 0)
         for arm in Arm:
@@ -98,61 +83,8 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
                 if rows != stage.requests:
                     where = f"stage {stage.name}, block {block + 1}, {arm.value}"
                     what = f"{where}: {rows} of {stage.requests} planned requests have a record"
-                    return _tripped("all-measured", what, _TO_ITS_END)
-    return _ok("all-measured", "everything planned has its record")
-
-
-def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
-    """The load generator itself did not set the pace."""
-    rates = {stage.name: stage.rate_rps for stage in suite.load.sweep} if suite.load else {}
-    for stage, arm in product(rates, Arm):
-        executions = list(load_of(evidence, stage, arm).values())
-        own_faults = sum(error == ErrorClass.CLIENT for o in executions for error in o.requests.error)
-        if own_faults:
-            what = f"{own_faults} requests of stage {stage} failed by a fault of the load generator's own machine"
-            return _tripped("client-keeps-up", what, "see the error details in the report", ("load",))
-        reasons = [saturation_reasons(o.client, o.requests, rates[stage]) for o in executions]
-        spoilt = [r for r in reasons if r]
-        if spoilt and len(spoilt) > _SATURATED_SHARE * len(executions):
-            what = f"the load generator was the bottleneck in {len(spoilt)} of {len(executions)} executions of stage"
-            remedy = "lower the load, or give the load generator a machine or cores of its own"
-            where = f"{stage} on the {arm.value}"
-            return _tripped("client-keeps-up", f"{what} {where}: {spoilt[0][0]}", remedy, ("load",))
-    return _ok("client-keeps-up", "the load generator kept up with its schedule")
-
-
-def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Tokens counted by usage on one arm and by chunks on the other are not the same unit."""
-    for stage in suite.load.sweep if suite.load else ():
-        shares = {arm: _share_by_usage(list(load_of(evidence, stage.name, arm).values())) for arm in Arm}
-        baseline, candidate = shares[Arm.BASELINE], shares[Arm.CANDIDATE]
-        if baseline is not None and candidate is not None and abs(baseline - candidate) > _SOURCE_GAP:
-            found = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
-            what = f"stage {stage.name}: the server's own count of output tokens is there for {found}"
-            return _tripped("tokens-alike", what, "make both servers report usage in their streams", ("load",))
-    return _ok("tokens-alike", "output tokens were counted the same way on both arms")
-
-
-def _share_by_usage(observations: list[LoadObservation]) -> float | None:
-    """Share of the successful answers whose tokens the server counted; None when there are none."""
-    sources = [o.requests.token_source[row] for o in observations for row in np.flatnonzero(succeeded(o.requests))]
-    return sum(source == TokenSource.USAGE for source in sources) / len(sources) if sources else None
-
-
-def _answers_not_too_long(evidence: Evidence, suite: Suite) -> GuardResult:
-    """More tokens than were asked for, on one arm only: it ignores the limit or miscounts, and its tokens/s with it."""
-    asked = suite.load.workload.output_tokens if suite.load else 0
-    for stage in suite.load.sweep if suite.load else ():
-        shares = {}
-        for arm in Arm:
-            tokens = [o.requests.output_tokens for o in load_of(evidence, stage.name, arm).values()]
-            shares[arm] = float(np.mean(np.concatenate(tokens) > asked)) if tokens else 0.0
-        worse = max(Arm, key=lambda arm: shares[arm])
-        if shares[worse] - shares[worse.other] > _OVERLONG_GAP:
-            what = f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {asked} tokens asked for"
-            remedy = "see whether this server honours max_tokens and what its usage counts"
-            return _tripped("answers-not-too-long", f"stage {stage.name}: {what}", remedy, ("load",))
-    return _ok("answers-not-too-long", "no arm alone answers with more tokens than were asked for")
+                    return tripped("all-measured", what, TO_ITS_END)
+    return held("all-measured", "everything planned has its record")
 
 
 def _answers_not_empty(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -163,12 +95,12 @@ def _answers_not_empty(evidence: Evidence, suite: Suite) -> GuardResult:
         shares[observation.task, observation.arm] = share
         if share > allowed:
             where = f"{share:.1%} of the {observation.arm.value}'s answers to {observation.task} are empty"
-            return _tripped("answers-not-empty", where, _EMPTY_REMEDY, ("quality",))
+            return tripped("answers-not-empty", where, _EMPTY_REMEDY, ("quality",))
     for (task, arm), share in shares.items():
         if abs(share - shares.get((task, arm.other), share)) > _EMPTY_GAP:
             what = f"the arms' rates of empty answers to {task} differ"
-            return _tripped("answers-not-empty", what, _EMPTY_REMEDY, ("quality",))
-    return _ok("answers-not-empty", "the answers are not empty")
+            return tripped("answers-not-empty", what, _EMPTY_REMEDY, ("quality",))
+    return held("answers-not-empty", "the answers are not empty")
 
 
 def _baseline_can_do_it(comparison: Comparison) -> GuardResult:
@@ -179,8 +111,8 @@ def _baseline_can_do_it(comparison: Comparison) -> GuardResult:
             continue
         if not any(item.correct for item in observation.items):
             what = f"the baseline answers none of the {len(observation.items)} items of {observation.task} right"
-            return _tripped("baseline-able", what, "check the prompt, the chat template and the answer extraction")
-    return _ok("baseline-able", "the baseline is able to do the tasks")
+            return tripped("baseline-able", what, "check the prompt, the chat template and the answer extraction")
+    return held("baseline-able", "the baseline is able to do the tasks")
 
 
 def _gain_plausible(comparison: Comparison, suite: Suite) -> GuardResult:
@@ -196,8 +128,8 @@ def _gain_plausible(comparison: Comparison, suite: Suite) -> GuardResult:
         gained = sum(b.correct is False and c.correct is True for b, c in pairs)
         if pairs and tango_limits(lost, gained, len(pairs), suite.gate.alpha).upper < -_IMPLAUSIBLE_GAIN:
             what = f"the candidate is better than the baseline by more than 5 points on {task}, which is not plausible"
-            return _tripped("gain-plausible", what, "look for truncated, cached or mis-templated baseline answers")
-    return _ok("gain-plausible", "no implausible gain")
+            return tripped("gain-plausible", what, "look for truncated, cached or mis-templated baseline answers")
+    return held("gain-plausible", "no implausible gain")
 
 
 def _empty_share(observation: QualityObservation) -> float:
@@ -210,6 +142,5 @@ def _is_empty(item: EvalItem) -> bool:
     return not (item.answer or "").strip()
 
 
-_TO_ITS_END = "run the suite again to its end"
 _EVERYTHING = ("load", "quality", "shadow")
 _EMPTY_REMEDY = "raise `quality.max_tokens`, and see whether the server returns its answer in another field"

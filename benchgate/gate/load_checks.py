@@ -19,6 +19,7 @@ from benchgate.gate.block_values import (
     RATE_UNITS,
     Value,
     block_value,
+    clouded_tail,
     too_few,
     unpaced,
 )
@@ -91,9 +92,10 @@ def _log_ratios(evidence: Evidence, stage: str, metric: str, q: float) -> FloatA
     slower_is_higher, value = metric in LATENCIES, block_value(metric, q)
     ratios: list[float] = []
     for side in Arm:
-        without_pace = unpaced(metric, q, stage, list(load_of(evidence, stage, side).values()))
-        if without_pace is not None:
-            return without_pace
+        blocks = list(load_of(evidence, stage, side).values())
+        unusable = unpaced(metric, q, stage, blocks) or clouded_tail(metric, q, stage, blocks)
+        if unusable is not None:
+            return unusable
     for baseline, candidate in paired_load(evidence, stage):
         b, c = value(baseline), value(candidate)
         where = f"stage {stage}, block {baseline.block + 1}"

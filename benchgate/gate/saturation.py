@@ -1,19 +1,35 @@
-"""Was the client itself the bottleneck? Latencies of a saturated client are its own, not the server's."""
+"""Was the client itself the bottleneck? Latencies of a saturated client are its own, not the server's.
+
+Two kinds of finding. A *loss* is a request or a worker that the client's own machine lost: the load was not the one
+that was planned, and no number of it holds. A *strain* is lateness: the times are the client's, while a server's
+answer (a 500, say) is still the server's. Why the bounds are where they are: docs/decisions.md, "The client".
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from benchgate.model import metrics, records
-from benchgate.model.records import ErrorClass, RequestColumns
+from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse
-from benchgate.units import show_duration, show_percent
+from benchgate.units import show_duration, show_number, show_percent
 
-_CPU_SHARE = 0.85  # of one core and worker: above it, reads wait for the interpreter
-_LAG_S = 0.005  # lateness below this is noise of any scheduler
-_LAG_OF_MEDIAN = 0.10  # and below this share of the median TTFT it cannot change what a median says
-_LAG_OF_TAIL = 0.25  # nor below this share of the p99 of TTFT what a tail says
-_ACHIEVED = 0.95  # of the offered rate
+LAG_S = 0.005  # p99 of the send lag: what any scheduler may cost
+LAG_MOST_S = 0.050  # of one single send
+CPU_SHARE = 0.70  # of a core, by the busiest worker over 5 s: above it, what has arrived waits for the interpreter
+ACHIEVED = 0.99  # of the offered rate
+READ_DELAY_S = 0.005  # median, and p99, of how long what had arrived waited to be read
+READ_DELAY_MOST_S = 0.050  # of anything
+STRAINED_SHARE = 0.25  # of a stage's executions on an arm: one disturbed block of a shared machine spoils no run
+
+_LEAST_LATE = 2  # one late request alone is a hiccup, however few there are (unless it is very late)
+_P99_LEAST_S = 2.0  # the canary looks 50 times a second, and the p99 of fewer than 100 looks is the worst of them
+_CPU_WINDOW_S = 5.0  # `ClientUse.busiest_share` is the largest share over as long
+_CPU_LEAST_S = 1.0  # in less, opening connections and encoding requests are most of what the client does
+_UNRECORDED_CPU_SHARE = 0.85  # over a whole stage, of a client that did not measure its read delay
+_SERVERS_OWN = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})  # why a request may rightly never be sent
 
 
 def saturation_reasons(use: ClientUse, columns: RequestColumns, offered_rps: float | None) -> tuple[str, ...]:
@@ -21,46 +37,116 @@ def saturation_reasons(use: ClientUse, columns: RequestColumns, offered_rps: flo
 
     `offered_rps` is the rate an open loop was meant to send at, None for a closed loop, which has none.
     """
-    found = (_faults(columns), _busy(use), _late(columns), _slow(columns, offered_rps))
-    return tuple(reason for reason in found if reason is not None)
+    return (*losses(use, columns), *strains(use, columns, offered_rps))
 
 
-def _faults(columns: RequestColumns) -> str | None:
-    count = sum(error == ErrorClass.CLIENT for error in columns.error)
-    return f"{count} of {len(columns)} requests failed by a fault of the client's own" if count else None
+def losses(use: ClientUse, columns: RequestColumns) -> tuple[str, ...]:
+    """What the client's own side lost of the planned load: workers, requests never sent, requests failed by itself."""
+    return (*use.faults, *_lost_requests(columns))
 
 
-def _busy(use: ClientUse) -> str | None:
-    if use.cpu_share <= _CPU_SHARE:
-        return None
-    return f"the client used {show_percent(use.cpu_share)} of a core per worker (limit {show_percent(_CPU_SHARE)})"
+def strains(use: ClientUse, columns: RequestColumns, offered_rps: float | None) -> tuple[str, ...]:
+    """Signs that the client set the pace: late sends, late reads, a busy interpreter, a rate not reached."""
+    return tuple(
+        reason
+        for found in (_late(columns), _slow_to_read(use), _busy(use), _behind(columns, offered_rps))
+        for reason in found
+    )
 
 
-def _late(columns: RequestColumns) -> str | None:
-    """The client's own delay beside what it reports, like with like: median beside median, p99 beside p99.
+def doubtful_failures(columns: RequestColumns) -> int:
+    """Failures that a client under strain may have caused itself: no answer in time, or no connection.
 
-    One late request alone is a hiccup, however few there are. Requests that were never sent are left out: that no
-    connection could be had is not lateness.
+    Every other failure is something the server said or did.
     """
-    lag_s, ttft_s = metrics.send_lag_s(columns), metrics.ttft_s(columns)
-    lag_s, ttft_s = lag_s[np.isfinite(lag_s)], ttft_s[np.isfinite(ttft_s)]
-    for name, q, share in (("median", 0.5, _LAG_OF_MEDIAN), ("p99", 0.99, _LAG_OF_TAIL)):
-        reported_s, own_s = metrics.quantile(ttft_s, q), metrics.quantile(lag_s, q)
-        if reported_s is None or own_s is None:
-            return None
-        late = np.count_nonzero(lag_s > max(_LAG_S, share * reported_s))
-        if late > max(1, (1 - q) * len(lag_s)):
-            return f"the {name} of the send lag is {show_duration(own_s)}, that of TTFT {show_duration(reported_s)}"
-    return None
+    return sum(error in (ErrorClass.TIMEOUT, *_SERVERS_OWN, ErrorClass.CLIENT) for error in columns.error)
 
 
-def _slow(columns: RequestColumns, offered_rps: float | None) -> str | None:
-    """Compares the span of the sends with the span of the schedule: a random schedule is never exactly its rate."""
+def _lost_requests(columns: RequestColumns) -> Iterator[str]:
+    unsent = _undispatched(columns)
+    count = int(np.count_nonzero(unsent))
+    if count:
+        yield f"{count} of {len(columns)} requests were never sent (allowed: none)"
+    own = np.array([error == ErrorClass.CLIENT for error in columns.error], dtype=np.bool_)
+    count = int(np.count_nonzero(own & ~unsent))
+    if count:
+        what = f"{count} of {len(columns)} requests failed by a fault of the load generator's own machine"
+        yield f"{what} (allowed: none)"
+
+
+def _undispatched(columns: RequestColumns) -> BoolArray:
+    """Requests that were due and never left, for no reason of the server's: that it takes no connection is its own."""
+    excused = np.array([error in _SERVERS_OWN for error in columns.error], dtype=np.bool_)
+    never: BoolArray = columns.sent_ns == records.ABSENT
+    return never & ~excused
+
+
+def _late(columns: RequestColumns) -> Iterator[str]:
+    """Requests that were never sent are left out: for want of a connection is no lateness, and the rest is a loss."""
+    lag_s = metrics.send_lag_s(columns)
+    lag_s = lag_s[np.isfinite(lag_s)]
+    if len(lag_s) == 0:
+        return
+    late, most_s = int(np.count_nonzero(lag_s > LAG_S)), float(lag_s.max())
+    if late >= _LEAST_LATE and late > 0.01 * len(lag_s):
+        p99_s = metrics.quantile(lag_s, 0.99)
+        assert p99_s is not None, "there are requests"
+        yield f"the p99 of the send lag is {show_duration(p99_s)} (bound {_ms(LAG_S)})"
+    elif most_s > LAG_MOST_S:
+        yield f"a request was sent {show_duration(most_s)} late (bound {_ms(LAG_MOST_S)})"
+
+
+def _slow_to_read(use: ClientUse) -> Iterator[str]:
+    """In a stage too short for a p99 (it is the worst of a few looks) the median and the worst are bounded.
+
+    A single stall of a shared machine moves no median. Tails of such a stage are judged apart, `clouded_tail`.
+    """
+    p50_s, p99_s, most_s = use.read_delay_p50_s, use.read_delay_p99_s, use.read_delay_max_s
+    if p50_s is None or p99_s is None or most_s is None:
+        if use.busiest_share is not None:  # a client that measures itself did not measure this
+            yield "how late the client read what had arrived was not measured"
+        return
+    name, delay_s = ("p99", p99_s) if use.wall_s >= _P99_LEAST_S else ("median", p50_s)
+    if delay_s > READ_DELAY_S:
+        told = f"the {name} of how long what had arrived waited for the client is {show_duration(delay_s)}"
+        yield f"{told} (bound {_ms(READ_DELAY_S)})"
+    elif most_s > READ_DELAY_MOST_S:
+        yield f"what had arrived waited {show_duration(most_s)} for the client (bound {_ms(READ_DELAY_MOST_S)})"
+
+
+def _busy(use: ClientUse) -> Iterator[str]:
+    """Over 5 s where the stage was that long, else over the whole of it.
+
+    A run that did not record its read delay (an older one) is judged by the CPU of the whole stage, at any length:
+    something must always speak for the client.
+    """
+    if use.read_delay_p99_s is None and use.busiest_share is None:
+        share, bound, over = use.cpu_share, _UNRECORDED_CPU_SHARE, "over the stage"
+    elif use.busiest_share is not None:
+        share, bound, over = use.busiest_share, CPU_SHARE, f"over {_CPU_WINDOW_S:g} s"
+    elif use.wall_s >= _CPU_LEAST_S or use.wall_s <= 0:
+        share, bound, over = use.cpu_share, CPU_SHARE, "over the stage"
+    else:
+        return
+    if share > bound:
+        yield f"the client used {show_percent(share)} of a core per worker {over} (bound {bound:.0%})"
+
+
+def _behind(columns: RequestColumns, offered_rps: float | None) -> Iterator[str]:
+    """Compares the span of the sends with the span of the schedule: a random schedule is never exactly its rate.
+
+    Of a short stage one per cent is less than the lateness any send may have, so that much is always allowed.
+    """
     sent = columns.sent_ns != records.ABSENT
     if offered_rps is None or np.count_nonzero(sent) < 2:
-        return None
-    planned_ns, actual_ns = np.ptp(columns.intended_ns[sent]), np.ptp(columns.sent_ns[sent])
-    if actual_ns == 0 or planned_ns / actual_ns >= _ACHIEVED:
-        return None
-    achieved_rps = offered_rps * float(planned_ns / actual_ns)
-    return f"the client sent {achieved_rps:.3g} requests/s where {offered_rps:.3g} were offered"
+        return
+    planned_s, actual_s = (float(np.ptp(at[sent])) * 1e-9 for at in (columns.intended_ns, columns.sent_ns))
+    if actual_s <= planned_s / ACHIEVED + LAG_S:
+        return
+    achieved_rps = offered_rps * planned_s / actual_s
+    what = f"the client sent {show_number(achieved_rps)} requests/s where {show_number(offered_rps)} were offered"
+    yield f"{what} (bound {ACHIEVED:.0%})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:g} ms"

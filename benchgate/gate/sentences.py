@@ -22,6 +22,7 @@ _METRIC_TITLES = {
 }
 
 
+_OF_SPEED = (("load",), ("speed",), ("tokens",))
 RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S)
 
 
@@ -131,7 +132,7 @@ def verdict_reason(
         case Outcome.INVALID:
             tripped = [guard for guard in guards if guard.tripped]
             told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
-            what = "the speed of " if tripped and tripped[0].spoils == ("load",) else ""
+            what = "the speed of " if tripped and tripped[0].spoils in _OF_SPEED else ""
             return f"Nothing can be said about {what}{candidate}: {told}."
         case Outcome.INCONCLUSIVE:
             told = f"{_told(_worst(decisive))}{_and_more(decisive)}"

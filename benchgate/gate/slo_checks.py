@@ -8,7 +8,15 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binom
 
-from benchgate.gate.block_values import LATENCIES, LOOK_AT_ERRORS, RATE_UNITS, block_value, too_few, unpaced
+from benchgate.gate.block_values import (
+    LATENCIES,
+    LOOK_AT_ERRORS,
+    RATE_UNITS,
+    block_value,
+    clouded_tail,
+    too_few,
+    unpaced,
+)
 from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model import metrics
@@ -39,9 +47,9 @@ def absolute(comparison: Comparison, metric: str, stage: str, q: float, *, slo: 
         breach=True,
         lower_is_worse=metric not in LATENCIES,
     )
-    without_pace = unpaced(metric, q, stage, blocks)
-    if without_pace is not None:
-        return replace(finding, problem=without_pace)
+    unusable = unpaced(metric, q, stage, blocks) or clouded_tail(metric, q, stage, blocks)
+    if unusable is not None:
+        return replace(finding, problem=unusable)
     values = [value(block) for block in blocks]
     known = np.array([v for v in values if v is not None], dtype=np.float64)
     if len(known) < len(values) or len(known) == 0:

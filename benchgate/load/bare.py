@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
+from benchgate.model.run import ClientUse
 from benchgate.model.verdict import Outcome
 from benchgate.stats.limits import Limits
 from benchgate.targets.dialect import DIALECTS, Target
@@ -35,8 +37,18 @@ def run_bare(options: BareOptions) -> dict[str, object]:
 
     A server that is down gives a document too, with every request failed. Raises KeyboardInterrupt when interrupted.
     """
-    engine = detect_engine(options.url, options.api_key) if options.engine == "auto" else options.engine
-    target = Target(Arm.CANDIDATE, options.url, options.model, DIALECTS[engine], options.api_key)
+    target = Target(
+        Arm.CANDIDATE,
+        options.url,
+        options.model,
+        DIALECTS["openai" if options.engine == "auto" else options.engine],
+        options.api_key,
+        open_headers=options.open_headers,
+        secret_headers=options.secret_headers,
+        route=options.route,
+    )
+    engine = detect_engine(target) if options.engine == "auto" else options.engine
+    target = replace(target, dialect=DIALECTS[engine])
     return _document(options, engine, run_fleet(options, target))
 
 
@@ -44,7 +56,7 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
     columns = result.requests
     ok = metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
-    reasons = saturation_reasons(result.client, columns, options.rate_rps)
+    reasons = saturation_reasons(result.client, columns, options.offered_rps)
     document: dict[str, object] = {
         "url": options.url,
         "model": options.model,
@@ -75,12 +87,24 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
         "cpu_s": result.client.cpu_s,
         "cpu_us_per_token": result.client.cpu_s / output_tokens * 1e6 if output_tokens else None,
         "workers": result.client.workers,
+        "read_delay_s": _read_delay(result.client),
+        "start_uncertainty_s": result.client.start_uncertainty_s,
         "saturated": bool(reasons),
         "reasons": list(reasons),
     }
     if options.slo is not None:
         document["verdict"] = _verdict(options, options.slo, result, reasons)
     return document
+
+
+def _read_delay(use: ClientUse) -> dict[str, object]:
+    """How long what had arrived waited to be read, and who says so: the kernel, of answers, or a canary of our own."""
+    return {
+        "by": use.read_delay_by,
+        "p50": use.read_delay_p50_s,
+        "p99": use.read_delay_p99_s,
+        "max": use.read_delay_max_s,
+    }
 
 
 def _load(options: BareOptions) -> dict[str, object]:
@@ -92,6 +116,8 @@ def _load(options: BareOptions) -> dict[str, object]:
         "arrival_cv": options.arrival.cv
         if options.rate_rps is not None and options.arrival.process == "gamma"
         else None,
+        "trace": None if options.replay is None else options.replay.path,
+        "speed": None if options.replay is None else options.replay.speed,
         "requests": options.requests,
         "duration_s": options.duration_s,
         "input_tokens": options.input_tokens,

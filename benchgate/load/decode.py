@@ -6,23 +6,27 @@ aborts and empty answers inside a stream that began with 200. Pure: no clock, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from benchgate.load.exchange import Fault, Read, Response
+from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
-from benchgate.load.sse import EventParser
+from benchgate.load.raw_body import Read
+from benchgate.load.sse import EventParser, OverlongEvent, plain_event
+from benchgate.load.template import Template
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
 from benchgate.targets.answer import token_count
-from benchgate.targets.refusals import json_object, message, one_line, said
+from benchgate.targets.refusals import Secret, json_object, message, one_line, said
 
+MOST_EVENTS = 1_000_000
+"""Of one stream; no answer has more tokens, and a hostile one would keep us busy."""
+
+_EVENTS_PER_TEMPLATE = 4  # at least: where every event has an id of its own, looking for one would only cost
 _LONGEST_REASON = 40
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning")  # of a chat delta; `text` for completions
 
 
-def decode(
-    index: int, intended_ns: int, epoch_ns: int, response: Response, *, secret: str | None = None
-) -> RequestRecord:
+def decode(index: int, intended_ns: int, epoch_ns: int, response: Response, *, secret: Secret = None) -> RequestRecord:
     """The record of one request. `intended_ns` is relative to `epoch_ns`, the response's instants are absolute.
 
     A failed request keeps whatever was seen before it failed. `secret` is blotted out of what the server said.
@@ -34,7 +38,7 @@ def decode(
         index=index,
         intended_ns=intended_ns,
         sent_ns=_since(epoch_ns, response.sent_ns),
-        chunk_ns=tuple(ns - epoch_ns for ns in stream.chunk_ns),
+        chunk_ns=tuple([ns - epoch_ns for ns in stream.chunk_ns]),
         end_ns=_since(epoch_ns, stream.end_ns),
         input_tokens=stream.input_tokens,
         output_tokens=tokens,
@@ -47,7 +51,7 @@ def decode(
     )
 
 
-def output_begun(body: Sequence[Read]) -> bool:
+def output_begun(body: Iterable[Read]) -> bool:
     """Whether a body so far holds a chunk with output."""
     return bool(read_stream(body).chunk_ns)
 
@@ -65,6 +69,7 @@ class Stream:
     usage_tokens: int | None = None
     error: str | None = None  # what the server called an error
     malformed: str | None = None  # the first event that is not what it must be
+    is_over: bool = False  # nothing after this counts
 
     @property
     def end_ns(self) -> int | None:
@@ -72,28 +77,58 @@ class Stream:
         return self.finish_ns if self.finish_ns is not None else self.done_ns
 
 
-def read_stream(body: Sequence[Read]) -> Stream:
+def read_stream(body: Iterable[Read]) -> Stream:
     """Read a body as server-sent events of a chat or completions stream. What follows `[DONE]` is ignored."""
-    stream, parser = Stream(), EventParser()
+    stream, parser, template = Stream(), EventParser(), None
+    alone = False  # whether a read can be taken by itself
+    templates = 0
     for at_ns, data in body:
-        for event in parser.feed(at_ns, data):
+        if template is not None and template.fits(data):
             stream.events += 1
-            if event.data == "[DONE]":
-                stream.done_ns = event.at_ns
-                return stream
-            _take_event(stream, event.at_ns, event.data)
+            stream.chunk_ns.append(at_ns)
+        elif alone and (text := plain_event(data)) is not None:
+            event = _take_event(stream, at_ns, text)
+            if event is not None and templates * _EVENTS_PER_TEMPLATE <= stream.events:
+                template, templates = Template.of(data, event), templates + 1
+        else:
+            _feed(stream, parser, at_ns, data)
+            alone, template = parser.between_events, None
+        if stream.events > MOST_EVENTS:
+            stream.malformed = stream.malformed or f"more than {MOST_EVENTS} events"
+            stream.is_over = True
+        if stream.is_over:
+            break
     return stream
 
 
-def _take_event(stream: Stream, at_ns: int, text: str) -> None:
+def _feed(stream: Stream, parser: EventParser, at_ns: int, data: bytes) -> None:
+    try:
+        events = parser.feed(at_ns, data)
+    except OverlongEvent as exc:
+        stream.malformed = stream.malformed or str(exc)
+        stream.is_over = True
+        return
+    for event in events:
+        _take_event(stream, at_ns, event.data)
+        if stream.is_over:
+            return
+
+
+def _take_event(stream: Stream, at_ns: int, text: str) -> dict[str, object] | None:
+    """Note what an event says; gives it back when it is one."""
+    stream.events += 1
+    if text == "[DONE]":
+        stream.done_ns = at_ns
+        stream.is_over = True
+        return None
     data = json_object(text)
     if data is None:
         stream.malformed = stream.malformed or f"an event that is not a JSON object: {text[:120]!r}"
-        return
+        return None
     error = data.get("error")
     if error is not None or data.get("object") == "error":
         stream.error = stream.error or message(data) or "an error without a message"
-        return
+        return None
     choices = data.get("choices")
     if isinstance(choices, list):
         for choice in choices:
@@ -103,6 +138,7 @@ def _take_event(stream: Stream, at_ns: int, text: str) -> None:
     if isinstance(usage, dict):
         stream.input_tokens = token_count(usage.get("prompt_tokens"))
         stream.usage_tokens = token_count(usage.get("completion_tokens"))
+    return data
 
 
 def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:

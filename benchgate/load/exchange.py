@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import NamedTuple
 
 from benchgate.load.http1 import Dechunker, Head, MalformedResponse, split_head
+from benchgate.load.raw_body import RawBody, Read
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 
 LARGEST_RESPONSE_BYTES = 64 * 2**20
 
 MAY_END = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
-"""What the last read of a chunked response ends with, if it has four bytes: only these are worth a look."""
+"""What a chunked response ends with, whole or but for the end of its framing: only these are worth a look."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
+_NEAR_THE_END = 64  # bytes
 _LINGER_S = 0.05  # how long the end of the body may trail `[DONE]`: a server shutting down holds it for seconds
 _NS = 1_000_000_000
 
-Read = tuple[int, bytes]
-"""Bytes and the instant (monotonic ns) they were read at. A bare tuple: one is made for every read."""
-
-Begun = Callable[[Sequence[Read]], bool]
+Begun = Callable[[Iterable[Read]], bool]
 """Tells from a body so far whether output has begun. Asked only when a time limit may have passed."""
 
 
@@ -47,7 +47,7 @@ class Response:
     sent_ns: int | None
     over_ns: int
     head: Head | None = None
-    body: Sequence[Read] = ()
+    body: Iterable[Read] = ()
     whole: bool = False
     fault: Fault | None = None
     unanswered: bool = False  # the connection was closed before the first byte of a response
@@ -67,25 +67,32 @@ class Response:
 class Exchange:
     """A response under way. `over` is its future; nothing here raises into the event loop.
 
-    The connection appends to `pending` and calls `look` when a read may be the last; everything before that read is
-    taken apart then, in one go.
+    The connection adds what it reads to `raw`, its instant and the size so far to the marks, and calls `look` when a
+    read may be the last. Only the framing is followed here, in one go.
     """
+
+    __slots__ = (
+        "_begins", "_begun", "_dechunker", "_followed", "_has_begun", "_head", "_length", "_limits", "_linger", "_loop",
+        "_marks", "_timer", "mark", "over", "raw", "sent_ns", "trusted",
+    )  # fmt: skip  # read several times for every read of a socket
 
     def __init__(self, limits: Limits, begun: Begun) -> None:
         loop = asyncio.get_running_loop()
-        self.pending: list[Read] = []
-        self.size = 0  # bytes so far, framing included
-        self.look_at_all = True  # until the head says that the body is chunked
-        self.sent_ns = self.last_ns = monotonic_ns()
+        self.raw = bytearray()
+        self.trusted = 0  # up to this size only what may be the end is worth a look: none, until the body is in chunks
+        self.sent_ns = monotonic_ns()
+        self._marks: list[int] = []
+        self.mark = self._marks.append
         self.over: asyncio.Future[Response] = loop.create_future()
         self._loop = loop
         self._limits = limits
         self._begun = begun
         self._has_begun = False
         self._head: Head | None = None
-        self._body: list[Read] = []
-        self._left: int | None = None  # body bytes still to come, when their number is declared
+        self._begins = 0  # where in `raw` the body does
+        self._length: int | None = None  # of the body, where it is declared
         self._dechunker: Dechunker | None = None
+        self._followed = 0  # how much of `raw` the dechunker has seen
         self._linger: asyncio.TimerHandle | None = None
         first_check_s = min(limits.first_token_s, limits.stall_s, limits.total_s)
         self._timer = loop.call_later(first_check_s, self._check_limits)
@@ -95,13 +102,13 @@ class Exchange:
         if self.over.done():
             return
         try:
-            whole = self._take_pending()
+            whole = self._is_whole()
         except MalformedResponse as exc:
             self._finish(Fault(ErrorClass.PROTOCOL, str(exc)))
             return
         if whole:
             self._finish(None, whole=True)
-        elif self.size > LARGEST_RESPONSE_BYTES:
+        elif len(self.raw) > LARGEST_RESPONSE_BYTES:
             self._finish(Fault(ErrorClass.PROTOCOL, f"the response is longer than {LARGEST_RESPONSE_BYTES} bytes"))
         elif self._linger is None and self._said_done():
             self._linger = self._loop.call_later(_LINGER_S, self._finish, None)
@@ -111,14 +118,24 @@ class Exchange:
         self.look()
         if self.over.done():
             return
-        ends_with_connection = self._head is not None and self._left is None and self._dechunker is None
+        ends_with_connection = self._head is not None and self._length is None and self._dechunker is None
         if ends_with_connection and exc is None:
             self._finish(None, whole=True)
             return
+        if isinstance(exc, ssl.SSLError):  # with TLS 1.3, a refusal of our certificate is read after the handshake
+            self._finish(Fault(ErrorClass.TLS, str(exc)))
+            return
         how = "reset" if isinstance(exc, ConnectionResetError) else "closed"
-        when = "in the middle of the response" if self.size else "before any answer"
+        when = "in the middle of the response" if self.raw else "before any answer"
         detail = f"the server {how} the connection {when}"
-        self._finish(Fault(ErrorClass.STREAM_BROKEN, detail), unanswered=self.size == 0)
+        self._finish(Fault(ErrorClass.STREAM_BROKEN, detail), unanswered=not self.raw)
+
+    @property
+    def surplus(self) -> bool:
+        """Whether bytes came after the end of the response: the next one on this connection would begin with them."""
+        if self._dechunker is not None:
+            return self._dechunker.surplus
+        return self._length is not None and len(self.raw) > self._begins + self._length
 
     def forget(self) -> None:
         """Stop all timers."""
@@ -134,43 +151,49 @@ class Exchange:
                 sent_ns=self.sent_ns,
                 over_ns=monotonic_ns(),
                 head=self._head,
-                body=self._body,
+                body=self._body(),
                 whole=whole,
                 fault=fault,
                 unanswered=unanswered,
             )
         )
 
-    def _take_pending(self) -> bool:
-        """Move pending reads into the body; True when the body is whole. Raises MalformedResponse."""
+    def _is_whole(self) -> bool:
+        """Whether all of the body is there, as its framing has it. Raises MalformedResponse."""
         if self._head is None and not self._take_head():
             return False
-        for at_ns, data in self.pending:
-            if self._dechunker is not None:
-                data = self._dechunker.feed(data)
-            elif self._left is not None:
-                data = data[: self._left]
-                self._left -= len(data)
-            if data:
-                self._body.append((at_ns, data))
-        self.pending.clear()
-        return self._left == 0 if self._dechunker is None else self._dechunker.complete
+        if self._dechunker is not None:
+            new = bytes(self.raw[self._followed :])
+            self._followed += len(new)
+            self._dechunker.take(0, new, None)
+            return self._dechunker.complete
+        return self._length is not None and len(self.raw) >= self._begins + self._length
 
     def _take_head(self) -> bool:
-        """Read the head out of pending; True when it was there, and then pending holds what followed it."""
-        split = split_head(b"".join(data for _, data in self.pending))
+        """Read the head; True when it was there."""
+        split = split_head(bytes(self.raw))
         if split is None:
             return False
-        self._head, rest = split
-        self._left = self._head.content_length
-        if self._head.chunked:
+        head, rest = split
+        if head.status == 200 and head.coded is not None:
+            raise MalformedResponse(f"content-encoding {head.coded[:40]!r}, where identity was asked for")
+        self._length = head.content_length
+        if head.chunked:
             self._dechunker = Dechunker()
-            self.look_at_all = False
-        self.pending[:] = [(self.pending[-1][0], rest)]
+            self.trusted = LARGEST_RESPONSE_BYTES
+        self._head = head  # now that it is known to be sound: without it there is no body either
+        self._begins = self._followed = len(self.raw) - len(rest)
         return True
 
+    def _body(self) -> Iterable[Read]:
+        if self._head is None:
+            return ()
+        return RawBody(self.raw, self._marks, self._begins, self._length, self._dechunker is not None)
+
     def _said_done(self) -> bool:
-        tail = b"".join(data for _, data in self._body[-2:])[-32:]
+        if b"[DONE]" not in self.raw[-_NEAR_THE_END:]:
+            return False
+        tail = b"".join([data for _, data in self._body()][-_NEAR_THE_END:])[-_NEAR_THE_END:]
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)
 
     def _check_limits(self) -> None:
@@ -178,12 +201,13 @@ class Exchange:
         self.look()
         if self.over.done():
             return
-        self._has_begun = self._has_begun or self._begun(self._body)
+        self._has_begun = self._has_begun or self._begun(self._body())
         limits = self._limits
         expected = [(self.sent_ns + int(limits.total_s * _NS), f"not over within {limits.total_s:g} s")]
         if self._has_begun:
             stalled = f"nothing more came for {limits.stall_s:g} s in the middle of the response"
-            expected.append((self.last_ns + int(limits.stall_s * _NS), stalled))
+            last_ns = self._marks[-2]
+            expected.append((last_ns + int(limits.stall_s * _NS), stalled))
         else:
             silent = f"no output within {limits.first_token_s:g} s"
             expected.append((self.sent_ns + int(limits.first_token_s * _NS), silent))

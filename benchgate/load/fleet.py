@@ -1,164 +1,166 @@
-"""One bare load test over one or several processes that share one clock: plan, split, run, merge."""
+"""Load stages over one or several processes that share one schedule and one start.
+
+One worker is this process itself. More are processes that live as long as the fleet, so that only the first stage
+waits for them. A worker that is lost does not take the stage with it: what it had answered is read from its spool,
+what it had not is recorded as never sent, and the stage says so.
+"""
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
-import signal
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
-from multiprocessing.connection import Connection as Pipe
-from multiprocessing.process import BaseProcess
-from time import monotonic_ns
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-import numpy as np
-
-from benchgate.errors import BenchgateError
+from benchgate.load.drawn import Drawn, schedule_ns
+from benchgate.load.lost import of_lost, read_left
 from benchgate.load.options import BareOptions
-from benchgate.load.tickets import Ticket, tickets_of
-from benchgate.load.worker import Level, StageResult, run_tickets
-from benchgate.model.records import RequestColumns
+from benchgate.load.worker import Level, Shard, StageResult, run_shard
+from benchgate.load.worker_process import WorkerProcess
+from benchgate.model.packing import joined
 from benchgate.model.run import ClientUse
-from benchgate.plan.arrivals import arrival_offsets_ns
-from benchgate.plan.schedule import PlannedRequest
-from benchgate.plan.workloads import prompt_text
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 
+__all__ = ["Fleet", "merged", "run_fleet", "schedule_ns"]
+
 _NS = 1_000_000_000
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
+_READY_S = 120.0  # to start a process and open its connections
+
+
+class Fleet:
+    """Runs stages over `workers` processes. Use as a context manager.
+
+    What is answered is kept in files of `folder` until a stage has been read; without one in a temporary folder.
+    """
+
+    def __init__(self, workers: int = 1, folder: Path | None = None) -> None:
+        self.workers = workers
+        self._folder = folder
+        self._stack = ExitStack()
+        self._stages = 0
+        self._processes: dict[int, WorkerProcess] = {}
+        self._shards: list[Shard] = []  # of the stage under way, or of the last one
+
+    def __enter__(self) -> Self:
+        if self._folder is None:
+            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="benchgate-load-")))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._stop()
+        self._stack.close()
+
+    def run(self, stage: Shard) -> StageResult:
+        """Run a whole stage to its end: the same requests at the same instants for any number of workers.
+
+        Raises TargetError when the target's address or key is none, StoreError when answers cannot be kept. A
+        KeyboardInterrupt passes through with every socket closed; what had been answered by then is in `salvage`.
+        """
+        if self._folder is None:
+            raise RuntimeError("a fleet is used as a context manager")
+        self._stages += 1
+        prefix = self._folder / f"stage-{self._stages}"
+        self._shards = [
+            replace(shard, spool=prefix.with_suffix(f".{shard.worker + 1}")) for shard in stage.split(self.workers)
+        ]
+        if len(self._shards) == 1:
+            return run_shard(self._shards[0])
+        return merged(self._run_together())
+
+    def salvage(self) -> StageResult:
+        """What was answered in a stage that was cut short; its files are gone afterwards."""
+        whole = merged([read_left(shard) for shard in self._shards])
+        return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
+
+    def _run_together(self) -> list[StageResult]:
+        try:
+            for shard in self._shards:
+                self._process(shard).begin(shard)
+            deadline = time.monotonic() + _READY_S
+            ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
+            start_ns = time.time_ns() + _START_IN_NS
+            for shard in ready:
+                self._process(shard).start(start_ns)
+            return [self._result(shard) for shard in self._shards]
+        except BaseException:
+            self._stop()  # the others would go on, or wait for a start that never comes
+            raise
+
+    def _result(self, shard: Shard) -> StageResult:
+        result = self._process(shard).result()
+        if result is not None:
+            return result
+        self._processes.pop(shard.worker).stop()
+        return of_lost(shard)
+
+    def _process(self, shard: Shard) -> WorkerProcess:
+        if shard.worker not in self._processes:
+            self._processes[shard.worker] = WorkerProcess()
+        return self._processes[shard.worker]
+
+    def _stop(self) -> None:
+        while self._processes:
+            _, process = self._processes.popitem()
+            process.stop()
 
 
 def run_fleet(options: BareOptions, target: Target) -> StageResult:
-    """Run the whole load over `options.workers` processes; one worker is this process itself."""
-    if options.workers == 1:
-        return _run_share(options, target, 0, monotonic_ns)
-    context = multiprocessing.get_context("spawn")
-    processes: list[BaseProcess] = []
-    pipes: list[Pipe] = []
-    try:
-        for worker in range(options.workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, options, target, worker), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(ours)
-        for pipe in pipes:
-            _receive(pipe)  # connections are open
-        epoch_ns = monotonic_ns() + _START_IN_NS
-        for pipe in pipes:
-            pipe.send(epoch_ns)
-        results = []
-        for pipe in pipes:
-            result = _receive(pipe)
-            assert isinstance(result, StageResult)
-            results.append(result)
-        return merged(results)
-    finally:
-        for started in processes:
-            started.terminate()
-            started.join()
-        for pipe in pipes:
-            pipe.close()
-
-
-def _receive(pipe: Pipe) -> object:
-    try:
-        return pipe.recv()
-    except EOFError:
-        raise BenchgateError("a load generator process died; its own message stands above") from None
-
-
-def _work(pipe: Pipe, options: BareOptions, target: Target, worker: int) -> None:
-    """The life of one load generator process. Ctrl-C is the parent's, who then ends this."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def start() -> int:
-        pipe.send(None)
-        epoch_ns: int = pipe.recv()
-        time.sleep(max(0, epoch_ns - monotonic_ns()) / _NS)
-        return epoch_ns
-
-    pipe.send(_run_share(options, target, worker, start))
-
-
-def _run_share(options: BareOptions, target: Target, worker: int, start: Callable[[], int]) -> StageResult:
-    """Every `workers`-th request, beginning with the `worker`-th."""
-    ignore_eos = target.dialect.ignore_eos is not None
-    tickets: Iterable[Ticket] = tickets_of(
-        target, _requests(options, worker), endpoint=options.endpoint, ignore_eos=ignore_eos
+    """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster."""
+    until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
+    stage = Shard(
+        target,
+        Drawn(options),
+        Level(options.concurrency, options.peak_rps, until_s),
+        Limits(),
+        options.endpoint,
+        ignore_eos=target.dialect.ignore_eos is not None,
+        audit=options.audit,
     )
-    endless = options.concurrency is not None and options.duration_s is not None
-    return run_tickets(target, tickets if endless else list(tickets), _level(options, worker), Limits(), start)
+    if options.cluster is not None:
+        from benchgate.load.cluster import ClusterFleet  # which merges results as is done here
 
-
-def _level(options: BareOptions, worker: int) -> Level:
-    if options.concurrency is not None:
-        slots = len(range(worker, options.concurrency, options.workers))
-        return Level(slots, None, options.duration_s)
-    assert options.rate_rps is not None
-    return Level(None, options.rate_rps / options.workers)
-
-
-def _requests(options: BareOptions, worker: int) -> Iterator[PlannedRequest]:
-    """The requests of one worker: together with the others' the same ones, however many workers there are."""
-    if options.rate_rps is None:
-        indexes: Iterable[int] = itertools.count() if options.requests is None else range(options.requests)
-        planned: Iterable[tuple[int, int | None]] = ((index, None) for index in indexes)
-    else:
-        planned = enumerate(schedule_ns(options, options.rate_rps))
-    for index, offset_ns in itertools.islice(planned, worker, None, options.workers):
-        generator = np.random.default_rng([options.seed, 1, index])
-        yield PlannedRequest(
-            index=index,
-            offset_ns=offset_ns,
-            prompt=prompt_text("words", options.input_tokens, generator),
-            output_tokens=options.output_tokens,
-            seed=int(generator.integers(2**31)),
-        )
-
-
-def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:
-    """The intended sends of an open loop: so many, or as many as fall within the duration."""
-    arrival = options.arrival
-
-    def offsets(count: int) -> tuple[int, ...]:
-        generator = np.random.default_rng([options.seed, 0])
-        return arrival_offsets_ns(arrival.process, rate_rps, count, generator, cv=arrival.cv)
-
-    if options.duration_s is None:
-        return offsets(options.requests or 0)
-    end_ns = int(options.duration_s * _NS)
-    count = 16 + int(2 * rate_rps * options.duration_s)
-    while (planned := offsets(count))[-1] <= end_ns:
-        count *= 2
-    return tuple(ns for ns in planned if ns <= end_ns)
+        with ClusterFleet(options.cluster, options.workers) as cluster:
+            return cluster.run(stage)
+    with Fleet(options.workers or 1) as fleet:
+        return fleet.run(stage)
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:
-    """The results of workers that shared one epoch, as if one had done it all."""
-    parts = [result.requests for result in results]
-    columns: dict[str, object] = {}
-    for column in fields(RequestColumns):
-        values = [getattr(part, column.name) for part in parts]
-        if column.name == "chunk_start":
-            lengths = np.concatenate([np.diff(starts) for starts in values])
-            columns[column.name] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        elif isinstance(values[0], np.ndarray):
-            columns[column.name] = np.concatenate(values)
-        else:
-            columns[column.name] = tuple(itertools.chain.from_iterable(values))
+    """The results of workers that shared one start, as if one had done it all; rows in order of their index.
+
+    Read delay and the busiest share are those of the worker that was worst off.
+    """
     used = [result for result in results if len(result.requests)]
     first_s = [int(result.requests.intended_ns.min()) / _NS for result in used]
     last_s = [first + result.window_s for first, result in zip(first_s, used, strict=True)]
-    client = ClientUse(
-        cpu_s=sum(result.client.cpu_s for result in results),
-        wall_s=max(result.client.wall_s for result in results),
-        workers=len(results),
-    )
     window_s = max(last_s) - min(first_s) if used else 0.0
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
-    packed = RequestColumns(**columns)  # type: ignore[arg-type]  # typed by name
-    return StageResult(packed, window_s, client, down_after_s)
+    requests = joined([result.requests for result in results])
+    return StageResult(requests, window_s, _use_of([result.client for result in results]), down_after_s)
+
+
+def _use_of(uses: Sequence[ClientUse]) -> ClientUse:
+    by = {use.read_delay_by for use in uses if use.read_delay_by is not None}
+    return ClientUse(
+        cpu_s=sum(use.cpu_s for use in uses),
+        wall_s=max((use.wall_s for use in uses), default=0.0),
+        workers=len(uses),
+        busiest_share=_worst(use.busiest_share for use in uses),
+        read_delay_p50_s=_worst(use.read_delay_p50_s for use in uses),
+        read_delay_p99_s=_worst(use.read_delay_p99_s for use in uses),
+        read_delay_max_s=_worst(use.read_delay_max_s for use in uses),
+        read_delay_by=None if not by else "kernel" if by == {"kernel"} else "canary",
+        faults=tuple(chain.from_iterable(use.faults for use in uses)),
+    )
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

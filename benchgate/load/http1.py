@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _LONGEST_LINE = 8192  # of a chunk's size or a trailer
 _LONGEST_HEAD = 65536
+_LONGEST_NUMBER = 18  # digits: what is longer than that is no length, and costs time to convert
 
 
 class MalformedResponse(ValueError):
@@ -23,57 +24,91 @@ class Head:
 
     @property
     def chunked(self) -> bool:
-        """Whether the body comes in chunks."""
-        return self.headers.get("transfer-encoding", "").lower().endswith("chunked")
+        """Whether the body comes in chunks. MalformedResponse when it is coded in a way that was not asked for."""
+        codings = self._listed("transfer-encoding") - {"identity"}
+        if codings - {"chunked"}:
+            raise MalformedResponse(f"transfer-encoding {self.headers['transfer-encoding'][:40]!r} was not asked for")
+        return bool(codings)
 
     @property
     def content_length(self) -> int | None:
-        """Declared length of the body in bytes; None when it is chunked or ends with the connection."""
+        """Declared length of the body in bytes; None when it is chunked or ends with the connection.
+
+        Beside chunks a length means nothing (RFC 9112, 6.3). Told twice, it must be the same both times.
+        """
         if self.status in (204, 304):
             return 0
         if self.chunked or "content-length" not in self.headers:
             return None
-        text = self.headers["content-length"]
-        if not (text.isascii() and text.isdigit()):
+        told = self._listed("content-length")
+        text = told.pop()
+        if told:
+            raise MalformedResponse(
+                f"content-length is told twice, differently: {self.headers['content-length'][:40]!r}"
+            )
+        if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
             raise MalformedResponse(f"content-length is {text[:40]!r}, not a number")
         return int(text)
 
     @property
+    def coded(self) -> str | None:
+        """How the content is coded, although it was asked for as it is; None when it is not."""
+        return ", ".join(sorted(self._listed("content-encoding") - {"identity", ""})) or None
+
+    @property
     def keeps_alive(self) -> bool:
-        """Whether the connection can carry another request after this response."""
-        return "close" not in self.headers.get("connection", "").lower() and self.version == "HTTP/1.1"
+        """Whether the connection can carry another request after this response.
+
+        Not when it has both chunks and a length: who disagrees with us about which counts sees another next response.
+        """
+        framed_twice = "transfer-encoding" in self.headers and "content-length" in self.headers
+        return self.version == "HTTP/1.1" and "close" not in self._listed("connection") and not framed_twice
+
+    def _listed(self, name: str) -> set[str]:
+        """The entries of a header that is a list; empty when it is not there."""
+        value = self.headers.get(name)
+        return set() if value is None else {entry.strip().lower() for entry in value.split(",")}
 
 
 def split_head(raw: bytes) -> tuple[Head, bytes] | None:
     """The head of a response and what follows it; None while the head is not complete.
 
-    Interim responses (1xx) are skipped. Raises MalformedResponse when this is no HTTP/1.x response.
+    Interim responses (1xx) are skipped; they count towards the longest head there may be. Raises MalformedResponse
+    when this is no HTTP/1.x response.
     """
+    at = 0
     while True:
-        if not b"HTTP/1.".startswith(raw[:7]):
-            raise MalformedResponse(f"the answer does not start like HTTP/1.1: {raw[:40]!r}")
-        end = raw.find(b"\r\n\r\n")
-        if end < 0 and len(raw) > _LONGEST_HEAD:
+        if not b"HTTP/1.".startswith(raw[at : at + 7]):
+            raise MalformedResponse(f"the answer does not start like HTTP/1.1: {raw[at : at + 40]!r}")
+        end = raw.find(b"\r\n\r\n", at)
+        if (len(raw) if end < 0 else end) > _LONGEST_HEAD:
             raise MalformedResponse(f"the response head is longer than {_LONGEST_HEAD} bytes")
         if end < 0:
             return None
-        head, raw = _parse_head(raw[:end].decode("latin-1")), raw[end + 4 :]
+        head = _parse_head(raw[at:end].decode("latin-1"))
+        at = end + 4
         if head.status >= 200:
-            return head, raw
+            return head, raw[at:]
+        if head.status == 101:
+            raise MalformedResponse("the server switches to another protocol, which was not asked for")
 
 
 def _parse_head(text: str) -> Head:
     status_line, *lines = text.split("\r\n")
     version, _, rest = status_line.partition(" ")
     code = rest[:3]
-    if not (len(code) == 3 and code.isascii() and code.isdigit()):
+    if not (len(code) == 3 and code.isascii() and code.isdigit() and code >= "100"):
         raise MalformedResponse(f"status line without a status: {status_line[:80]!r}")
     headers: dict[str, str] = {}
+    name = ""
     for line in lines:
+        if name and line.startswith((" ", "\t")):  # obsolete folding: the value goes on here
+            headers[name] = f"{headers[name]} {line.strip()}".strip()
+            continue
         name, colon, value = line.partition(":")
-        if not colon:
-            raise MalformedResponse(f"header line without a colon: {line[:80]!r}")
         name, value = name.strip().lower(), value.strip()
+        if not (colon and name):
+            raise MalformedResponse(f"header line without a name and a colon: {line[:80]!r}")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return Head(version, int(code), headers)
 
@@ -81,32 +116,43 @@ def _parse_head(text: str) -> Head:
 class Dechunker:
     """Takes a chunked body apart, fed in reads split anywhere.
 
-    `complete` turns true with the last chunk and its trailers; what is fed after that is ignored.
+    `complete` turns true with the last chunk and its trailers; what is fed after that is ignored, and is a `surplus`.
     """
 
     def __init__(self) -> None:
         self.complete = False
+        self.surplus = False
         self._left = 0  # bytes of the current chunk still to come
         self._state = _SIZE
         self._line = b""  # a size or trailer line whose end has not come yet
 
     def feed(self, data: bytes) -> bytes:
         """The payload inside these bytes. Raises MalformedResponse when they are not a chunked body."""
-        if self._state == _SIZE and not self._line:
-            payload = _single_chunk(data)
-            if payload is not None:
-                return payload
-        return self._walk(data)
+        found: list[tuple[int, bytes]] = []
+        self.take(0, data, found)
+        return b"".join(piece for _, piece in found)
 
-    def _walk(self, data: bytes) -> bytes:
-        pieces: list[bytes] = []
+    def take(self, at_ns: int, data: bytes, found: list[tuple[int, bytes]] | None) -> None:
+        """As `feed`, for a read that arrived at `at_ns`: adds its payload, whole chunks each by itself.
+
+        Without a list to add to it only follows the chunks to see where they end.
+        """
         at = 0
+        if self._state == _SIZE and not self._line:
+            edges, at = whole_chunks(data, 0)
+            if found is not None:
+                found.extend([(at_ns, data[begin:end]) for begin, end in edges])
+        if at < len(data):
+            self._walk(at_ns, data, at, found)
+
+    def _walk(self, at_ns: int, data: bytes, at: int, found: list[tuple[int, bytes]] | None) -> None:
         while at < len(data) and not self.complete:
             if self._state == _DATA:
-                piece = data[at : at + self._left]
-                pieces.append(piece)
-                at += len(piece)
-                self._left -= len(piece)
+                size = min(self._left, len(data) - at)
+                if found is not None:
+                    found.append((at_ns, data[at : at + size]))
+                at += size
+                self._left -= size
                 if self._left == 0:
                     self._state = _AFTER
                 continue
@@ -119,7 +165,7 @@ class Dechunker:
             at = end + 1
             line, self._line = self._line.rstrip(b"\r\n"), b""
             self._take_line(line)
-        return b"".join(pieces)
+        self.surplus = self.surplus or (self.complete and at < len(data))
 
     def _take_line(self, line: bytes) -> None:
         if self._state == _AFTER:
@@ -137,15 +183,32 @@ _SIZE, _DATA, _AFTER, _TRAILER = range(4)
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
-def _single_chunk(data: bytes) -> bytes | None:
-    """The payload when the read is exactly one whole chunk with data, as nearly all are; None when it is not."""
-    end = data.find(b"\r\n", 0, 18)
-    if end <= 0 or not _HEX.issuperset(data[:end]):
-        return None
-    size = int(data[:end], 16)
-    if size == 0 or len(data) != end + 4 + size or not data.endswith(b"\r\n"):
-        return None
-    return data[end + 2 : -2]
+_SIZES = {b"%x" % size: size for size in range(1, 4096)}  # as nearly every chunk has its size
+
+
+def whole_chunks(data: bytes, at: int) -> tuple[list[tuple[int, int]], int]:
+    """The short way for bytes that go on with whole chunks, as nearly all do: where each payload lies, and the rest."""
+    edges = []
+    border = b"\r\n"  # between chunks; with the size of the last one in it, for the next is often as long
+    size = 0
+    end = at - 2  # of the payload before
+    while True:
+        if size and data.startswith(border, end):
+            begin = end + len(border)
+        else:
+            line_end = data.find(b"\r\n", at, at + 18)
+            digits = data[at:line_end] if line_end > 0 else b""
+            size = _SIZES.get(digits) or (int(digits, 16) if digits and _HEX.issuperset(digits) else 0)
+            if size == 0:
+                break
+            border = b"\r\n%b\r\n" % digits
+            begin = line_end + 2
+        end = begin + size
+        if not data.startswith(b"\r\n", end):
+            break
+        edges.append((begin, end))
+        at = end + 2
+    return edges, at
 
 
 def _chunk_size(line: bytes) -> int:

@@ -4,61 +4,80 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
-from typing import Literal, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from benchgate import units
 from benchgate.errors import TargetError, UsageError
-from benchgate.load.wire import Address
+from benchgate.load.reach import read_headers, read_route
+from benchgate.load.replay import Replay, read_replay
+from benchgate.load.sizing import STREAMS_PER_WORKER, TOKENS_PER_S_PER_WORKER, workers_for
+from benchgate.load.stamps import audit_refusal
+from benchgate.model.arrivals import POISSON, Arrival, parse_arrival
+from benchgate.model.client import ClientProfile
 from benchgate.model.metrics import Slo
+from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, PATHS, Endpoint
+from benchgate.targets.route import DIRECT, Route
 
-Process = Literal["poisson", "constant", "gamma"]
 _T = TypeVar("_T")
-
-_STREAMS_PER_WORKER = 256
-_TOKENS_PER_S_PER_WORKER = 25_000.0  # about half of what one process takes before its own delays show
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """How the sends of an open loop are spread; `cv` is the coefficient of variation of gamma gaps."""
-
-    process: Process = "poisson"
-    cv: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class BareOptions:
-    """A bare load test: exactly one of `concurrency` and `rate_rps`, exactly one of `requests` and `duration_s`."""
+    """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
+
+    `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
+    """
 
     url: str
     model: str
     engine: str = "auto"
     concurrency: int | None = None
     rate_rps: float | None = None
-    arrival: Arrival = Arrival()
+    arrival: Arrival = POISSON
+    replay: Replay | None = None
     requests: int | None = None
     duration_s: float | None = None
     input_tokens: int = 100
     output_tokens: int = 128
     endpoint: Endpoint = "chat"
-    workers: int = 1
+    workers: int | None = 1
+    cluster: str | None = None
     slo: Slo | None = None
     seed: int = 0
     api_key: str | None = field(default=None, repr=False)
+    open_headers: Mapping[str, str] = field(default_factory=dict)
+    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    route: Route = DIRECT
+    audit: bool = False
 
     def __post_init__(self) -> None:
-        _exactly_one(self.concurrency, self.rate_rps, "--concurrency (closed loop)", "--rate (open loop)")
-        _exactly_one(self.requests, self.duration_s, "--requests", "--duration")
+        _exactly_one(
+            {
+                "--concurrency (closed loop)": self.concurrency,
+                "--rate (open loop)": self.rate_rps,
+                "--trace (replay)": self.replay,
+            }
+        )
+        _exactly_one({"--requests": self.requests, "--duration": self.duration_s})
         for name in ("concurrency", "requests", "input_tokens", "output_tokens", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
+
+    @property
+    def offered_rps(self) -> float | None:
+        """The mean rate of an open loop; None for a closed one."""
+        return self.rate_rps if self.replay is None else self.replay.mean_rps
+
+    @property
+    def peak_rps(self) -> float | None:
+        """The rate of an open loop where it is highest; None for a closed one."""
+        return self.rate_rps if self.replay is None else self.replay.peak_rps
 
     @classmethod
     def parse(
@@ -69,45 +88,92 @@ class BareOptions:
         engine: str = "auto",
         concurrency: int | None = None,
         rate: str | None = None,
-        arrival: str = "poisson",
+        arrival: str | None = None,
+        trace: str | None = None,
+        speed: float | None = None,
         requests: int | None = None,
         duration: str | None = None,
         input_tokens: int = 100,
         output_tokens: int = 128,
         endpoint: str = "chat",
         workers: str = "auto",
+        cluster: str | None = None,
         slo: str | None = None,
         seed: int = 0,
         api_key: str | None = None,
+        headers: Sequence[str] = (),
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        proxy: str | None = None,
+        audit: bool = False,
+        client: ClientProfile | None = None,
     ) -> Self:
-        """From texts as typed. Raises UsageError, which says what was found and what to write."""
+        """From texts as typed. Raises UsageError, which says what was found and what to write.
+
+        Variables that `headers` refer to are read here, and so are the files of certificates. `client` is what one
+        worker was measured to deliver on this machine; None: the usual cost is assumed.
+        """
         rate_rps = None if rate is None else _read("--rate", _rate_rps, rate)
+        duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)
+        _belongs_to("--arrival", arrival, "--rate", rate)
+        _belongs_to("--speed", speed, "--trace", trace)
+        replay = None
+        if trace is not None:
+            replay = _read(
+                "--trace", lambda path: read_replay(path, 1.0 if speed is None else speed, requests, duration_s), trace
+            )
         try:
-            Address.of(url)
+            server = ServerAddress.of(url)
         except TargetError as exc:
             raise UsageError(str(exc)) from exc
+        open_headers, secret_headers = read_headers(headers, os.environ)
+        route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
+        if audit and (refusal := audit_refusal(server)) is not None:
+            raise UsageError(f"--audit: {refusal}")
         return cls(
             url=url.rstrip("/"),
             model=model,
             engine=_one_of("--engine", engine, ("auto", *DIALECTS)),
             concurrency=concurrency,
             rate_rps=rate_rps,
-            arrival=_read("--arrival", _arrival, arrival),
+            arrival=POISSON if arrival is None else _read("--arrival", parse_arrival, arrival),
+            replay=replay,
             requests=requests,
-            duration_s=None if duration is None else _read("--duration", units.parse_duration_s, duration),
+            duration_s=duration_s,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, PATHS)),
-            workers=_workers(workers, concurrency, rate_rps, output_tokens),
+            workers=None
+            if cluster is not None and workers == "auto"
+            else _workers(workers, concurrency, *_fastest(rate_rps, output_tokens, replay), client),
+            cluster=cluster,
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
             api_key=api_key,
+            open_headers=open_headers,
+            secret_headers=secret_headers,
+            route=route,
+            audit=audit,
         )
 
 
-def _exactly_one(one: object, other: object, one_name: str, other_name: str) -> None:
-    if (one is None) == (other is None):
-        raise UsageError(f"a load test needs exactly one of {one_name} and {other_name}")
+def _fastest(rate_rps: float | None, output_tokens: int, replay: Replay | None) -> tuple[float | None, int]:
+    """The highest rate of requests, and the longest answer, that the load asks for."""
+    if replay is None:
+        return rate_rps, output_tokens
+    return replay.peak_rps, max(row.output_tokens or output_tokens for row in replay.rows)
+
+
+def _exactly_one(given: Mapping[str, object]) -> None:
+    if sum(value is not None for value in given.values()) != 1:
+        *most, last = given
+        raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}")
+
+
+def _belongs_to(option: str, value: object, owner: str, owner_value: object) -> None:
+    if value is not None and owner_value is None:
+        raise UsageError(f"{option} means nothing without {owner}; leave it out")
 
 
 def _read(option: str, parse: Callable[[str], _T], text: str) -> _T:
@@ -130,19 +196,6 @@ def _rate_rps(text: str) -> float:
     return units.parse_rate_rps(text if "/" in text else f"{text}/s")
 
 
-def _arrival(text: str) -> Arrival:
-    process, _, cv = text.partition(":")
-    if process in ("poisson", "constant") and not cv:
-        return Arrival(cast(Process, process))
-    try:
-        value = float(cv) if process == "gamma" else 0.0
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 100:
-        raise ValueError(f'{text!r} is not an arrival process; write "poisson", "constant" or "gamma:2"')
-    return Arrival("gamma", value)
-
-
 def _slo(text: str) -> Slo:
     bounds: dict[str, float] = {}
     for part in text.split(","):
@@ -154,14 +207,15 @@ def _slo(text: str) -> Slo:
     return Slo(**bounds)
 
 
-def _workers(text: str, concurrency: int | None, rate_rps: float | None, output_tokens: int) -> int:
+def _workers(
+    text: str, concurrency: int | None, rate_rps: float | None, output_tokens: int, client: ClientProfile | None
+) -> int:
     """`auto`: as many as the load needs, on at most half the cores: the server may live on the others."""
     if text != "auto":
         if not text.isdecimal():
             raise UsageError(f'--workers: {text!r} is not a number of processes; write "auto" or "2"')
         return min(int(text), concurrency or int(text))
     if concurrency is not None:
-        needed = ceil(concurrency / _STREAMS_PER_WORKER)
-    else:
-        needed = ceil((rate_rps or 0) * output_tokens / _TOKENS_PER_S_PER_WORKER)
-    return max(1, min(needed, (os.cpu_count() or 1) // 2))
+        return workers_for(streams=concurrency, streams_each=(client and client.streams) or STREAMS_PER_WORKER)
+    offered = (rate_rps or 0) * output_tokens
+    return workers_for(tokens_per_s=offered, cost=(client and client.tokens_per_s) or TOKENS_PER_S_PER_WORKER)

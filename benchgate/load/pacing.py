@@ -1,4 +1,4 @@
-"""Waiting for an instant to tens of microseconds. The event loop's own timers go by whole milliseconds."""
+"""Waiting for instants to tens of microseconds. The event loop's own timers go by whole milliseconds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from time import monotonic_ns
 from types import TracebackType
 from typing import Self
@@ -26,44 +27,111 @@ class _Timer(ctypes.Structure):
 class Alarm:
     """Wakes one coroutine at instants of the monotonic clock. Use as a context manager inside a running loop.
 
-    On Linux by a kernel timer the loop watches like a socket (no busy waiting, no thread); elsewhere by the loop's own
-    timers, late by up to a millisecond. Lateness is recorded with every request either way.
+    On Linux by a kernel timer (no busy waiting, no thread); elsewhere by the loop's own timers, late by up to a
+    millisecond. Lateness is recorded with every request either way.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._rung: asyncio.Future[None] | None = None
-        self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-        self._fd = -1
+        self._timer: _KernelTimer | None = None
 
     def __enter__(self) -> Self:
-        if self._libc is not None:
-            self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-            if self._fd < 0:
-                raise OSError(ctypes.get_errno(), "timerfd_create failed")
-            self._loop.add_reader(self._fd, self._ring)
+        if sys.platform == "linux":
+            self._timer = _KernelTimer(self._loop, self._ring)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
+        if self._timer is not None:
+            self._timer.close()
 
     async def until(self, instant_ns: int) -> None:
         """Return at the instant; at once, but not before others had their turn, when it has passed."""
         left_ns = instant_ns - monotonic_ns()
         if left_ns <= 0:
             await asyncio.sleep(0)
-        elif self._libc is None:
+        elif self._timer is None:
             await asyncio.sleep(left_ns / _NS)
         else:
             self._rung = self._loop.create_future()
-            when = _Timer(_Instant(0, 0), _Instant(*divmod(instant_ns, _NS)))
-            if self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(when), None) < 0:
-                raise OSError(ctypes.get_errno(), "timerfd_settime failed")
+            self._timer.set(instant_ns)
             await self._rung
 
-    def _ring(self) -> None:
-        os.read(self._fd, 8)
+    def _ring(self, times: int) -> None:
         if self._rung is not None and not self._rung.done():
             self._rung.set_result(None)
+
+
+class Ticker:
+    """Tells of every `period_ns`-th instant once the loop gets to it: when it was due, and when that is.
+
+    Ticks that a busy loop missed are told of one by one, each with its own lateness.
+    """
+
+    def __init__(self, period_ns: int, tick: Callable[[int, int], None]) -> None:
+        self.started_ns = 0
+        self._loop = asyncio.get_running_loop()
+        self._period_ns = period_ns
+        self._tick = tick
+        self._due_ns = 0
+        self._timer = _KernelTimer(self._loop, self._ring) if sys.platform == "linux" else None
+        self._next: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin; the first tick is due one period from now."""
+        self.started_ns = monotonic_ns()
+        self._due_ns = self.started_ns + self._period_ns
+        if self._timer is not None:
+            self._timer.set(self._due_ns, self._period_ns)
+        else:
+            self._next = self._loop.call_later(self._period_ns / _NS, self._ring_by_loop)
+
+    def stop(self) -> int:
+        """Tell when (monotonic ns) it ended. Ticks already due and not yet told of are told of first."""
+        now_ns = monotonic_ns()
+        self._ring(max(0, (now_ns - self._due_ns) // self._period_ns + 1))
+        return now_ns
+
+    def close(self) -> None:
+        """No more ticks."""
+        if self._timer is not None:
+            self._timer.close()
+        if self._next is not None:
+            self._next.cancel()
+
+    def _ring(self, times: int) -> None:
+        now_ns = monotonic_ns()
+        for _ in range(times):
+            self._tick(self._due_ns, now_ns)
+            self._due_ns += self._period_ns
+
+    def _ring_by_loop(self) -> None:
+        self._ring((monotonic_ns() - self._due_ns) // self._period_ns + 1)
+        self._next = self._loop.call_later((self._due_ns - monotonic_ns()) / _NS, self._ring_by_loop)
+
+
+class _KernelTimer:
+    """Linux's timerfd, watched by the loop like a socket. `ring` gets the number of times it went off."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[int], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create failed")
+        loop.add_reader(self._fd, self._read)
+
+    def set(self, instant_ns: int, period_ns: int = 0) -> None:
+        """Go off at the instant, and with a period again and again after it."""
+        when = _Timer(_Instant(*divmod(period_ns, _NS)), _Instant(*divmod(instant_ns, _NS)))
+        if self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(when), None) < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime failed")
+
+    def close(self) -> None:
+        """Never go off again."""
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+    def _read(self) -> None:
+        self._ring(int.from_bytes(os.read(self._fd, 8), sys.byteorder))

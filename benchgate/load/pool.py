@@ -8,10 +8,11 @@ from dataclasses import replace
 from time import monotonic_ns
 from typing import NamedTuple
 
+from benchgate.load.audited import Audit
 from benchgate.load.decode import output_begun
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.wire import Address, ConnectFailed, Connection, connect
-from benchgate.model.records import ErrorClass
+from benchgate.model.records import ErrorClass, FloatArray
 from benchgate.suite.schema import Limits
 
 _PARALLEL_CONNECTS = 32
@@ -23,10 +24,15 @@ _AT_ONCE_NS = 50_000_000  # one round trip, and no time to work on a request
 
 
 class Pool:
-    """Sends requests over connections it keeps. Must be closed, however the stage ends."""
+    """Sends requests over connections it keeps. Must be closed, however the stage ends.
 
-    def __init__(self, address: Address, limits: Limits) -> None:
+    With `audit` the kernel stamps what arrives (see `audited`); only for a server that `audit_refusal` has nothing
+    against.
+    """
+
+    def __init__(self, address: Address, limits: Limits, *, audit: bool = False) -> None:
         self._address = address
+        self._audit = Audit() if audit else None
         self._limits = limits
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
@@ -49,6 +55,8 @@ class Pool:
         for connection in self._open:
             connection.close()
         self._open.clear()
+        if self._audit is not None:
+            self._audit.close()
 
     @property
     def given_up(self) -> bool:
@@ -62,6 +70,10 @@ class Pool:
         if self._down is None or not self.given_up or self._down.fault.error is ErrorClass.CLIENT:
             return None
         return self._down.since_ns
+
+    def read_delays_s(self) -> FloatArray | None:
+        """How long what arrived had waited until it was read, of each read or evenly many of them; None unaudited."""
+        return None if self._audit is None else self._audit.delays.seconds()
 
     async def ask(self, request: bytes) -> Response:
         """One request to its end, on an idle connection or else a fresh one; failures are in the response.
@@ -111,7 +123,7 @@ class Pool:
             error, detail = self._down.fault
             raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
         try:
-            connection = await connect(self._address, self._limits.connect_s)
+            connection = await connect(self._address, self._limits.connect_s, self._audit)
         except ConnectFailed as exc:
             now_ns = monotonic_ns()
             before = self._down or _Down(now_ns, now_ns, 0, exc.fault)

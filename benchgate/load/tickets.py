@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from benchgate.errors import TargetError
-from benchgate.load.wire import Address
 from benchgate.plan.schedule import PlannedRequest
-from benchgate.targets.address import show_address
+from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Endpoint, Target, request_body
 
 
@@ -45,12 +44,14 @@ def tickets_of(
 
 def _request_head(target: Target, endpoint: Endpoint) -> bytes:
     """The head of every request of a stage, but for the length of its body."""
-    address = Address.of(target.url)
-    headers = {"host": address.host_header, "user-agent": "benchgate", **target.headers()}
+    server = ServerAddress.of(target.url)
+    headers = {"host": server.netloc, "user-agent": "benchgate", **target.headers()}
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
             raise TargetError(
                 f"the {name} header for {show_address(target.url)} has characters that no header may have"
             )
-    lines = [f"POST {address.prefix}{PATHS[endpoint]} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
+    through_proxy = target.route.proxy is not None and server.scheme == "http"
+    path = (server.http_url if through_proxy else server.prefix) + PATHS[endpoint]
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
     return "".join(f"{line}\r\n" for line in lines).encode()

@@ -14,10 +14,16 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.exchange import LARGEST_RESPONSE_BYTES, MAY_END, Begun, Exchange, Fault, Response
+from benchgate.load.audited import Audit
+from benchgate.load.exchange import MAY_END, Begun, Exchange, Fault, Response
+from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 from benchgate.targets.address import ServerAddress
+from benchgate.targets.route import DIRECT, Route, tls_context
+
+Port = tuple[str, int]
+"""Host and port."""
 
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
@@ -32,20 +38,32 @@ class ConnectFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a target listens. `prefix` is the path of its base URL, without a trailing slash."""
+    """Where a target listens, and the way there. `prefix` is the path of its base URL, without a trailing slash.
+
+    Made in the process that connects: what TLS needs cannot be passed to another one.
+    """
 
     host: str
     port: int
     prefix: str
     host_header: str
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    socket: str | None = None  # the path of a Unix socket, instead of host and port
+    proxy: Port | None = None
 
     @classmethod
-    def of(cls, url: str) -> Address:
-        """Of a base URL; raises TargetError, which does not repeat it, when it is none."""
+    def of(cls, url: str, route: Route = DIRECT) -> Address:
+        """Of a base URL; raises TargetError, which does not repeat it, when it is none, and UsageError for files."""
         server = ServerAddress.of(url)
-        tls = ssl.create_default_context() if server.scheme == "https" else None
-        return cls(server.host, server.port or (443 if tls else 80), server.prefix, server.netloc, tls)
+        tls = tls_context(route) if server.scheme == "https" else None
+        port = server.port or (443 if tls else 80)
+        proxy = None if route.proxy is None else _port_of(route.proxy)
+        return cls(server.host, port, server.prefix, server.netloc, tls, server.socket, proxy)
+
+
+def _port_of(url: str) -> Port:
+    server = ServerAddress.of(url)
+    return server.host, server.port or 80
 
 
 class Connection(asyncio.Protocol):
@@ -54,6 +72,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
+        self._lost: Exception | None = None  # what took the socket away, while nothing was under way
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
         self.has_served = False  # a whole response came over it before
 
@@ -62,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
         self._transport.set_write_buffer_limits(high=0)  # else uvloop holds a write until its turn is over
         sock = transport.get_extra_info("socket")
-        if sock is not None:
+        if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
@@ -72,20 +91,19 @@ class Connection(asyncio.Protocol):
         if exchange is None:  # bytes nobody asked for: this connection cannot be trusted with a request
             self.close()
             return
-        exchange.pending.append((now_ns, data))
-        exchange.last_ns = now_ns
-        exchange.size += len(data)
-        if (
-            data.endswith(MAY_END)
-            or exchange.look_at_all
-            or len(data) < 4  # the end may be split over reads
-            or exchange.size > LARGEST_RESPONSE_BYTES
-        ):
+        raw = exchange.raw
+        raw += data
+        size = len(raw)
+        mark = exchange.mark
+        mark(now_ns)
+        mark(size)
+        if raw.endswith(MAY_END) or size > exchange.trusted:
             exchange.look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; a response in progress ends here, well or badly."""
         self._transport = None
+        self._lost = exc
         if self._exchange is not None:
             self._exchange.lost(exc)
 
@@ -103,7 +121,7 @@ class Connection(asyncio.Protocol):
         """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
         exchange = self._exchange = Exchange(limits, begun)
         if self._transport is None:
-            exchange.lost(None)
+            exchange.lost(self._lost)
         else:
             self._transport.write(request)
         try:
@@ -115,25 +133,59 @@ class Connection(asyncio.Protocol):
             self._exchange = None
             self.free_since_ns = monotonic_ns()
             exchange.forget()
-        if response.reusable:
+        if response.reusable and not exchange.surplus:
             self.has_served = True
         else:
             self.close()
         return response
 
 
-async def connect(address: Address, connect_s: float) -> Connection:
-    """A fresh connection; raises ConnectFailed."""
-    loop = asyncio.get_running_loop()
-    opening = loop.create_connection(Connection, address.host, address.port, ssl=address.tls)
+async def connect(address: Address, connect_s: float, audit: Audit | None = None) -> Connection:
+    """A fresh connection, audited where there is an `audit` for it; raises ConnectFailed."""
     try:
         async with asyncio.timeout(connect_s):
-            _, connection = await opening
+            return await _open(address, audit)
     except TimeoutError as exc:
         raise ConnectFailed(Fault(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
+    except TunnelRefused as exc:
+        raise ConnectFailed(Fault(ErrorClass.CONNECT, str(exc))) from exc
     except ssl.SSLError as exc:
         raise ConnectFailed(Fault(ErrorClass.TLS, str(exc))) from exc
+    except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as exc:
+        fault = Fault(ErrorClass.CONNECT, "the connection was closed while it was opened")
+        if address.tls is not None:  # many servers say nothing more when they dislike a certificate, or its lack
+            fault = Fault(ErrorClass.TLS, "the server closed the connection in the middle of the TLS handshake")
+        raise ConnectFailed(fault) from exc
     except OSError as exc:
         kind = ErrorClass.CLIENT if exc.errno in _OWN_ERRNOS else ErrorClass.CONNECT
         raise ConnectFailed(Fault(kind, str(exc))) from exc
+
+
+async def _open(address: Address, audit: Audit | None) -> Connection:
+    loop = asyncio.get_running_loop()
+    host, port = address.proxy or (address.host, address.port)
+    if address.socket is not None:
+        return (await loop.create_unix_connection(Connection, address.socket))[1]
+    if audit is not None:
+        connection = Connection()
+        await audit.open(host, port, connection)
+        return connection
+    if address.proxy is not None and address.tls is not None:
+        return await _open_in_tunnel(address, host, port, address.tls)
+    return (await loop.create_connection(Connection, host, port, ssl=address.tls))[1]
+
+
+async def _open_in_tunnel(address: Address, proxy_host: str, proxy_port: int, tls: ssl.SSLContext) -> Connection:
+    server = f"[{address.host}]" if ":" in address.host else address.host
+    tunnel = await open_tunnel(proxy_host, proxy_port, f"{server}:{address.port}")
+    connection = Connection()
+    loop = asyncio.get_running_loop()
+    try:
+        transport = await loop.start_tls(tunnel, connection, tls, server_hostname=address.host)
+    except BaseException:
+        tunnel.abort()
+        raise
+    if transport is None or transport.is_closing():
+        raise ConnectionAbortedError("closed in the handshake or right after it")
+    connection.connection_made(transport)
     return connection

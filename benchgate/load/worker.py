@@ -1,58 +1,42 @@
-"""Runs one planned stage against one target in this process: sends on schedule, keeps what comes, reads it afterwards.
+"""The work of one worker: its share of a stage as one value that can be sent anywhere, and the function that does it.
 
-Every request ends as exactly one record, also when the server is down. Lateness is recorded, never hidden: an open
-loop keeps its absolute schedule whatever the server does, and latency counts from the intended send.
+Requests are made ready before the clock starts, sent on time (`sending`), kept on disk as they end (`spool`), and read
+into records once the stage is over. Nothing here knows of processes or of other workers but their number.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import math
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from time import monotonic_ns
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Protocol
 
 import uvloop
 
+from benchgate.errors import StoreError
 from benchgate.load.decode import decode
-from benchgate.load.exchange import Response
-from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
+from benchgate.load.sending import Level, Sending, Sent, Start
+from benchgate.load.spool import Spool, read_spool
+from benchgate.load.ticket_file import kept_tickets
 from benchgate.load.tickets import Ticket, tickets_of
 from benchgate.load.wire import Address
-from benchgate.model.records import RequestColumns, RequestRecord
+from benchgate.model.packing import ColumnBuilder
+from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse
-from benchgate.plan.schedule import PlannedStage
+from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Endpoint, Target
 
+__all__ = ["Level", "Planned", "Requests", "Shard", "StageResult", "Start", "run_shard", "run_stage", "stage_shard"]
+
 _NS = 1_000_000_000
-_PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop
-_GUESSED_ANSWER_S = 0.1
-_HOLD_BYTES = 512 * 2**20  # of raw responses left for later; beyond, each is read when it is over
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One load level: a closed loop of `concurrency` slots, or an open loop at `rate_rps`."""
-
-    concurrency: int | None
-    rate_rps: float | None
-    issue_until_s: float | None = None
-
-    @property
-    def connections(self) -> int:
-        """How many are opened before the start; an open loop adds more as it needs them.
-
-        What is open and idle costs the server: one that keeps a thread per connection (llama.cpp) leaves requests on
-        the connections beyond its threads unanswered until another one is closed or used. So an open loop starts with
-        about as many as are in flight when an answer takes a tenth of a second.
-        """
-        if self.concurrency is not None:
-            return self.concurrency
-        return max(1, min(64, math.ceil((self.rate_rps or 0) * _GUESSED_ANSWER_S)))
+_LATE_S = 0.05  # as late as one single request may be sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +58,99 @@ class StageResult:
         return self.down_after_s is not None
 
 
+class Requests(Protocol):
+    """The requests of a stage, or of a worker's share of one, in the order they are due. Can be pickled."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether there are as many as there is time for."""
+
+    def __iter__(self) -> Iterator[PlannedRequest]: ...
+
+    def share(self, worker: int, workers: int) -> Requests:
+        """Those of one of `workers`: request k goes to worker k modulo their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Requests that a plan holds one by one."""
+
+    requests: tuple[PlannedRequest, ...]
+
+    @property
+    def endless(self) -> bool:
+        """A plan ends."""
+        return False
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        return iter(self.requests)
+
+    def share(self, worker: int, workers: int) -> Planned:
+        """Every `workers`-th one."""
+        return Planned(self.requests[worker::workers])
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one worker is to do: a whole stage, or the share of worker `worker` (from 0) of `workers`. Can be pickled.
+
+    `spool` is the file that keeps what was answered until it is read; None for a temporary one. With `audit` the
+    kernel stamps what arrives.
+    """
+
+    target: Target
+    requests: Requests
+    level: Level
+    limits: Limits
+    endpoint: Endpoint
+    ignore_eos: bool
+    worker: int = 0
+    workers: int = 1
+    spool: Path | None = None
+    audit: bool = False
+
+    @property
+    def name(self) -> str:
+        """As people count."""
+        return f"worker {self.worker + 1} of {self.workers}"
+
+    def split(self, workers: int) -> list[Shard]:
+        """A whole stage dealt out. Together the shares ask the same at the same instants, however many there are.
+
+        A closed loop has no more workers than slots.
+        """
+        workers = min(workers, self.level.concurrency or workers)
+        return [
+            replace(
+                self,
+                requests=self.requests.share(worker, workers),
+                level=self.level.share(worker, workers),
+                worker=worker,
+                workers=workers,
+            )
+            for worker in range(workers)
+        ]
+
+
+def stage_shard(
+    target: Target,
+    stage: PlannedStage,
+    *,
+    endpoint: Endpoint,
+    ignore_eos: bool,
+    limits: Limits,
+    issue_until_s: float | None = None,
+    audit: bool = False,
+) -> Shard:
+    """A planned stage as one shard.
+
+    With `issue_until_s` nothing is sent later than that after the start; requests not sent by then were never part of
+    the stage and leave no record.
+    """
+    level = Level(stage.concurrency, stage.peak_rps, issue_until_s)
+    return Shard(target, Planned(stage.requests), level, limits, endpoint, ignore_eos, audit=audit)
+
+
 def run_stage(
     target: Target,
     stage: PlannedStage,
@@ -82,125 +159,93 @@ def run_stage(
     ignore_eos: bool,
     limits: Limits,
     issue_until_s: float | None = None,
+    audit: bool = False,
 ) -> StageResult:
-    """Run a stage to its end. Blocks; KeyboardInterrupt passes through with all sockets closed.
+    """Run a planned stage to its end in this process: `run_shard` of `stage_shard`."""
+    shard = stage_shard(
+        target,
+        stage,
+        endpoint=endpoint,
+        ignore_eos=ignore_eos,
+        limits=limits,
+        issue_until_s=issue_until_s,
+        audit=audit,
+    )
+    return run_shard(shard)
 
-    With `issue_until_s` nothing is sent later than that after the start; requests not sent by then were never part of
-    the stage and leave no record. Raises TargetError when the target's address is none.
+
+def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
+    """Do one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed and the spool kept.
+
+    `start` is called once the connections are open and gives the start that all workers share; without it the stage
+    starts then. Raises TargetError when the target's address or key is none, StoreError when the spool cannot be
+    written.
     """
-    tickets = list(tickets_of(target, stage.requests, endpoint=endpoint, ignore_eos=ignore_eos))
-    return run_tickets(target, tickets, Level(stage.concurrency, stage.rate_rps, issue_until_s), limits)
+    with _place(shard) as path:
+        with _tickets(shard, path.parent) as tickets, Spool(path) as spool:
+            address = Address.of(shard.target.url, shard.target.route)
+            pool = Pool(address, shard.limits, audit=shard.audit)
+            sending = Sending(pool, shard.level, spool)
+            sent = _run(sending, tickets, start)
+        result = read_result(shard, path, _use(shard, sent), sent.down_after_s)
+        if len(result.requests) != sending.count:
+            raise StoreError(
+                f"{path} gave back {len(result.requests)} of the {sending.count} answers written to it; "
+                "look for damage to that disk, or choose another place"
+            )
+        path.unlink()
+        return result
 
 
-def run_tickets(
-    target: Target,
-    tickets: Iterable[Ticket],
-    level: Level,
-    limits: Limits,
-    start: Callable[[], int] = monotonic_ns,
-) -> StageResult:
-    """As `run_stage`, of requests ready for the wire. `start` gives the epoch once the connections are open."""
-    stage = _Stage(Pool(Address.of(target.url), limits), level, target.api_key)
+def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float | None = None) -> StageResult:
+    """What a spool holds of a shard; of one that was cut short, what had ended by then."""
+    builder = ColumnBuilder()
+    first_ns, last_ns = None, 0
+    for number, intended_ns, epoch_ns, response in read_spool(spool):
+        record = decode(number, intended_ns, epoch_ns, response, secret=shard.target.secrets)
+        whole = record.error is None and record.end_ns is not None
+        ended_ns = record.end_ns if whole and record.end_ns is not None else response.over_ns - epoch_ns
+        last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
+        first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
+        builder.add(record)
+    return StageResult(builder.columns(), max(0, last_ns - (first_ns or 0)) / _NS, use, down_after_s)
+
+
+def _tickets(shard: Shard, folder: Path) -> AbstractContextManager[Iterator[Ticket]]:
+    """What to send: made before the clock starts; where there is no end of it, the first one of every slot."""
+    made = tickets_of(shard.target, shard.requests, endpoint=shard.endpoint, ignore_eos=shard.ignore_eos)
+    if not shard.requests.endless:
+        return kept_tickets(folder, made)
+    first = list(islice(made, shard.level.concurrency))  # made while all slots are due, they would all be late
+    return nullcontext(chain(first, made))
+
+
+def _run(sending: Sending, tickets: Iterator[Ticket], start: Start | None) -> Sent:
     collects = gc.isenabled()
     gc.disable()  # a collection in the middle of a stage would stop the clock of every stream
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            use = runner.run(stage.run(iter(tickets), start))
-        return stage.result(use)
+            return runner.run(sending.run(tickets, start))
+    except BaseExceptionGroup as group:
+        refused, other = group.split(StoreError)
+        if refused is not None and other is None:
+            raise refused.exceptions[0] from None  # of many slots that met the same full disk
+        raise
     finally:
         if collects:
             gc.enable()
 
 
-class _Stage:
-    """One stage under way, and what has come back so far."""
+def _use(shard: Shard, sent: Sent) -> ClientUse:
+    if sent.late_s <= _LATE_S:
+        return sent.client
+    return replace(sent.client, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
 
-    def __init__(self, pool: Pool, level: Level, secret: str | None) -> None:
-        self._pool = pool
-        self._level = level
-        self._secret = secret
-        self._epoch_ns = 0
-        self._unread: list[tuple[int, int, Response]] = []  # number, intended_ns, response
-        self._unread_bytes = 0
-        self._records: list[RequestRecord] = []
-        self._last_ns = 0  # end or intended send
-        self._down_after_s: float | None = None
 
-    async def run(self, tickets: Iterator[Ticket], start: Callable[[], int]) -> ClientUse:
-        """Send everything and wait for it all."""
-        try:
-            await self._pool.open(self._level.connections)
-            self._epoch_ns = start()
-            cpu_s = time.process_time()
-            if self._level.concurrency is None:
-                await self._open_loop(tickets)
-            else:
-                await self._closed_loop(tickets, self._level.concurrency)
-            wall_s = (monotonic_ns() - self._epoch_ns) / _NS
-            if (down_since_ns := self._pool.down_since_ns) is not None:
-                self._down_after_s = max(0, down_since_ns - self._epoch_ns) / _NS
-            return ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1)
-        finally:
-            self._pool.close()
-
-    def result(self, use: ClientUse) -> StageResult:
-        """Read all responses that are still raw, and pack."""
-        while self._unread:
-            self._read(*self._unread.pop())
-        first_ns = min((record.intended_ns for record in self._records), default=0)
-        window_s = max(0, self._last_ns - first_ns) / _NS
-        return StageResult(RequestColumns.pack(self._records), window_s, use, self._down_after_s)
-
-    async def _closed_loop(self, tickets: Iterator[Ticket], concurrency: int) -> None:
-        async with asyncio.TaskGroup() as slots:
-            for _ in range(concurrency):
-                slots.create_task(self._slot(tickets))
-
-    async def _slot(self, tickets: Iterator[Ticket]) -> None:
-        """One user of a closed loop: a request is due the moment the one before it is over."""
-        free_ns = self._epoch_ns
-        while self._may_issue() and (ticket := next(tickets, None)) is not None:
-            response = await self._pool.ask(ticket.wire)
-            self._keep(ticket.number, free_ns - self._epoch_ns, response)
-            free_ns = response.over_ns
-            if response.sent_ns is None and not self._pool.given_up:
-                await asyncio.sleep(_PAUSE_S)
-                free_ns = monotonic_ns()
-
-    def _may_issue(self) -> bool:
-        """Without a time limit every ticket must become a record; with one, a dead target ends the stage early."""
-        until_s = self._level.issue_until_s
-        if until_s is None:
-            return True
-        return not self._pool.given_up and monotonic_ns() - self._epoch_ns < until_s * _NS
-
-    async def _open_loop(self, tickets: Iterator[Ticket]) -> None:
-        """Sends at absolute instants, so that lateness never shifts what follows."""
-        until_s = self._level.issue_until_s
-        async with asyncio.TaskGroup() as flights:
-            with Alarm() as alarm:
-                for ticket in tickets:
-                    offset_ns = ticket.offset_ns or 0
-                    if until_s is not None and offset_ns > until_s * _NS:
-                        break
-                    if not self._pool.given_up:
-                        await alarm.until(self._epoch_ns + offset_ns)
-                    flights.create_task(self._flight(ticket, offset_ns))
-
-    async def _flight(self, ticket: Ticket, offset_ns: int) -> None:
-        self._keep(ticket.number, offset_ns, await self._pool.ask(ticket.wire))
-
-    def _keep(self, number: int, intended_ns: int, response: Response) -> None:
-        """Leave a response for later, while there is room for it."""
-        self._unread_bytes += sum(len(data) for _, data in response.body)
-        if self._unread_bytes < _HOLD_BYTES:
-            self._unread.append((number, intended_ns, response))
-        else:
-            self._read(number, intended_ns, response)
-
-    def _read(self, number: int, intended_ns: int, response: Response) -> None:
-        record = decode(number, intended_ns, self._epoch_ns, response, secret=self._secret)
-        over_ns = response.over_ns - self._epoch_ns
-        ended_ns = record.end_ns if record.error is None and record.end_ns is not None else over_ns
-        self._last_ns = max(self._last_ns, ended_ns, intended_ns)  # what was given up was due all the same
-        self._records.append(record)
+@contextmanager
+def _place(shard: Shard) -> Iterator[Path]:
+    if shard.spool is not None:
+        yield shard.spool
+        return
+    with tempfile.TemporaryDirectory(prefix="benchgate-load-") as folder:
+        yield Path(folder) / "answers"

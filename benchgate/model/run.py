@@ -54,6 +54,8 @@ class ClientUse:
     Read delay is how long what had arrived waited for the client: of a canary event that came at known instants through
     the same event loop, or (`kernel`) of the answers themselves by the kernel's stamps. None where it was not measured.
     `faults` name workers that were lost or late: then the load was not the one that was planned.
+    `start_uncertainty_s` is how far from the common instant the worst placed of several machines may have started, by
+    what is known of their clocks; None on one machine.
     """
 
     cpu_s: float
@@ -65,6 +67,7 @@ class ClientUse:
     read_delay_max_s: float | None = None
     read_delay_by: Literal["canary", "kernel"] | None = None
     faults: tuple[str, ...] = ()
+    start_uncertainty_s: float | None = None
 
     @property
     def cpu_share(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from typing import Self
 
 from benchgate.model.run import QualityObservation
 from benchgate.quality.observe import TaskRecord
-from benchgate.quality.spool import API_KEY_VARIABLE, Answered, Job, Ready, Scored, SpoolReader, TaskDone
+from benchgate.quality.spool import CREDENTIALS_VARIABLE, Answered, Job, Ready, Scored, SpoolReader, TaskDone
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import one_line
 
@@ -110,7 +111,7 @@ class ArmProcess:
             return f"the eval process was ended by {signal.Signals(-code).name}"
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"the eval process ended with exit code {code}: {one_line(last, secret=self._target.api_key)}"
+        return f"the eval process ended with exit code {code}: {one_line(last, secret=self._target.secrets)}"
 
     def _describe(self, ready: Ready) -> dict[str, object]:
         return {
@@ -122,8 +123,8 @@ class ArmProcess:
         }
 
     def _environment(self) -> dict[str, str]:
-        """Ours, with the same import path, everything offline, and the API key where only this process sees it."""
-        environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
+        """Ours, with the same import path, everything offline, and credentials where only this process sees them."""
+        environment = {name: value for name, value in os.environ.items() if name != CREDENTIALS_VARIABLE}
         caches = str(self._folder / "cache")
         environment |= {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -137,6 +138,6 @@ class ArmProcess:
             "TQDM_DISABLE": "1",
             "LMEVAL_LOG_LEVEL": "WARNING",
         }
-        if self._target.api_key is not None:
-            environment[API_KEY_VARIABLE] = self._target.api_key
+        if credentials := self._target.credentials():
+            environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
         return environment

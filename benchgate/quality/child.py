@@ -6,6 +6,7 @@ too. lm-eval is imported here and nowhere else; its chatter goes to the log that
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,26 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.plan.schedule import PlannedTask
-from benchgate.quality.spool import API_KEY_VARIABLE, Job, Ready, Scored, SpoolWriter, TaskDone
+from benchgate.quality.spool import CREDENTIALS_VARIABLE, Job, Ready, Scored, SpoolWriter, TaskDone
 
 
 def main(job_path: str, spool_path: str) -> None:
     """Evaluate every task of the job, one after the other, into the spool."""
     start = threading.Event()
     threading.Thread(target=_hold_leash, args=(start,), name="leash", daemon=True).start()
-    api_key = os.environ.pop(API_KEY_VARIABLE, None)  # popped: nothing started from here needs it
+    credentials = json.loads(os.environ.pop(CREDENTIALS_VARIABLE, "{}"))  # popped: nothing started here needs them
     with SpoolWriter(Path(spool_path)) as spool:
-        _evaluate(Job.read(Path(job_path)), api_key, spool, start)
+        _evaluate(Job.read(Path(job_path)), credentials, spool, start)
 
 
-def _evaluate(job: Job, api_key: str | None, spool: SpoolWriter, start: threading.Event) -> None:
+def _evaluate(job: Job, credentials: dict[str, str], spool: SpoolWriter, start: threading.Event) -> None:
     """Import lm-eval, say so, wait for the word, and evaluate; seeds are pinned and nothing is cached."""
     from lm_eval import __version__, simple_evaluate
     from lm_eval.tasks import TaskManager
 
     from benchgate.quality.lm import RecordedModel
 
-    model = RecordedModel(job, api_key, spool)
+    model = RecordedModel(job, credentials, spool)
     manager = TaskManager(include_defaults=False)
     spool.write(Ready(os.getpid(), __version__))
     start.wait()

@@ -16,6 +16,7 @@ from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.arm import ArmProcess
 from benchgate.quality.spool import Job
 from benchgate.suite.schema import Limits, Quality
+from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import PATHS, Target
 from benchgate.units import show_duration
 
@@ -48,7 +49,7 @@ def evaluate(
     arm touches the other. A server that fails, a process that dies and `settings.timeout_s`, which counts from the
     common start over all tasks, end as a `fault` beside the items answered until then; so does an interrupt, which is
     raised again once these observations are taken. Leaving the iteration at any point ends the processes. Files stay in
-    `work_dir`; they hold prompts and answers, never the API key.
+    `work_dir`; they hold prompts and answers, never a credential.
     """
     require_lm_eval()
     work_dir.mkdir(parents=True, exist_ok=True)
@@ -98,12 +99,17 @@ def _ignore(task: str, answered: int) -> None:
 
 
 def _job(target: Target, tasks: Sequence[PlannedTask], settings: Quality, limits: Limits) -> Job:
+    server = ServerAddress.of(target.url)
     return Job(
-        url=target.url + PATHS[settings.endpoint],
+        url=server.http_url + PATHS[settings.endpoint],
+        socket=server.socket,
+        route=target.route,
         model=target.model,
         endpoint=settings.endpoint,
-        headers={name: value for name, value in target.headers().items() if name != "authorization"},
+        headers=target.plain_headers(),
         extra=dict(target.dialect.extra),
+        leave_out=list(target.dialect.leave_out),
+        max_tokens_field=target.dialect.max_tokens_field,
         concurrency=settings.concurrency,
         max_tokens=settings.max_tokens,
         connect_s=limits.connect_s,

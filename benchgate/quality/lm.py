@@ -21,6 +21,8 @@ from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompleti
 from benchgate.errors import TargetError
 from benchgate.quality.spool import Answered, Job, SpoolWriter
 from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer
+from benchgate.targets.dialect import secrets_in
+from benchgate.targets.route import tls_context
 from benchgate.units import show_duration
 
 REQUEST_SEED = 1234
@@ -42,10 +44,11 @@ class _AttemptFailed(Exception):
 class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type information
     """lm-eval's model over one target. Answers go to the spool as they come; a failed item scores as if empty."""
 
-    def __init__(self, job: Job, api_key: str | None, spool: SpoolWriter) -> None:
+    def __init__(self, job: Job, credentials: dict[str, str], spool: SpoolWriter) -> None:
         super().__init__()
         self._job = job
-        self._api_key = api_key
+        self._headers = {**job.headers, **credentials}
+        self._secrets = secrets_in(credentials)
         self._spool = spool
         self._failures = 0
         backend = LocalChatCompletion if job.endpoint == "chat" else LocalCompletionsAPI
@@ -84,8 +87,8 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
     async def _ask_all(self, requests: Sequence[Instance]) -> list[str]:
         slots = asyncio.Semaphore(self._job.concurrency)
         timeout = aiohttp.ClientTimeout(total=self._job.total_s, sock_connect=self._job.connect_s)
-        connector = aiohttp.TCPConnector(limit=self._job.concurrency)
-        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        # As the measured path talks: no proxy but the deployment's own, nothing else from the environment either.
+        async with aiohttp.ClientSession(timeout=timeout, connector=_connector(self._job), trust_env=False) as session:
             return await asyncio.gather(*(self._ask(session, slots, request) for request in requests))
 
     async def _ask(self, session: aiohttp.ClientSession, slots: asyncio.Semaphore, request: Instance) -> str:
@@ -120,23 +123,25 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         try:
             status, body = await self._post(session, payload)
             may_pass = status in _RETRIED_STATUS
-            return read_answer(self._job.endpoint, status, body, secret=self._api_key)
+            return read_answer(self._job.endpoint, status, body, secret=self._secrets)
         except TargetError as exc:
             raise _AttemptFailed(str(exc), may_pass) from exc
         except aiohttp.ConnectionTimeoutError as exc:
             raise _AttemptFailed(f"no connection within {show_duration(self._job.connect_s)}", False) from exc
         except TimeoutError as exc:
             raise _AttemptFailed(f"no answer within {show_duration(self._job.total_s)}", False) from exc
+        except aiohttp.ClientSSLError as exc:
+            raise _AttemptFailed(f"no TLS with the server: {exc}", False) from exc
         except aiohttp.ClientConnectorError as exc:
             raise _AttemptFailed(f"could not connect: {exc.os_error.strerror or exc.os_error}", True) from exc
         except aiohttp.ClientError as exc:
             raise _AttemptFailed(f"{type(exc).__name__}: {exc}", True) from exc
 
     async def _post(self, session: aiohttp.ClientSession, payload: dict[str, object]) -> tuple[int, bytes]:
-        headers = dict(self._job.headers)
-        if self._api_key is not None:
-            headers["authorization"] = f"Bearer {self._api_key}"
-        async with session.post(self._job.url, json=payload, headers=headers, allow_redirects=False) as response:
+        posting = session.post(
+            self._job.url, json=payload, headers=self._headers, proxy=self._job.route.proxy, allow_redirects=False
+        )
+        async with posting as response:
             body = bytearray()
             async for piece in response.content.iter_any():
                 body += piece
@@ -149,10 +154,17 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         context, settings = request.args
         messages = self._backend.create_message([context])
         made = self._backend._create_payload(messages, generate=True, gen_kwargs=dict(settings), seed=REQUEST_SEED)
-        payload: dict[str, object] = {**made, **self._job.extra}
+        limit = made.pop("max_tokens")
+        payload: dict[str, object] = {**made, self._job.max_tokens_field: limit, **self._job.extra}
         if not payload.get("stop"):
             payload.pop("stop", None)  # some servers refuse an empty list
-        return payload
+        return {name: value for name, value in payload.items() if name not in self._job.leave_out}
+
+
+def _connector(job: Job) -> aiohttp.BaseConnector:
+    if job.socket is not None:
+        return aiohttp.UnixConnector(job.socket, limit=job.concurrency)
+    return aiohttp.TCPConnector(limit=job.concurrency, ssl=tls_context(job.route))
 
 
 def _answered(request: Instance, answer: Answer, latency_ns: int, *, retries: int) -> Answered:

@@ -1,7 +1,7 @@
 """What passes between benchgate and an eval process, as files: the job it reads, the lines it appends.
 
 Every item is a line of its own, written when it is answered, so that what was measured survives whatever ends the
-process. The API key is in neither: it goes by the environment.
+process. No credential is in either: they go by the environment.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import IO, Self
 
 from benchgate.plan.schedule import PlannedTask
 from benchgate.targets.dialect import Endpoint
+from benchgate.targets.route import Route
 
-API_KEY_VARIABLE = "BENCHGATE_EVAL_API_KEY"
-"""Environment variable of the eval process that holds the target's API key; unset when there is none."""
+CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"
+"""Environment variable of the eval process with the headers that nobody may see, as JSON; unset when there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,14 @@ class Job:
     """All that an eval process must know: whom to ask, how, and what. `headers` hold no secret."""
 
     url: str  # complete, with the path of the endpoint
+    socket: str | None  # the Unix socket on which the server of `url` listens
+    route: Route
     model: str
     endpoint: Endpoint
     headers: dict[str, str]
     extra: dict[str, object]  # fields of every request body, in the engine's dialect
+    leave_out: list[str]  # fields that the server refuses
+    max_tokens_field: str
     concurrency: int
     max_tokens: int  # where the task itself says nothing
     connect_s: float
@@ -44,8 +49,9 @@ class Job:
     def read(cls, path: Path) -> Job:
         """The inverse of `write`."""
         data = json.loads(path.read_text(encoding="utf-8"))
+        route = data.pop("route")
         tasks = tuple(PlannedTask(t["name"], t["config"], tuple(t["rows"])) for t in data.pop("tasks"))
-        return cls(**data, tasks=tasks)
+        return cls(**data, route=Route(**route), tasks=tasks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from benchgate.report import show
 from benchgate.report.sides import Side, Sides
 from benchgate.report.summary import StageSummary, summarise_stage
 from benchgate.report.tables import Column, Table
-from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.schema import Suite
 
 _IN_FLIGHT = "in flight"
 
@@ -50,7 +50,7 @@ class LoadSection:
 
 def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
     """None when nothing of load was seen; a stage that was planned and never seen is a row of the others' tables."""
-    levels = {stage.name: _level(stage) for stage in suite.load.sweep} if suite.load else {}
+    levels = {stage.name: stage.offered for stage in suite.load.sweep} if suite.load else {}
     observed = [o.stage for side in sides for o in side.load]
     if not observed:
         return None
@@ -71,12 +71,6 @@ def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
 def _stage_row(stage: str, level: str, side: Side, slo: Slo | None) -> StageRow:
     observations = [o for o in side.load if o.stage == stage]
     return StageRow(stage, level, side.role, side.deployment, summarise_stage(observations, slo))
-
-
-def _level(stage: Stage) -> str:
-    if stage.concurrency is not None:
-        return f"{stage.concurrency} {_IN_FLIGHT}"
-    return f"{units.as_written(show.number(stage.rate_rps))}/s {stage.arrival}"
 
 
 def _table(
@@ -116,6 +110,7 @@ def _requests(rows: Sequence[StageRow]) -> Table:
         *(Column("blocks"), Column("scheduled"), Column("succeeded"), Column("failed by class", numeric=False)),
         *(Column("input tokens"), Column("output tokens"), Column("counted by", numeric=False)),
         *(Column("client CPU, worst block"), Column("client send lag p99")),
+        Column("client read delay p99, worst block"),
     )
     cells = [_request_cells(row.summary) if row.summary else _unmeasured(len(columns)) for row in rows]
     return _table("Requests, tokens and the client itself", columns, rows, cells)
@@ -132,6 +127,7 @@ def _request_cells(s: StageSummary) -> tuple[str, ...]:
         _sources(s.token_sources),
         show.percent(s.client_cpu_share),
         show.duration(s.send_lag_p99_s),
+        show.duration(s.read_delay_p99_s),
     )
 
 

@@ -23,7 +23,7 @@ class StageSummary:
     """One stage of one arm over all its blocks. None means it was not measured or does not apply; +inf that it failed.
 
     `good_*` and `goodput_ratio` are None when the suite has no SLO. `failed` counts requests by error class.
-    `client_cpu_share` is that of the worst block.
+    `client_cpu_share` and `read_delay_p99_s` are those of the worst block.
     """
 
     blocks: int
@@ -43,6 +43,7 @@ class StageSummary:
     token_sources: Mapping[str, int]
     client_cpu_share: float
     send_lag_p99_s: float | None
+    read_delay_p99_s: float | None
 
 
 def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) -> StageSummary | None:
@@ -74,6 +75,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         token_sources=_token_sources(columns, succeeded),
         client_cpu_share=max(o.client.cpu_share for o in observations),
         send_lag_p99_s=metrics.quantile(_pooled(metrics.send_lag_s, columns), 0.99),
+        read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),
     )
 
 
@@ -201,6 +203,12 @@ def _total(masks: Iterable[BoolArray]) -> int:
 
 def _tokens(columns: RequestColumns, which: BoolArray) -> int:
     return int(columns.output_tokens[which].sum())
+
+
+def _worst(delays_s: Sequence[float | None]) -> float | None:
+    """The largest; None when one of them was not measured."""
+    known = [delay_s for delay_s in delays_s if delay_s is not None]
+    return max(known) if known and len(known) == len(delays_s) else None
 
 
 def _mean(rates: Sequence[float | None]) -> float | None:

@@ -33,7 +33,9 @@ class Terms:
 
     def policy_replaced(self, run: Run, verdict: Verdict) -> bool:
         """Whether the verdict was given by another gate or slo than the run was measured under."""
-        if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(run.suite["gate"]):
+        # Read and spelled again: a run of an older benchgate lacks what the language has gained since, defaults all.
+        own = Suite.from_stored(run.suite).to_stored()["gate"]
+        if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(own):
             return True
         return self.policy is not None and self.slo(run) != run.suite["slo"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.compare import answer_digest
 from benchgate.suite.schema import Limits, Shadow
 from benchgate.targets.answer import MAX_BODY_BYTES, read_answer
+from benchgate.targets.clients import async_client_of
 from benchgate.targets.dialect import PATHS, Target, request_body
 from benchgate.units import show_duration
 
@@ -96,27 +96,28 @@ class _Mirror:
         queue = iter(enumerate(self._prompts))
         timeout = httpx2.Timeout(self._limits.total_s, connect=self._limits.connect_s, pool=None)
         pool = httpx2.Limits(max_connections=None, max_keepalive_connections=3 * self._settings.concurrency)
-        # As the measured path talks: no proxy, no redirect, the system's certificates.
-        certificates = ssl.create_default_context()
-        async with httpx2.AsyncClient(
-            timeout=timeout, limits=pool, follow_redirects=False, trust_env=False, verify=certificates
-        ) as client:
+        async with (
+            async_client_of(self._baseline, timeout, pool) as baseline,
+            async_client_of(self._candidate, timeout, pool) as candidate,
+        ):
 
             async def work() -> None:
                 for position, prompt in queue:
                     if self._fault is not None:
                         return
-                    self._items[position] = await self._ask_thrice(client, prompt)
+                    self._items[position] = await self._ask_thrice(baseline, candidate, prompt)
                     if self._on_progress is not None:
                         self._on_progress(len(self._items))
 
             await asyncio.gather(*(work() for _ in range(min(self._settings.concurrency, len(self._prompts)))))
 
-    async def _ask_thrice(self, client: httpx2.AsyncClient, prompt: ShadowPrompt) -> ShadowItem:
+    async def _ask_thrice(
+        self, to_baseline: httpx2.AsyncClient, to_candidate: httpx2.AsyncClient, prompt: ShadowPrompt
+    ) -> ShadowItem:
         primary, secondary, candidate = await asyncio.gather(
-            self._ask(client, self._baseline, prompt),
-            self._ask(client, self._baseline, prompt),
-            self._ask(client, self._candidate, prompt),
+            self._ask(to_baseline, self._baseline, prompt),
+            self._ask(to_baseline, self._baseline, prompt),
+            self._ask(to_candidate, self._candidate, prompt),
         )
         self._watch(Arm.BASELINE, primary.error or secondary.error)
         self._watch(Arm.CANDIDATE, candidate.error)
@@ -151,8 +152,8 @@ class _Mirror:
         total_s = self._limits.total_s
         try:
             async with asyncio.timeout(total_s):
-                status, raw = await _post(client, target, body)
-            answer = read_answer("chat", status, raw, secret=target.api_key)
+                status, raw = await _post(client, body)
+            answer = read_answer("chat", status, raw, secret=target.secrets)
         except httpx2.ConnectTimeout:
             return _Call(None, None, f"no connection within {show_duration(self._limits.connect_s)}")
         except (TimeoutError, httpx2.TimeoutException):
@@ -173,10 +174,10 @@ class _Mirror:
         return _Call(answer.text, answer.finish_reason, None)
 
 
-async def _post(client: httpx2.AsyncClient, target: Target, body: dict[str, object]) -> tuple[int, bytes]:
+async def _post(client: httpx2.AsyncClient, body: dict[str, object]) -> tuple[int, bytes]:
     """Status and body of one request; TargetError when the body is larger than any answer."""
     raw = bytearray()
-    async with client.stream("POST", target.url + PATHS["chat"], json=body, headers=target.headers()) as response:
+    async with client.stream("POST", PATHS["chat"], json=body) as response:
         async for piece in response.aiter_raw():
             raw += piece
             if len(raw) > MAX_BODY_BYTES:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,15 +49,17 @@ class _ColumnHead:
 
 
 def encode(columns: ColumnMap) -> bytes:
-    """The compressed bytes of the columns. Raises ValueError when a column is neither a numeric array nor texts."""
-    heads: list[_ColumnHead] = []
-    bodies: list[bytes] = []
-    for name in sorted(columns):
-        head, body = _encode_column(name, columns[name])
-        heads.append(head)
-        bodies.append(body)
+    """The compressed bytes of the columns. Raises ValueError when a column is neither a numeric array nor texts.
+
+    One column after another goes through the compressor, so that a large stage is not in memory a second time.
+    """
+    heads = [_column_head(name, columns[name]) for name in sorted(columns)]
     header = json.dumps([asdict(head) for head in heads], separators=(",", ":")).encode("ascii")
-    return zlib.compress(b"".join([_HEADER_LENGTH.pack(len(header)), header, *bodies]), _LEVEL)
+    squeeze = zlib.compressobj(_LEVEL)
+    pieces = [squeeze.compress(_HEADER_LENGTH.pack(len(header)) + header)]
+    for head in heads:
+        pieces += [squeeze.compress(part) for part in _body(head, columns[head.name])]
+    return b"".join([*pieces, squeeze.flush()])
 
 
 def digest(data: bytes) -> str:
@@ -82,25 +84,47 @@ def decode(data: bytes, *, codec: str, sha256: str) -> dict[str, Array | tuple[s
         raise EvidenceError(f"its bytes are not {CODEC}: {exc}") from exc
 
 
-def _encode_column(name: str, column: Array | Sequence[str | None]) -> tuple[_ColumnHead, bytes]:
+def _column_head(name: str, column: Array | Sequence[str | None]) -> _ColumnHead:
     if not isinstance(column, np.ndarray):
-        body = _encode_texts(name, column)
-        return _ColumnHead(name, "text", "", len(column), len(body)), body
+        if isinstance(column, str) or not all(text is None or isinstance(text, str) for text in column):
+            raise ValueError(f"column {name!r} holds something that is neither text nor None")
+        encoded = _encoded(column)
+        size = len(column) * _INT64.itemsize + sum(len(encoded[text]) for text in column)
+        return _ColumnHead(name, "text", "", len(column), size)
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise ValueError(
             f"column {name!r} is {column.dtype} of shape {column.shape}; a numeric array of one axis is kept"
         )
     kind = "int64" if column.dtype == _INT64 else "array"
-    dtype = column.dtype.newbyteorder("<")
-    body = _encode_int64(column) if kind == "int64" else column.astype(dtype).tobytes()
-    return _ColumnHead(name, kind, dtype.str, len(column), len(body)), body
+    return _ColumnHead(name, kind, column.dtype.newbyteorder("<").str, len(column), column.nbytes)
 
 
-def _encode_int64(values: IntArray) -> bytes:
+def _body(head: _ColumnHead, column: Array | Sequence[str | None]) -> Iterator[bytes]:
+    """The bytes of a column, in parts."""
+    if not isinstance(column, np.ndarray):
+        encoded = _encoded(column)
+        lengths = (_NO_TEXT if text is None else len(encoded[text]) for text in column)
+        yield from _int64_body(np.fromiter(lengths, dtype=np.int64, count=len(column)))
+        yield b"".join([encoded[text] for text in column])
+    elif head.kind == "int64":
+        yield from _int64_body(column)
+    else:
+        yield column.astype(np.dtype(head.dtype)).tobytes()
+
+
+def _encoded(texts: Sequence[str | None]) -> dict[str | None, bytes]:
+    """Each different text once, as bytes: a million rows have few."""
+    return {text: b"" if text is None else text.encode("utf-8", "surrogatepass") for text in set(texts)}
+
+
+def _int64_body(values: IntArray) -> Iterator[bytes]:
     steps = values.astype(_INT64)
     steps[1:] -= values[:-1]
-    zigzag = (steps << 1) ^ (steps >> 63)  # small steps of either sign become small unsigned numbers
-    return zigzag.view(np.uint8).reshape(len(values), _INT64.itemsize).T.tobytes()
+    backwards = steps < 0
+    steps <<= 1
+    np.invert(steps, out=steps, where=backwards)  # zigzag: small steps of either sign become small unsigned numbers
+    for plane in steps.view(np.uint8).reshape(len(values), _INT64.itemsize).T:
+        yield plane.tobytes()
 
 
 def _decode_int64(body: memoryview, rows: int) -> IntArray:
@@ -112,22 +136,19 @@ def _decode_int64(body: memoryview, rows: int) -> IntArray:
     return np.cumsum(steps.view(_INT64), dtype=np.int64)
 
 
-def _encode_texts(name: str, texts: Sequence[str | None]) -> bytes:
-    if isinstance(texts, str) or not all(text is None or isinstance(text, str) for text in texts):
-        raise ValueError(f"column {name!r} holds something that is neither text nor None")
-    encoded = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
-    lengths = np.array([_NO_TEXT if text is None else len(text) for text in encoded], dtype=np.int64)
-    return b"".join([_encode_int64(lengths), *(text for text in encoded if text is not None)])
-
-
 def _decode_texts(body: memoryview, rows: int) -> tuple[str | None, ...]:
     at = rows * _INT64.itemsize
-    texts: list[str | None] = []
-    for length in _decode_int64(body[:at], rows).tolist():
-        if length == _NO_TEXT:
-            texts.append(None)
-            continue
-        texts.append(str(body[at : at + length], "utf-8", "surrogatepass"))
+    lengths = _decode_int64(body[:at], rows)
+    there = np.flatnonzero(lengths != _NO_TEXT)
+    texts: list[str | None] = [None] * rows
+    known: dict[bytes, str] = {}
+    packed = bytes(body)
+    for row, length in zip(there.tolist(), lengths[there].tolist(), strict=True):
+        raw = packed[at : at + length]
+        text = known.get(raw)
+        if text is None:
+            text = known[raw] = raw.decode("utf-8", "surrogatepass")
+        texts[row] = text
         at += length
     if at != len(body):
         raise ValueError(f"texts of {at} bytes in a body of {len(body)}")

@@ -22,6 +22,7 @@ from typing import Self
 from sqlalchemy import Connection, select
 
 from benchgate.errors import EvidenceError, UsageError
+from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
 from benchgate.model.run import (
     Evidence,
@@ -35,7 +36,7 @@ from benchgate.model.run import (
     TrendPoint,
 )
 from benchgate.model.verdict import Outcome
-from benchgate.store import results, rows, tables
+from benchgate.store import profiles, results, rows, tables
 from benchgate.store.engine import Address, Database, fetch
 from benchgate.store.migrate import ensure_current
 from benchgate.store.resolve import resolve
@@ -185,6 +186,16 @@ class Store:
         where = {"statistic": statistic, "stage": stage, "task": task, "arm": arm}
         with self._database.reading() as connection:
             return results.trend(connection, name, suite, where)
+
+    def save_client_profile(self, profile: ClientProfile) -> None:
+        """Adds a curve of the load generator on a machine."""
+        with self._database.writing() as connection:
+            profiles.save_client_profile(connection, profile)
+
+    def client_profile(self, fingerprint: str) -> ClientProfile | None:
+        """The newest curve of the machine with this fingerprint; None when it was never measured."""
+        with self._database.reading() as connection:
+            return profiles.client_profile(connection, fingerprint)
 
 
 def _run_row(connection: Connection, run_id: str) -> rows.Row:

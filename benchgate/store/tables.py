@@ -1,8 +1,8 @@
 """The tables, once, for SQLite and Postgres. What a column means stands here; how it came to be, in `migrations/`.
 
-Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, event and verdict
-rows, every change of a finished run, and new observations in it. JSON is canonical ASCII text, instants are RFC 3339
-UTC text and enums are their values, so both databases keep, compare and order them alike.
+Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, event, verdict and
+client profile rows, every change of a finished run, and new observations in it. JSON is canonical ASCII text, instants
+are RFC 3339 UTC text and enums are their values, so both databases keep, compare and order them alike.
 """
 
 from __future__ import annotations
@@ -151,6 +151,19 @@ verdict = Table(
     Column("document", TEXT, nullable=False),
     Column("sha256", TEXT, nullable=False),
     sqlite_strict=True,
+)
+
+# What the load generator can do on a machine, as `doctor --client` measured it; the newest of a fingerprint counts.
+# `fingerprint` is over the machine's facts, which stand in `document`; `sha256` is over `document`.
+client_profile = Table(
+    "client_profile",
+    metadata,
+    Column("fingerprint", TEXT, primary_key=True),
+    Column("measured_at", TEXT, primary_key=True),
+    Column("document", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchgate.errors import TargetError
 from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.targets.dialect import Endpoint
-from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.targets.refusals import Secret, json_object, one_line, said
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """A longer body is not an answer; clients stop reading there."""
@@ -25,7 +25,7 @@ class Answer:
     output_tokens: int | None
 
 
-def read_answer(endpoint: Endpoint, status: int, body: bytes, *, secret: str | None = None) -> Answer:
+def read_answer(endpoint: Endpoint, status: int, body: bytes, *, secret: Secret = None) -> Answer:
     """The answer in a response; TargetError with the server's own words, less the secret, when it is none.
 
     The status proves nothing: a 200 with an `error`, without choices or with a finish reason that is not one of a

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import httpx2
 
 from benchgate.errors import TargetError
-from benchgate.model.deployment import Arm
-from benchgate.targets.address import NO_ADDRESS, ServerAddress, show_address
-from benchgate.targets.dialect import DIALECTS, PATHS, Endpoint, Target, request_body
+from benchgate.targets.address import ServerAddress, show_address
+from benchgate.targets.clients import client_of
+from benchgate.targets.dialect import PATHS, Endpoint, Target, request_body
 from benchgate.targets.refusals import json_object, message, one_line, said
 
 _PROMPT = "Say hello."
@@ -59,12 +59,11 @@ def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float 
         return str(exc)
 
 
-def detect_engine(url: str, api_key: str | None = None, *, within_s: float = 5.0) -> str:
+def detect_engine(target: Target, *, within_s: float = 5.0) -> str:
     """Which dialect a server speaks, by who it says owns its models; "openai", the plain one, when it does not say.
 
-    Raises TargetError when the address is none.
+    The target's own dialect does not matter. Raises TargetError when the address is none.
     """
-    target = Target(Arm.CANDIDATE, url, "", DIALECTS["openai"], api_key)
     with _client(target, within_s, within_s) as client:
         entries = _entries(_get(client, "/v1/models"))
     owners = {str(entry.get("owned_by")) for entry in entries}
@@ -80,19 +79,7 @@ class _Answer(NamedTuple):
 
 
 def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
-    """As the measured path talks: no proxy, no redirect, the system's certificates. TargetError for no address."""
-    ServerAddress.of(target.url)
-    try:
-        return httpx2.Client(
-            base_url=target.url,
-            headers=target.headers(),
-            timeout=httpx2.Timeout(answer_s, connect=min(connect_s, answer_s)),
-            follow_redirects=False,
-            trust_env=False,
-            verify=ssl.create_default_context(),
-        )
-    except httpx2.InvalidURL:
-        raise TargetError(NO_ADDRESS) from None  # its message repeats parts of the address
+    return client_of(target, httpx2.Timeout(answer_s, connect=min(connect_s, answer_s)))
 
 
 def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Answer:
@@ -100,7 +87,7 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
     try:
         status, content = _fetch(client, "POST", PATHS[endpoint], body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        return _Answer(_told(str(exc) or type(exc).__name__, target))
+        return _Answer(_told(str(exc) or type(exc).__name__, target), hopeless=_is_about_certificates(exc))
     document = json_object(content)
     if status != 200:
         problem = _told(f"HTTP {status}: {said(content)}", target)
@@ -112,10 +99,19 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
     return _Answer(_fault_of(document, target))
 
 
+def _is_about_certificates(error: BaseException | None) -> bool:
+    """Whether one end does not accept the other's certificate."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in (error.reason or "")
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _told(text: str, target: Target) -> str:
     """A reason in one line, without the key and the path that servers repeat in their refusals."""
     prefix = ServerAddress.of(target.url).prefix
-    return one_line(text.replace(prefix, "[path]") if prefix else text, secret=target.api_key)
+    return one_line(text.replace(prefix, "[path]") if prefix else text, secret=target.secrets)
 
 
 def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -> tuple[int, bytes]:

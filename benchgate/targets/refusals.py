@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 
+from pydantic_core import from_json
+
 LONGEST_DETAIL = 300  # characters
+
+Secret = str | tuple[str, ...] | None
+"""What may not be shown: one text or several."""
 
 
 def said(body: bytes) -> str:
@@ -19,24 +24,45 @@ def message(document: dict[str, object]) -> str | None:
         if isinstance(found, dict) and found:
             return str(found.get("message") or json.dumps(found))
         if isinstance(found, list) and found:
-            return json.dumps(found)
+            return _findings(found)
         if isinstance(found, str) and found:
             return found
     return None
 
 
+def _findings(found: list[object]) -> str:
+    """FastAPI's list of findings: what was said of which field, without the input, which it repeats too."""
+    said_of = []
+    for entry in found:
+        if not isinstance(entry, dict) or not isinstance(entry.get("msg"), str):
+            return json.dumps(found)
+        place = entry.get("loc")
+        where = f" ({'.'.join(map(str, place))})" if isinstance(place, list) and place else ""
+        said_of.append(f"{entry['msg']}{where}")
+    return "; ".join(said_of)
+
+
 def json_object(text: bytes | str) -> dict[str, object] | None:
     """The JSON object that a text is; None when it is anything else."""
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        document = from_json(text)  # three times as fast as `json`, and this runs for every token that is streamed
+    except ValueError:
+        document = _lenient(text)
     return document if isinstance(document, dict) else None
 
 
-def one_line(text: str, longest: int = LONGEST_DETAIL, secret: str | None = None) -> str:
-    """Printable, on one line, of bounded length, without the key that some servers repeat in their refusals."""
-    if secret:
-        text = text.replace(secret, "[redacted]")
+def _lenient(text: bytes | str) -> object:
+    """What the strict reader refuses and `json` takes: half surrogate pairs, deep nesting; broken UTF-8 is replaced."""
+    try:
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def one_line(text: str, longest: int = LONGEST_DETAIL, secret: Secret = None) -> str:
+    """Printable, on one line, of bounded length, without the credentials that some servers repeat in their refusals."""
+    for hidden in (secret,) if isinstance(secret, str) else secret or ():
+        if hidden:
+            text = text.replace(hidden, "[redacted]")
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"

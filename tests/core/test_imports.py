@@ -21,10 +21,10 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "stats suite",
         "cost",
         "plan gate",
-        "embedded targets",
+        "embedded sim targets",
         "load quality shadow store report publish",
         "circumstances measuring",
-        "pipeline",
+        "doctor pipeline",
         "cli",
         "__main__",
     )
@@ -43,13 +43,14 @@ PURE_PARTS = ("urllib.parse.", "pathlib.PurePath", "pathlib.PurePosixPath")  # t
 CLOCKS_AND_CHANCE = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "uuid6", "uuid7"})
 SEEDED_NUMPY = frozenset({"BitGenerator", "Generator", "PCG64", "Philox", "SeedSequence", "default_rng"})
 
-# The modules that may load a heavy library when imported. They run in processes of their own, so nothing else may
-# import them except inside a function.
+# The modules that may load a heavy library when imported. They run in processes of their own, or only when a cluster
+# is asked for, so nothing else may import them except inside a function.
 CHILD_ONLY: dict[str, frozenset[str]] = {
     "lm_eval": frozenset({"benchgate.quality.child", "benchgate.quality.lm"}),
     "xllamacpp": frozenset(),
+    "distributed": frozenset({"benchgate.load.cluster_client"}),
 }
-HEAVY_AT_START_UP = ("lm_eval", "scipy", "sqlalchemy", "vl_convert", "xllamacpp")
+HEAVY_AT_START_UP = ("distributed", "lm_eval", "scipy", "sqlalchemy", "vl_convert", "xllamacpp")
 MAX_LINES = 400
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +74,22 @@ def test_two_servers_are_two(one: str, other: str) -> None:
 
 def test_two_models_of_one_server_are_two_deployments() -> None:
     assert not same_server(served("http://gpu-1:8000", "bf16"), served("http://gpu-1:8000", "fp8"))
+
+
+def test_one_socket_is_one_server_by_whatever_path(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    one, other = f"unix:{tmp_path}/real/s", f"unix://{tmp_path}/link/s"
+    assert same_server(served(one), served(other))
+    assert not same_server(served(one), served(f"{other}2"))
+    assert not same_server(served(one), served(f"{one}:/base"))
+    assert not same_server(served(one), served("http://localhost"))
+
+
+def test_gateway_that_tells_by_a_header_serves_two_and_one_that_tells_by_a_credential_serves_one() -> None:
+    stable, canary = (
+        replace(served("http://gpu-1"), open_headers={"x-route": route}) for route in ("stable", "canary")
+    )
+    assert not same_server(stable, canary)
+    one, other = (replace(served("http://gpu-1"), secret_headers={"x-key": key}) for key in ("a", "b"))
+    assert same_server(one, other)

@@ -41,6 +41,12 @@ class Effect:
     own_faults: int = 0  # requests per stage that fail by a fault of the client's machine
     lag_ms: int = 0  # lateness of every send, inside the latency
     cpu_share: float = 0.05
+    client: ClientUse | None = None  # what the load generator recorded of itself; CPU alone unless given
+    usage: int | None = None  # output tokens by the server's count; `tokens` unless given
+    unsent: int = 0  # requests per stage that the client never sent
+    timed_out: int = 0  # requests per stage that had no answer in time
+    facts: dict[str, object] = field(default_factory=dict)  # what the server says of itself
+    accelerators: int = 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ def measured(
     """All that `suite` asks for, measured on two arms with these effects."""
     effects = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
     return Evidence(
-        run=_run(suite, run_id),
+        run=_run(suite, run_id, effects),
         load=_load(suite, effects, noise),
         quality=_quality(suite, effects, items),
         shadow=_shadow(suite, candidate, prompts, self_differs),
@@ -82,7 +88,7 @@ def with_status(evidence: Evidence, status: RunStatus) -> Evidence:
     return replace(evidence, run=replace(evidence.run, status=status))
 
 
-def _run(suite: Suite, run_id: str) -> Run:
+def _run(suite: Suite, run_id: str, effects: dict[Arm, Effect]) -> Run:
     return Run(
         id=run_id,
         suite_name=suite.suite,
@@ -98,8 +104,16 @@ def _run(suite: Suite, run_id: str) -> Run:
         finished_at="2026-01-01T00:01:00.000Z",
         environment={},
         arms={
-            Arm.BASELINE: Deployment(suite.baseline, "m", "vllm", "http://b", price_usd_per_hour=2.0),
-            Arm.CANDIDATE: Deployment(suite.candidate, "m", "vllm", "http://c", price_usd_per_hour=2.0),
+            arm: Deployment(
+                name=name,
+                model="m",
+                engine="vllm",
+                url=f"http://{arm}",
+                facts=effects[arm].facts,
+                price_usd_per_hour=2.0,
+                accelerators=effects[arm].accelerators,
+            )
+            for arm, name in ((Arm.BASELINE, suite.baseline), (Arm.CANDIDATE, suite.candidate))
         },
     )
 
@@ -131,6 +145,9 @@ def _execution(
         replace(r, error=ErrorClass.CLIENT, error_detail="too many open files") for r in records[: effect.own_faults]
     ]
     records[: effect.own_faults] = own
+    records[: effect.unsent] = [_without_answer(r, ErrorClass.CLIENT, sent=False) for r in records[: effect.unsent]]
+    late = records[: effect.timed_out]
+    records[: effect.timed_out] = [_without_answer(r, ErrorClass.TIMEOUT, sent=True) for r in late]
     return LoadObservation(
         stage=stage,
         arm=arm,
@@ -138,7 +155,22 @@ def _execution(
         position=position,
         requests=RequestColumns.pack(records),
         window_s=requests * 0.1 * slow,
-        client=ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
+        client=effect.client or ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
+    )
+
+
+def _without_answer(record: RequestRecord, error: ErrorClass, *, sent: bool) -> RequestRecord:
+    return replace(
+        record,
+        sent_ns=record.sent_ns if sent else None,
+        chunk_ns=(),
+        end_ns=None,
+        output_tokens=None,
+        token_source=None,
+        finish_reason=None,
+        http_status=None,
+        error=error,
+        error_detail="made up",
     )
 
 
@@ -153,8 +185,9 @@ def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> Request
     first = sent + int((50 + index * 0.1) * _MS * slow)
     gap = 0 if index < effect.at_once else 10 * _MS * slow
     chunks = tuple(first + int(k * gap) for k in range(effect.tokens))
+    usage = effect.tokens if effect.usage is None else effect.usage
     return RequestRecord(
-        index, intended, sent, chunks, chunks[-1], 8, effect.tokens, effect.token_source, "length", 200, None, None
+        index, intended, sent, chunks, chunks[-1], 8, usage, effect.token_source, "length", 200, None, None
     )
 
 
@@ -211,6 +244,7 @@ class SuiteText:
     checks: list[dict[str, object]] = field(default_factory=list)
     blocks: int = 8
     requests: int = 60
+    gate: dict[str, object] = field(default_factory=dict)
 
     def suite(self) -> Suite:
         """The suite itself."""
@@ -229,6 +263,6 @@ class SuiteText:
                 },
                 "quality": {"tasks": ["add.yaml", "sort.yaml"]},
                 "shadow": {"prompts": "p.jsonl"},
-                "gate": {"checks": self.checks},
+                "gate": {**self.gate, "checks": self.checks},
             }
         )

@@ -22,11 +22,13 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -66,13 +68,18 @@ Respond = Callable[[Received], Iterable[Step]]
 
 
 class ScriptedServer:
-    """Answers every request with the steps `respond` gives for it. Use as a context manager."""
+    """Answers every request with the steps `respond` gives for it. Use as a context manager.
 
-    def __init__(self, respond: Respond) -> None:
+    With `tls` it speaks TLS; with `socket_path` it listens on a Unix socket.
+    """
+
+    def __init__(self, respond: Respond, *, tls: ssl.SSLContext | None = None, socket_path: Path | None = None) -> None:
         self.requests: list[Received] = []
         self.connections = 0  # accepted so far
         self.url = ""
         self._respond = respond
+        self._tls = tls
+        self._socket_path = socket_path
         self._loop = asyncio.new_event_loop()
         self._talks: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
         self._stop = asyncio.Event()
@@ -105,8 +112,7 @@ class ScriptedServer:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=2**24)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        server = await self._listen()
         self._ready.set()
         await self._stop.wait()
         server.close()
@@ -116,6 +122,15 @@ class ScriptedServer:
             writer.transport.abort()  # nobody waits for what is still unsent
         await asyncio.gather(*(talk for talk, _ in talks), return_exceptions=True)
         await asyncio.sleep(0)  # transports close in the turn after
+
+    async def _listen(self) -> asyncio.Server:
+        if self._socket_path is not None:
+            self.url = f"unix:{self._socket_path}"
+            return await asyncio.start_unix_server(self._accept, self._socket_path, limit=2**24)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=2**24, ssl=self._tls)
+        scheme, host = ("http", "127.0.0.1") if self._tls is None else ("https", "localhost")
+        self.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}"
+        return server
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

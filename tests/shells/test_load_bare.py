@@ -61,7 +61,8 @@ def test_document_says_what_was_asked_and_what_came() -> None:
         assert set(document[metric]) == {"n", "failed", "mean", "p50", "p90", "p95", "p99", "max"}
         assert document[metric]["n"] == (36 if metric == "itl_s" else 12)
         assert 0 <= document[metric]["p50"] <= document[metric]["p99"] <= document[metric]["max"]
-    assert set(document["client"]) == {"cpu_s", "cpu_us_per_token", "workers", "saturated", "reasons"}
+    of_client = {"cpu_s", "cpu_us_per_token", "workers", "read_delay_s", "start_uncertainty_s", "saturated", "reasons"}
+    assert set(document["client"]) == of_client
     assert "verdict" not in document
 
 
@@ -222,8 +223,10 @@ def test_engine_is_found_by_who_owns_the_model() -> None:
         ({"requests": 0}, "--requests is 0"),
         ({"concurrency": None, "rate": "fast"}, "--rate"),
         ({"duration": "5", "requests": None}, "--duration"),
-        ({"arrival": "posson"}, "--arrival"),
-        ({"arrival": "gamma:-1"}, "--arrival"),
+        ({"concurrency": None, "rate": "8/s", "arrival": "posson"}, "--arrival: 'posson' is not an arrival process"),
+        ({"concurrency": None, "rate": "8/s", "arrival": "gamma:-1"}, "--arrival: 'gamma:-1' is not an arrival"),
+        ({"arrival": "poisson"}, "--arrival means nothing without --rate"),
+        ({"speed": 2.0}, "--speed means nothing without --trace"),
         ({"engine": "vlm"}, "did you mean 'vllm'"),
         ({"endpoint": "chats"}, "did you mean 'chat'"),
         ({"slo": "tftt=1s"}, "did you mean 'ttft'"),
@@ -268,9 +271,9 @@ def test_merged_workers_are_one_stage() -> None:
         return StageResult(RequestColumns.pack(records), window_s, client, down_after_s)
 
     whole = merged([part(1, 3, window_s=2), part(2, window_s=3, down_after_s=2.5), part(window_s=0, down_after_s=1.5)])
-    assert whole.requests.index.tolist() == [1, 3, 2]
-    assert whole.requests.chunk_start.tolist() == [0, 1, 4, 6]
-    assert whole.requests.chunk_ns.tolist() == [1, 3, 4, 5, 2, 3]
+    assert whole.requests.index.tolist() == [1, 2, 3]
+    assert whole.requests.chunk_start.tolist() == [0, 1, 3, 6]
+    assert whole.requests.chunk_ns.tolist() == [1, 2, 3, 3, 4, 5]
     assert whole.window_s == pytest.approx(3.000000001)
     assert whole.client == ClientUse(cpu_s=3, wall_s=3, workers=3)
     assert whole.down_after_s == 1.5

@@ -234,7 +234,8 @@ def test_status_decides_the_class_of_an_http_error(status: int, error: ErrorClas
         (b'{"error": "too long"}', "too long"),
         (b'{"object": "error", "message": "too long"}', "too long"),
         (b'{"detail": "too long"}', "too long"),
-        (b'{"detail": [{"loc": ["body"], "msg": "bad"}]}', '[{"loc": ["body"], "msg": "bad"}]'),
+        (b'{"detail": [{"loc": ["body", "x"], "msg": "bad", "input": "hi"}, {"msg": "no"}]}', "bad (body.x); no"),
+        (b'{"detail": [{"loc": 3}]}', '[{"loc": 3}]'),
         (b"too\nlong \x1b[31m", "too long [31m"),
         (b'{"error": {"code": 4}}', '{"code": 4}'),
     ],
@@ -269,3 +270,18 @@ def test_count_no_answer_can_have_is_unknown_in_a_whole_answer_too(told: object)
     choice = {"message": {"content": "hi"}, "finish_reason": "stop"}
     body = json.dumps({"choices": [choice], "usage": usage(1, told)}).encode()
     assert read_answer("chat", 200, body).output_tokens is None
+
+
+def test_stream_with_an_event_that_does_not_end_is_malformed() -> None:
+    record = stream(ROLE, A, b"data: " + b"x" * 2**23, STOP, DONE)
+    assert record.error is ErrorClass.PROTOCOL
+    assert record.error_detail == "an event longer than 8388608 bytes"
+    assert record.chunk_ns == (120,)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    monkeypatch.setattr("benchgate.load.decode.MOST_EVENTS", 20)
+    events = [A] * 21
+    record = stream(*events, STOP, DONE) if alone else stream(b"".join(events), STOP, DONE)
+    assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")

@@ -94,3 +94,23 @@ def test_content_length_that_is_no_number_is_refused() -> None:
     assert split is not None
     with pytest.raises(MalformedResponse, match="content-length"):
         _ = split[0].content_length
+
+
+PIECES = [
+    b"content-length", b"transfer-encoding", b"connection", b"content-encoding", b": ", b":", b",", b"chunked", b"gzip",
+    b"close", b"5", b"-1", b"\r\n", b"\n", b"\r\n\r\n", b" ", b"\t", b"HTTP/1.1 100 C", b"HTTP/1.1 200 OK", b"\xff",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=8), max_size=24))
+def test_whatever_comes_is_a_head_or_not_one_yet_or_refused(pieces: list[bytes]) -> None:
+    try:
+        split = split_head(b"HTTP/1.1 200 OK\r\n" + b"".join(pieces))
+        if split is not None:
+            head, rest = split
+            assert head.content_length is None or head.content_length >= 0
+            assert isinstance(head.chunked, bool)
+            assert isinstance(head.keeps_alive, bool)
+            assert b"".join(pieces).endswith(rest)
+    except MalformedResponse:
+        pass

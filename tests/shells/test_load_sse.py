@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.sse import Event, EventParser
+from benchgate.load.sse import LONGEST_EVENT_BYTES, Event, EventParser, OverlongEvent, plain_event
 
 
 def parse(*reads: bytes) -> list[Event]:
@@ -86,3 +86,35 @@ def test_any_stream_split_anywhere_gives_the_events_of_the_standard(raw: str, cu
     data = raw.encode()
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     assert texts(*(data[a:b] for a, b in itertools.pairwise(edges))) == reference(raw)
+
+
+@given(
+    st.sampled_from([b"data: ", b"data:", b"data", b": ", b""]),
+    st.binary(max_size=12) | st.sampled_from([b"a\ndata: b", b"a\n\ndata: b", b"\r", b"\xef\xbb\xbf", b"\n"]),
+    st.sampled_from([b"\n\n", b"\n", b"\r\n\r\n", b""]),
+)
+def test_read_that_is_one_event_says_what_the_parser_says(begin: bytes, inside: bytes, end: bytes) -> None:
+    data = begin + inside + end
+    text = plain_event(data)
+    if text is not None:
+        parser = EventParser()
+        parser.feed(0, b"data: first\n\n")
+        assert parser.between_events
+        assert parser.feed(1, data) == [Event(1, text)]
+        assert parser.between_events
+
+
+def test_nothing_is_between_events_in_the_middle_of_one_or_before_the_first() -> None:
+    parser = EventParser()
+    assert not parser.between_events  # a byte order mark may come
+    for data, between in ((b"data: a\n\n", True), (b"data: b\n", False), (b"\n", True), (b"data: c\r\n\r", False)):
+        parser.feed(0, data)
+        assert parser.between_events is between
+
+
+@pytest.mark.parametrize("read_bytes", [2**16, 2**24])
+def test_event_that_does_not_end_is_given_up(read_bytes: int) -> None:
+    parser = EventParser()
+    with pytest.raises(OverlongEvent):
+        for _ in range(2 * LONGEST_EVENT_BYTES // read_bytes + 1):
+            parser.feed(0, b"x" * read_bytes)

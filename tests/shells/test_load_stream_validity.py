@@ -3,6 +3,7 @@ success by a load generator in use."""
 
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
 from benchgate.model import metrics
@@ -16,6 +17,7 @@ from tests.fakes.scripted_server import (
     Received,
     ScriptedServer,
     Step,
+    chunk,
     event,
     finish,
     json_response,
@@ -27,6 +29,18 @@ from tests.fakes.scripted_server import (
 from tests.shells.load_helpers import HALO, WHOLE, closed, run
 
 ERROR = event({"error": {"message": "engine died", "code": 500}})
+ENDED = DONE + LAST_CHUNK
+
+NAMED = {
+    "object": ERROR,
+    "text": event({"error": "engine died"}),
+    "object with a type alone": event({"error": {"type": "engine died"}}),
+    "message beside its kind": event({"object": "error", "message": "engine died", "code": 500}),  # SGLang
+    "error and its type": event({"error": "engine died", "error_type": "overloaded"}),  # TGI
+    "event with a name": chunk(b'event: error\ndata: {"error": {"message": "engine died"}}\n\n'),
+    "error beside choices": event({"choices": [], "error": {"message": "engine died"}}),
+    "status document": event({"error": {"message": "engine died", "status": "UNAVAILABLE", "code": 503}}),
+}
 
 TABLE: dict[str, tuple[list[Step], ErrorClass | None]] = {
     "whole": ([WHOLE], None),
@@ -75,6 +89,33 @@ def test_only_a_whole_answer_is_a_success(case: str) -> None:
     assert bool(columns.error_detail[0]) is (expected is not None)
     assert metrics.succeeded(columns).tolist() == [expected is None]
     assert metrics.good(columns, Slo(ttft_s=1000)).tolist() == [expected is None]
+
+
+@pytest.mark.parametrize(
+    "before", [stream_head(), HALO, HALO + finish("stop")], ids=["first", "middle", "after the end"]
+)
+@pytest.mark.parametrize("case", NAMED)
+def test_error_inside_a_stream_is_named_wherever_it_comes(case: str, before: bytes) -> None:
+    with ScriptedServer(lambda received: [before + NAMED[case] + ENDED]) as server:
+        columns = run(server.url, closed(1)).requests
+    assert columns.error == (ErrorClass.STREAM_BROKEN,)
+    assert "engine died" in str(columns.error_detail[0])
+
+
+def test_failures_of_every_kind_stay_in_the_denominator_and_count_as_infinite() -> None:
+    """One stage of the whole table: a server that only ever breaks its answers meets no objective."""
+    broken = [steps for steps, error in TABLE.values() if error is not None]
+
+    def respond(received: Received) -> Iterable[Step]:
+        return broken[int(received.prompt.split()[-1])]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(len(broken))).requests
+    assert len(columns) == len(broken)
+    assert metrics.goodput_ratio(columns, Slo(ttft_s=1000, e2e_s=1000)) == 0
+    assert np.isposinf(metrics.ttft_s(columns)).all()
+    assert np.isposinf(metrics.e2e_s(columns)).all()
+    assert metrics.output_tokens_per_s(columns, 1.0) == 0
 
 
 def test_whole_stream_is_the_same_when_split_at_any_byte() -> None:

@@ -125,10 +125,10 @@ def test_closed_loop_keeps_its_concurrency_and_asks_everything_once() -> None:
     assert int(np.cumsum([step for _, step in flights]).max()) == 4
 
 
-def test_closed_loop_is_due_at_the_start_and_then_when_its_slot_is_free() -> None:
-    with ScriptedServer(always(WHOLE)) as server:
+def test_closed_loop_is_due_slot_by_slot_at_the_start_and_then_when_its_slot_is_free() -> None:
+    with ScriptedServer(always(0.05, WHOLE)) as server:  # no answer comes before both slots have begun
         columns = run(server.url, closed(6, concurrency=2)).requests
-    assert columns.intended_ns[:2].tolist() == [0, 0]
+    assert columns.intended_ns[:2].tolist() == [0, 100_000]
     assert (columns.intended_ns[2:] >= columns.end_ns[:2].min()).all()
     assert (columns.sent_ns >= columns.intended_ns).all()
 
@@ -220,7 +220,6 @@ def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
 
 
 def test_response_without_end_is_cut_at_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.wire.LARGEST_RESPONSE_BYTES", 20_000)
     monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
     with ScriptedServer(always(stream_head(), *[token("x" * 500)] * 10_000)) as server:
         columns = run(server.url, closed(1)).requests

@@ -122,7 +122,7 @@ def test_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(TargetError) as of_ready:
         ready(url, within_s=0.3)
     with pytest.raises(TargetError) as of_engine:
-        detect_engine(url)
+        detect_engine(Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"]))
     alive = still_alive(Target(Arm.CANDIDATE, url, "m", DIALECTS["openai"]), within_s=0.3)
     assert alive is not None
     assert "s3cr3t" not in f"{of_ready.value} {of_engine.value} {alive}"
@@ -196,7 +196,7 @@ def test_server_that_tells_no_facts_is_ready_all_the_same(told: Step) -> None:
 
     with ScriptedServer(respond) as server:
         assert ready(server.url) == {}
-        assert detect_engine(server.url) == "openai"
+        assert detect_engine(Target(Arm.CANDIDATE, server.url, "m", DIALECTS["openai"])) == "openai"
 
 
 def test_living_server_is_alive_and_a_dead_one_says_why(dead_port: int) -> None:

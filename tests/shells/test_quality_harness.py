@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,27 +28,43 @@ from benchgate.quality.spool import Answered, SpoolWriter
 from benchgate.quality.tasks import load_tasks
 from benchgate.suite.schema import Limits, Quality
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.route import Route
+from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
+from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
 TASKS = load_tasks(FIXTURES, ["italian.yaml", "dates.yaml"])
 ITALIAN, DATES = TASKS
 API_KEY = "key-7d1f0c"
+TENANT_KEY = "tenant-0d22"
 RIGHT = {
     "one": "uno", "two": "due", "three": "tre", "four": "quattro", "five": "cinque", "six": "sei",
     "2024-01-01": "2024-01-02", "2024-01-02": "2024-01-03", "2024-01-03": "2024-01-04", "2024-01-04": "2024-01-05",
     "2024-01-05": "2024-01-06",
 }  # fmt: skip
 
+PARTICULAR = replace(
+    DIALECTS["llamacpp"],
+    extra={**DIALECTS["llamacpp"].extra, "min_tokens": 1},
+    leave_out=("seed", "temperature"),
+    max_tokens_field="max_completion_tokens",
+)
+
 Observed = Mapping[tuple[Arm, str], QualityObservation]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _bytecode_is_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """lm-eval is large: compile it once for all the processes of this module, wherever the tests run."""
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """lm-eval is large: compile it once for all the processes of this module, wherever the tests run.
+
+    And the environment names a proxy that is not there.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            patch.setenv(name, "http://127.0.0.1:9")  # no eval may go there
         yield
 
 
@@ -105,17 +123,29 @@ def wait_until(true: Callable[[], bool], limit_s: float = 60) -> None:
 
 
 class HealthyRun:
-    """Both tasks on both arms. Neither server answers its first request before the other has got one."""
+    """Both tasks on both arms. Neither server answers its first request before the other has got one.
+
+    The baseline stands behind a proxy, over TLS, and asks for a certificate; the candidate listens on a Unix socket.
+    """
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
         self.progress: list[tuple[Arm, str, int]] = []
         self.command_lines: list[bytes] = []
-        with ScriptedServer(self.slow_and_right) as self.baseline, ScriptedServer(self.often_wrong) as self.candidate:
-            targets = {
-                Arm.BASELINE: target(Arm.BASELINE, self.baseline.url, API_KEY),
-                Arm.CANDIDATE: target(Arm.CANDIDATE, self.candidate.url),
-            }
+        with (
+            tempfile.TemporaryDirectory() as short,  # the path of a socket has about 100 bytes
+            Proxy() as self.proxy,
+            ScriptedServer(self.slow_and_right, tls=serving(asks_for_ours=True)) as self.baseline,
+            ScriptedServer(self.often_wrong, socket_path=Path(short) / "s") as self.candidate,
+        ):
+            baseline = replace(
+                target(Arm.BASELINE, self.baseline.url, API_KEY),
+                dialect=PARTICULAR,
+                open_headers={"x-team": "ml"},
+                secret_headers={"x-tenant-key": TENANT_KEY},
+                route=Route(CA, CLIENT_CERT, CLIENT_KEY, self.proxy.url),
+            )
+            targets = {Arm.BASELINE: baseline, Arm.CANDIDATE: target(Arm.CANDIDATE, self.candidate.url)}
             self.seen = collect(evaluate(targets, TASKS, settings(), work_dir, on_progress=self.note))
 
     def note(self, arm: Arm, task: str, answered: int) -> None:
@@ -219,6 +249,18 @@ def test_requests_are_greedy_seeded_and_in_the_targets_dialect(healthy: HealthyR
     assert dates.body["max_tokens"] == 256  # of the suite, where the task says nothing
 
 
+def test_requests_leave_out_and_add_what_the_suite_says_of_a_server(healthy: HealthyRun) -> None:
+    received = next(r for r in healthy.baseline.requests if subject(r) == "one")
+    assert received.body == {
+        "model": "scripted",
+        "messages": [{"role": "user", "content": "one in Italian?"}],
+        "max_completion_tokens": 16,
+        "stop": ["\n"],
+        "cache_prompt": False,
+        "min_tokens": 1,
+    }
+
+
 def test_each_item_is_asked_once(healthy: HealthyRun) -> None:
     assert len(healthy.baseline.requests) == len(healthy.candidate.requests) == 12
 
@@ -241,7 +283,15 @@ def test_the_api_key_is_sent_but_stands_in_no_file_and_no_command_line(healthy: 
     files = [path.read_bytes() for path in healthy.work_dir.rglob("*") if path.is_file()]
     assert len(healthy.command_lines) == 2
     assert len(files) >= 6
-    assert not any(API_KEY.encode() in content for content in [*files, *healthy.command_lines])
+    shown = [*files, *healthy.command_lines]
+    assert not any(secret.encode() in content for content in shown for secret in (API_KEY, TENANT_KEY))
+
+
+def test_evals_go_the_way_of_their_target(healthy: HealthyRun) -> None:
+    assert set(healthy.proxy.asked) == {f"CONNECT localhost:{healthy.baseline.port} HTTP/1.1"}
+    asked = {(r.path, r.headers.get("x-team"), r.headers.get("x-tenant-key")) for r in healthy.baseline.requests}
+    assert asked == {("/v1/chat/completions", "ml", TENANT_KEY)}
+    assert {r.headers["host"] for r in healthy.candidate.requests} == {"localhost"}
 
 
 def test_the_processes_are_gone_after_the_run(healthy: HealthyRun) -> None:

@@ -48,6 +48,15 @@ def test_a_rate_is_the_mean_of_the_blocks_own_rates() -> None:
     assert summary.output_tokens_per_s == pytest.approx((16 + 4) / 2)
 
 
+def test_the_read_delay_is_that_of_the_worst_block_and_unknown_where_one_was_not_measured() -> None:
+    seen = [replace(o, client=replace(o.client, read_delay_p99_s=0.001 * (1 + i))) for i, o in enumerate(fake.load())]
+    known, lacking = summarise_stage(seen, None), summarise_stage([*seen, fake.load()[0]], None)
+    assert known is not None
+    assert lacking is not None
+    assert known.read_delay_p99_s == pytest.approx(0.001 * len(seen))
+    assert lacking.read_delay_p99_s is None
+
+
 def test_failed_requests_stay_in_every_denominator() -> None:
     summary = stage(([(20, 5), None], 1.0), ([(20, 5), None], 1.0), slo=Slo(ttft_s=1.0))
     assert (summary.scheduled, summary.succeeded, dict(summary.failed)) == (4, 2, {"http_5xx": 2})

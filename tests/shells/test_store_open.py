@@ -56,14 +56,14 @@ def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Pretends to be the next benchgate, whose schema has one table more."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_dir(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_more.py").write_text(
+    (folder / "versions" / "0003_more.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision = '0002', '0001'\n"
+        "revision, down_revision = '0003', '0002'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('x', sa.Integer(), primary_key=True))\n"
     )
     monkeypatch.setattr(migrate, "migrations_dir", lambda: folder)
-    monkeypatch.setattr(migrate, "HEAD", "0002")
-    return "0002"
+    monkeypatch.setattr(migrate, "HEAD", "0003")
+    return "0003"
 
 
 def test_head_is_the_one_newest_migration() -> None:
@@ -166,7 +166,12 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
     for _ in range(2):  # the second time an earlier copy is in the way
         with Store.open(str(path)) as store:
             assert store.evidence(frozen_run().id).shadow == make_shadow()
-        execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0001'")
+        execute(
+            str(path),
+            "DROP TABLE more",
+            "DROP TABLE client_profile",
+            "UPDATE benchgate_schema SET version_num = '0001'",
+        )
     first, second = (path.with_name(f"benchgate.db.schema-0001.backup{end}") for end in ("", ".2"))
     for copy in (first, second):
         with sqlite3.connect(copy) as connection:
@@ -179,28 +184,28 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
 def test_older_sqlite_store_without_runs_needs_no_copy(next_schema: str, tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
     migrate.upgrade(str(path))
-    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0001'")
-    assert migrate.upgrade(str(path)) == migrate.Upgrade("0001", next_schema, None)
+    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0002'")
+    assert migrate.upgrade(str(path)) == migrate.Upgrade("0002", next_schema, None)
     assert not list(tmp_path.glob("*.backup*"))
 
 
 def test_older_postgres_store_is_upgraded_only_when_asked(next_schema: str, postgres_address: str) -> None:
     migrate.upgrade(postgres_address)
-    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0001'")
+    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0002'")
     with pytest.raises(StoreError, match="benchgate store upgrade"):
         Store.open(postgres_address)
-    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0001", next_schema, None)
+    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0002", next_schema, None)
     Store.open(postgres_address).close()
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(
     next_schema: str, store_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = migrate.migrations_dir() / "versions" / "0002_more.py"
+    broken = migrate.migrations_dir() / "versions" / "0003_more.py"
     broken.write_text(broken.read_text() + "    op.execute('NOT SQL')\n")
     with pytest.raises(StoreError):
         migrate.upgrade(store_address)
-    monkeypatch.setattr(migrate, "HEAD", "0001")
+    monkeypatch.setattr(migrate, "HEAD", "0002")
     broken.unlink()
     assert migrate.upgrade(store_address).before is None
 

@@ -1,0 +1,103 @@
+"""`benchgate plan`: what a run would ask, before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.places import find_suite
+from benchgate.errors import ExitCode
+from benchgate.units import show_duration, show_number
+
+if TYPE_CHECKING:
+    from benchgate.plan.preview import Preview, StagePreview
+
+
+class PlanFormat(StrEnum):
+    """How a plan is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def plan(
+    suite: Annotated[str, typer.Argument(help="Suite file, or the name of a shipped suite.")],
+    store: options.StoreOption = options.STORE,
+    output: Annotated[PlanFormat, typer.Option("--format", help="How to print the plan.")] = PlanFormat.TEXT,
+) -> None:
+    """Print what a run would ask, sending nothing; exits with 2 when the load generator here cannot deliver it."""
+    from dataclasses import asdict
+
+    from benchgate import pipeline
+    from benchgate.cli.measure_commands import load_suite
+
+    path = find_suite(suite)
+    found = pipeline.preview_suite(load_suite(path), path.parent, store)
+    if output is PlanFormat.JSON:
+        sys.stdout.write(json.dumps(asdict(found), indent=2, sort_keys=True, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(str(path), found)) + "\n")
+    if found.problems:
+        sys.stderr.write("".join(f"benchgate: {problem}\n" for problem in found.problems))
+        raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _lines(source: str, found: Preview) -> Iterator[str]:
+    yield f"{source}: plan {found.plan_sha256[:12]}; nothing was sent"
+    if found.stages:
+        yield ""
+        rows = [_HEADINGS, *map(_row, found.stages)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+        for row in rows:
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield ""
+        requests = f"{found.load_requests:,} requests, {found.warmup_requests:,} of them warm-up"
+        yield f"load     {found.blocks} blocks on both arms: {requests}; {_tokens(found)}"
+        yield f"         {_time(found)}"
+    if found.eval_items:
+        yield f"evals    {found.eval_items:,} items over both arms"
+    if found.shadow_prompts:
+        yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests"
+    if found.stages:
+        yield f"client   {_client(found)}"
+
+
+_HEADINGS = ("stage", "offered", "requests", "rate", "tokens/s at most", "lasts", "workers")
+_SERVERS_PACE = "as the servers go"
+
+
+def _row(stage: StagePreview) -> tuple[str, ...]:
+    demand = stage.demand
+    workers = "?" if stage.workers is None else str(stage.workers)
+    if demand.peak_rps is None or demand.peak_tokens_per_s is None or demand.duration_s is None:
+        return (demand.name, stage.offered, f"{demand.requests:,}", _SERVERS_PACE, "?", "?", workers)
+    mean = show_number(demand.offered_rps or 0.0)
+    rate = f"{mean}/s" + (f", at most {show_number(demand.peak_rps)}/s" if show_number(demand.peak_rps) != mean else "")
+    tokens, lasts = show_number(demand.peak_tokens_per_s), show_duration(demand.duration_s)
+    return (demand.name, stage.offered, f"{demand.requests:,}", rate, tokens, lasts, workers)
+
+
+def _tokens(found: Preview) -> str:
+    return f"about {found.input_tokens:,} tokens in, at most {found.output_tokens:,} out"
+
+
+def _time(found: Preview) -> str:
+    if found.load_s == 0:
+        return "how long it takes is the servers' to say"
+    schedules = f"the schedules take {show_duration(found.load_s)}"
+    return schedules if found.load_s_known else f"{schedules}; how long the closed loops take is the servers' to say"
+
+
+def _client(found: Preview) -> str:
+    if found.client_measured_at is None:
+        return (
+            "what the load generator can deliver on this machine is not known; `benchgate doctor --client` measures it"
+        )
+    able = "cannot deliver all of this" if found.problems else "delivers all of this"
+    return f"the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"

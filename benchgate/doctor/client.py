@@ -1,0 +1,138 @@
+"""Measures what the load generator of this machine can deliver: one worker against `benchgate sim`, step by step.
+
+The practice server keeps its own schedule and tells afterwards when it really sent what, so what the client adds is
+the difference. Two series: streams of 50 tokens/s in a closed loop, and one-token answers at a constant rate in an open
+one. Each ends with the first step at which the client (by the gate's own bounds) or the server was the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchgate.circumstances import client_machine, utc_now
+from benchgate.errors import BenchgateError
+from benchgate.gate.saturation import saturation_reasons
+from benchgate.load.worker import StageResult, run_stage
+from benchgate.measuring import Progress
+from benchgate.model import metrics
+from benchgate.model.client import ClientProfile, ClientStep
+from benchgate.model.deployment import Arm
+from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.sim.process import Sim, serve_sim
+from benchgate.sim.settings import SimSettings
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.units import show_duration
+
+STREAMS = (50, 100, 200, 400, 700, 1000, 1500)
+RATES_RPS = (200, 500, 1000, 1500, 2000, 3000, 4000)
+
+_ITL_S = 0.02  # 50 tokens/s a stream
+_STREAM_TTFT_S = 0.1
+_STREAM_TOKENS = 100
+_ROUNDS = 2  # requests per stream: about 4 s in all
+_RATE_TTFT_S = 0.005
+_RATE_S = 3.0
+_JITTER_RATIO = 0.3
+_SERVER_LATE_S = 0.005  # p99 of the practice server's own lateness: beyond, it is no measure of a client
+_PROMPT = "hello"
+_NS = 1_000_000_000
+
+
+def measure_client(
+    progress: Progress, *, streams: tuple[int, ...] = STREAMS, rates_rps: tuple[int, ...] = RATES_RPS
+) -> ClientProfile:
+    """Hold every step for some seconds and note what came of it. Takes about a minute; nothing else should run here.
+
+    Raises BenchgateError when the practice server does not start or answer.
+    """
+    progress.begin("streams of 50 tokens/s", len(streams))
+    closed = list(
+        _series(progress, SimSettings(ttft_s=_STREAM_TTFT_S, itl_s=_ITL_S, jitter_ratio=_JITTER_RATIO), streams)
+    )
+    progress.begin("requests of one token", len(rates_rps))
+    opened = list(_series(progress, SimSettings(ttft_s=_RATE_TTFT_S, jitter_ratio=_JITTER_RATIO), (), rates_rps))
+    return ClientProfile(measured_at=utc_now(), machine=client_machine(), steps=(*closed, *opened))
+
+
+def _series(
+    progress: Progress, settings: SimSettings, streams: tuple[int, ...], rates_rps: tuple[int, ...] = ()
+) -> Iterator[ClientStep]:
+    """The steps of one series up to the first that is not sound, that one included."""
+    with serve_sim(settings) as sim:
+        target = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["openai"])
+        for stage in (*map(_closed, streams), *map(_opened, rates_rps)):
+            step = _measured(sim, target, stage)
+            if not step.sound:
+                step = _measured(sim, target, stage)  # one hiccup of the machine is not what the client can do
+            yield step
+            progress.step(f"{stage.name}: {'kept up' if step.sound else 'did not'}")
+            if not step.sound:
+                return
+
+
+def _closed(streams: int) -> PlannedStage:
+    requests = tuple(_request(index, None, _STREAM_TOKENS) for index in range(streams * _ROUNDS))
+    return PlannedStage(f"{streams} streams", streams, None, requests)
+
+
+def _opened(rate_rps: int) -> PlannedStage:
+    gap_ns = _NS // rate_rps
+    requests = tuple(_request(index, (index + 1) * gap_ns, 1) for index in range(int(rate_rps * _RATE_S)))
+    return PlannedStage(f"{rate_rps} requests/s", None, float(rate_rps), requests)
+
+
+def _request(index: int, offset_ns: int | None, tokens: int) -> PlannedRequest:
+    return PlannedRequest(index=index, offset_ns=offset_ns, prompt=_PROMPT, output_tokens=tokens, seed=index)
+
+
+def _measured(sim: Sim, target: Target, stage: PlannedStage) -> ClientStep:
+    try:
+        sim.reset()
+        result = run_stage(target, stage, endpoint="chat", ignore_eos=True, limits=Limits())
+        truth = sim.truth()
+    except (OSError, ValueError) as exc:
+        raise BenchgateError(f"the practice server did not answer: {exc}") from exc
+    return client_step(stage, result, truth)
+
+
+def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, Any]) -> ClientStep:
+    """One step out of what the client recorded and what the server knows.
+
+    What a closed loop delivers follows from how long its answers take (Little's law), so the server's own mean time of
+    an answer gives the rate of a client that adds nothing.
+    """
+    columns, tokens = result.requests, sum(request.output_tokens for request in stage.requests)
+    ok = metrics.succeeded(columns)
+    bound = list(saturation_reasons(result.client, columns, stage.rate_rps))
+    if not ok.all():
+        detail = next((text for text in columns.error_detail if text is not None), "no reason given")
+        bound.append(f"{int((~ok).sum())} of {len(ok)} requests failed: {detail}")
+    e2e_s, true_e2e_s = metrics.e2e_s(columns)[ok], float(truth["e2e_s"]["mean"] or 0.0)
+    if stage.concurrency is not None:
+        offered_rps = stage.concurrency / true_e2e_s if true_e2e_s > 0 else 0.0
+        delivered = true_e2e_s / float(e2e_s.mean()) if len(e2e_s) else None
+    else:
+        offered_rps, delivered = stage.rate_rps or 0.0, _sent_ratio(result)
+    ttft_p99_s = metrics.quantile(metrics.ttft_s(columns)[ok], 0.99)
+    lag_s = truth["schedule_lag_s"]["p99"]
+    late = lag_s is not None and lag_s > _SERVER_LATE_S
+    return ClientStep(
+        streams=stage.concurrency,
+        offered_rps=offered_rps,
+        offered_tokens_per_s=offered_rps * tokens / len(stage.requests),
+        delivered_ratio=delivered,
+        cpu_us_per_token=result.client.cpu_s / tokens * 1e6,
+        read_delay_p99_s=result.client.read_delay_p99_s,
+        ttft_error_p99_s=None if ttft_p99_s is None else ttft_p99_s - float(truth["ttft_s"]["p99"]),
+        client_bound=tuple(bound),
+        server_late=f"the practice server was {show_duration(lag_s)} late itself (p99)" if late else None,
+    )
+
+
+def _sent_ratio(result: StageResult) -> float | None:
+    """Span of the schedule over span of the sends: 1 when the rate was reached."""
+    columns = result.requests
+    actual_ns = int(columns.sent_ns.max() - columns.sent_ns.min()) if (columns.sent_ns >= 0).all() else 0
+    return float(columns.intended_ns.max() - columns.intended_ns.min()) / actual_ns if actual_ns else None

@@ -1,0 +1,36 @@
+"""How a guard says what it found, and the kinds of checks it can spoil."""
+
+from __future__ import annotations
+
+from benchgate.model.verdict import GuardResult
+
+TO_ITS_END = "run the suite again to its end"
+
+SPEED = "speed"
+"""Latencies, throughputs and goodput: what a late client changes although the servers' answers stay the same."""
+
+TOKENS = "tokens"
+"""What is divided by, or adds up, a server's own count of output tokens."""
+
+SPEED_METRICS = frozenset({"ttft", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput"})
+TOKEN_METRICS = frozenset({"tpot", "output_throughput", "goodput"})  # goodput: by the TPOT bound of its SLO
+
+
+def held(name: str, reason: str) -> GuardResult:
+    """A guard that found nothing."""
+    return GuardResult(id=name, tripped=False, reason=reason, remedy=None)
+
+
+def tripped(name: str, reason: str, remedy: str, spoils: tuple[str, ...] = ()) -> GuardResult:
+    """A guard that found something, what to do about it, and which kinds of checks it makes INVALID."""
+    return GuardResult(id=name, tripped=True, reason=reason, remedy=remedy, spoils=spoils)
+
+
+def kinds_of(metric: str, family: str) -> frozenset[str]:
+    """Every kind that a check of this metric belongs to: its family (load, quality, shadow), speed, tokens."""
+    kinds = {family}
+    if metric in SPEED_METRICS:
+        kinds.add(SPEED)
+    if metric in TOKEN_METRICS:
+        kinds.add(TOKENS)
+    return frozenset(kinds)

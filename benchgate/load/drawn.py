@@ -1,0 +1,73 @@
+"""The requests of a bare load test, drawn one by one as they are needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchgate.load.options import BareOptions
+from benchgate.plan.arrivals import arrival_offsets_ns
+from benchgate.plan.replay import TracedRequest
+from benchgate.plan.schedule import PlannedRequest
+from benchgate.plan.workloads import prompt_text
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers."""
+
+    options: BareOptions
+    worker: int = 0
+    workers: int = 1
+
+    @property
+    def endless(self) -> bool:
+        """A closed loop for a time asks as much as it can."""
+        return self.options.requests is None and self.options.concurrency is not None
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        options = self.options
+        offsets: Iterable[int | None] = itertools.repeat(None)
+        if not self.endless:
+            offsets = itertools.repeat(None, options.requests or 0)
+        lengths: Iterable[TracedRequest] = itertools.repeat(TracedRequest(0, None, None))
+        if options.replay is not None:
+            offsets, lengths = options.replay.offsets_ns, options.replay.rows
+        elif options.rate_rps is not None:
+            offsets = schedule_ns(options, options.rate_rps)
+        planned = enumerate(zip(offsets, lengths, strict=False))
+        for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
+            generator = np.random.default_rng([options.seed, 1, index])
+            yield PlannedRequest(
+                index=index,
+                offset_ns=offset_ns,
+                prompt=prompt_text("words", row.input_tokens or options.input_tokens, generator),
+                output_tokens=row.output_tokens or options.output_tokens,
+                seed=int(generator.integers(2**31)),
+            )
+
+    def share(self, worker: int, workers: int) -> Drawn:
+        """Those of one worker; of a whole only."""
+        return replace(self, worker=worker, workers=workers)
+
+
+def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:
+    """The intended sends of an open loop: so many, or as many as fall within the duration."""
+    arrival = options.arrival
+
+    def offsets(count: int) -> tuple[int, ...]:
+        generator = np.random.default_rng([options.seed, 0])
+        return arrival_offsets_ns(arrival.process, rate_rps, count, generator, cv=arrival.cv)
+
+    if options.duration_s is None:
+        return offsets(options.requests or 0)
+    end_ns = int(options.duration_s * _NS)
+    count = 16 + int(2 * rate_rps * options.duration_s)
+    while (planned := offsets(count))[-1] <= end_ns:
+        count *= 2
+    return tuple(ns for ns in planned if ns <= end_ns)

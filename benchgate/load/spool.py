@@ -1,0 +1,181 @@
+"""Raw answers on disk until the stage is over: memory holds what is in flight, and a killed process loses only that.
+
+One frame per response, little-endian, written by one call: length and CRC-32 of what follows, then `_FIXED`, the head,
+the fault in words, the marks of the reads, and the bytes as they came. The file holds what the server said, so only its
+owner may read it, and who has read it removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NamedTuple, Self
+
+import numpy as np
+
+from benchgate.errors import StoreError
+from benchgate.load.exchange import Fault, Response
+from benchgate.load.http1 import Head, split_head
+from benchgate.load.raw_body import RawBody
+from benchgate.model.records import ErrorClass
+
+_FRAME = struct.Struct("<II")
+# number, intended_ns, epoch_ns, sent_ns, over_ns, where the body begins and its length, flags, error, reconnects,
+# sizes of head, words and marks
+_FIXED = struct.Struct("<qqqqqqqBBIIII")
+_SENT, _WHOLE, _UNANSWERED, _CHUNKED = 1, 2, 4, 8
+_NO_LENGTH = -1
+_ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fault
+_BUFFER_BYTES = 2**18
+
+
+class Spooled(NamedTuple):
+    """A response as it was, and what it answered: request `number`, due at `intended_ns` after `epoch_ns`."""
+
+    number: int
+    intended_ns: int
+    epoch_ns: int
+    response: Response
+
+
+class Spool:
+    """A new file of responses. Use as a context manager; raises StoreError when it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing(path):
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        os.close(self._fd)
+
+    def append(self, spooled: Spooled) -> None:
+        """Keep one response."""
+        left = memoryview(_framed(spooled))
+        with writing(self.path):
+            while left:
+                left = left[os.write(self._fd, left) :]
+
+
+def read_spool(path: Path) -> Iterator[Spooled]:
+    """The responses of a spool in order of their requests; of a torn file those before the tear."""
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+        for at in _places(file):
+            spooled = _read_at(file, at)
+            if spooled is not None:
+                yield spooled
+
+
+def _places(file: BinaryIO) -> array[int]:
+    """Where the frames begin that are there as far as their length goes, in order of their requests."""
+    size = file.seek(0, os.SEEK_END)
+    numbers, places = array("q"), array("q")
+    at = 0
+    while at + _FRAME.size + _FIXED.size <= size:
+        file.seek(at)
+        length, _ = _FRAME.unpack(file.read(_FRAME.size))
+        end = at + _FRAME.size + length
+        if length < _FIXED.size or end > size:
+            break
+        numbers.frombytes(file.read(numbers.itemsize))
+        places.append(at)
+        at = end
+    order = np.argsort(np.array(numbers, dtype=np.int64), kind="stable")
+    return array("q", np.array(places, dtype=np.int64)[order].tobytes())
+
+
+def _read_at(file: BinaryIO, at: int) -> Spooled | None:
+    """The response in the frame at this place; None when its bytes are not those that were written."""
+    file.seek(at)
+    length, crc = _FRAME.unpack(file.read(_FRAME.size))
+    payload = file.read(length)
+    return _unpacked(payload) if zlib.crc32(payload) == crc else None
+
+
+def _framed(spooled: Spooled) -> bytes:
+    number, intended_ns, epoch_ns, response = spooled
+    body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
+    head = b"" if response.head is None else _head_bytes(response.head)
+    words = b"" if response.fault is None else response.fault.detail.encode("utf-8", "surrogatepass")
+    marks = array("q", body.marks).tobytes()
+    fixed = _FIXED.pack(
+        number,
+        intended_ns,
+        epoch_ns,
+        response.sent_ns or 0,
+        response.over_ns,
+        body.begins,
+        _NO_LENGTH if body.length is None else body.length,
+        _flags(response, body),
+        0 if response.fault is None else 1 + _ERRORS.index(response.fault.error),
+        response.reconnects,
+        len(head),
+        len(words),
+        len(marks),
+    )
+    payload = b"".join((fixed, head, words, marks, body.raw))
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _flags(response: Response, body: RawBody) -> int:
+    set_flags = (
+        (response.sent_ns is not None, _SENT),
+        (response.whole, _WHOLE),
+        (response.unanswered, _UNANSWERED),
+        (body.chunked, _CHUNKED),
+    )
+    return sum(flag for is_set, flag in set_flags if is_set)
+
+
+def _unpacked(payload: bytes) -> Spooled:
+    (
+        number, intended_ns, epoch_ns, sent_ns, over_ns, begins, length, flags, error, reconnects,
+        head_size, words_size, marks_size,
+    ) = _FIXED.unpack_from(payload)  # fmt: skip
+    at = _FIXED.size
+    head, at = payload[at : at + head_size], at + head_size
+    words, at = payload[at : at + words_size], at + words_size
+    marks, at = array("q", payload[at : at + marks_size]), at + marks_size
+    response = Response(
+        sent_ns=sent_ns if flags & _SENT else None,
+        over_ns=over_ns,
+        head=_head_of(head),
+        body=RawBody(payload[at:], marks, begins, None if length == _NO_LENGTH else length, bool(flags & _CHUNKED)),
+        whole=bool(flags & _WHOLE),
+        fault=Fault(_ERRORS[error - 1], words.decode("utf-8", "surrogatepass")) if error else None,
+        unanswered=bool(flags & _UNANSWERED),
+        reconnects=reconnects,
+    )
+    return Spooled(number, intended_ns, epoch_ns, response)
+
+
+def _head_bytes(head: Head) -> bytes:
+    """As it came over the wire, so that what read it once reads it again."""
+    lines = [f"{head.version} {head.status}", *(f"{name}:{value}" for name, value in head.headers.items()), "", ""]
+    return "\r\n".join(lines).encode("latin-1")
+
+
+def _head_of(raw: bytes) -> Head | None:
+    split = split_head(raw) if raw else None
+    return None if split is None else split[0]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns an OSError of writing a stage's file into a StoreError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"a load stage could not write {path}: {error.strerror}; "
+            "free some space there, or choose another place (--work-dir, or TMPDIR for a bare load)"
+        ) from error

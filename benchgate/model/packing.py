@@ -1,0 +1,137 @@
+"""Records into columns one at a time, so that a million of them never stand in memory as a million objects."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from benchgate.model.records import ABSENT, IntArray, RequestColumns, RequestRecord
+
+_BLOCK_ROWS = 65536
+
+
+class ColumnBuilder:
+    """Takes records in any order; memory is about that of the columns it makes."""
+
+    def __init__(self) -> None:
+        self._index, self._intended_ns, self._sent_ns, self._end_ns = _column(), _column(), _column(), _column()
+        self._input_tokens, self._output_tokens = _column(), _column()
+        self._http_status, self._reconnects = _column(), _column()
+        self._chunk_start, self._chunk_ns = array("q", [0]), _column()
+        self._token_source: list[str | None] = []
+        self._finish_reason: list[str | None] = []
+        self._error: list[str | None] = []
+        self._error_detail: list[str | None] = []
+        self._texts: dict[str | None, str | None] = {}  # each different text once
+
+    def add(self, record: RequestRecord) -> None:
+        """Add one row."""
+        self._index.append(record.index)
+        self._intended_ns.append(record.intended_ns)
+        self._sent_ns.append(_or_absent(record.sent_ns))
+        self._end_ns.append(_or_absent(record.end_ns))
+        self._input_tokens.append(_or_absent(record.input_tokens))
+        self._output_tokens.append(_or_absent(record.output_tokens))
+        self._http_status.append(_or_absent(record.http_status))
+        self._reconnects.append(record.reconnects)
+        self._chunk_ns.extend(record.chunk_ns)
+        self._chunk_start.append(len(self._chunk_ns))
+        once = self._texts.setdefault
+        self._token_source.append(record.token_source)
+        self._error.append(record.error)
+        self._finish_reason.append(once(record.finish_reason, record.finish_reason))
+        self._error_detail.append(once(record.error_detail, record.error_detail))
+
+    def columns(self) -> RequestColumns:
+        """The rows in order of their index. The builder is spent: its memory is theirs."""
+        return in_order(
+            RequestColumns(
+                index=_array(self._index),
+                intended_ns=_array(self._intended_ns),
+                sent_ns=_array(self._sent_ns),
+                end_ns=_array(self._end_ns),
+                input_tokens=_array(self._input_tokens),
+                output_tokens=_array(self._output_tokens),
+                http_status=_array(self._http_status),
+                reconnects=_array(self._reconnects),
+                chunk_start=_array(self._chunk_start),
+                chunk_ns=_array(self._chunk_ns),
+                token_source=_spent(self._token_source),
+                finish_reason=_spent(self._finish_reason),
+                error=_spent(self._error),
+                error_detail=_spent(self._error_detail),
+            )
+        )
+
+
+def in_order(columns: RequestColumns) -> RequestColumns:
+    """The same rows in order of their index, so that two arms' rows meet."""
+    if (np.diff(columns.index) >= 0).all():
+        return columns
+    order = np.argsort(columns.index, kind="stable")
+    moved: dict[str, object] = {}
+    for column in fields(RequestColumns):
+        values = getattr(columns, column.name)
+        if column.name not in ("chunk_start", "chunk_ns"):
+            moved[column.name] = values[order] if isinstance(values, np.ndarray) else _picked(values, order)
+    moved["chunk_start"], moved["chunk_ns"] = _chunks_in(columns, order)
+    return RequestColumns(**moved)  # type: ignore[arg-type]  # typed by name
+
+
+def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
+    """The rows of all parts, in order of their index. Of no parts, no rows."""
+    if not parts:
+        return RequestColumns.pack([])
+    whole: dict[str, object] = {}
+    for column in fields(RequestColumns):
+        values = [getattr(part, column.name) for part in parts]
+        if column.name == "chunk_start":
+            lengths = np.concatenate([np.diff(starts) for starts in values])
+            whole[column.name] = _starts(lengths)
+        elif isinstance(values[0], np.ndarray):
+            whole[column.name] = np.concatenate(values)
+        else:
+            whole[column.name] = tuple(text for part in values for text in part)
+    return in_order(RequestColumns(**whole))  # type: ignore[arg-type]  # typed by name
+
+
+def _chunks_in(columns: RequestColumns, order: IntArray) -> tuple[IntArray, IntArray]:
+    """`chunk_start` and `chunk_ns` with the rows in this order; a block of rows at a time, for little extra memory."""
+    lengths = np.diff(columns.chunk_start)[order]
+    starts = _starts(lengths)
+    chunks = np.empty(len(columns.chunk_ns), dtype=np.int64)
+    for first in range(0, len(order), _BLOCK_ROWS):
+        rows = slice(first, first + _BLOCK_ROWS)
+        begin, end = starts[first], starts[min(first + _BLOCK_ROWS, len(order))]
+        shift = np.repeat(columns.chunk_start[order[rows]] - starts[:-1][rows], lengths[rows])
+        chunks[begin:end] = columns.chunk_ns[np.arange(begin, end) + shift]
+    return starts, chunks
+
+
+def _starts(lengths: IntArray) -> IntArray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _picked(texts: tuple[str | None, ...], order: IntArray) -> tuple[str | None, ...]:
+    return tuple([texts[row] for row in order.tolist()])
+
+
+def _spent(texts: list[str | None]) -> tuple[str | None, ...]:
+    kept = tuple(texts)
+    texts.clear()
+    return kept
+
+
+def _column() -> array[int]:
+    return array("q")
+
+
+def _or_absent(value: int | None) -> int:
+    return ABSENT if value is None else value
+
+
+def _array(values: array[int]) -> IntArray:
+    return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, dtype=np.int64)

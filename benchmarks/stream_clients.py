@@ -1,0 +1,226 @@
+"""One client in a process of its own: a closed loop of token streams, what it cost and what it says it saw.
+
+    .venv/bin/python -m benchmarks.stream_clients CLIENT URL MODEL [--streams 500] [--seconds 10] [--tokens 128]
+
+CLIENT is benchgate (its own load engine, one worker), httpx (on asyncio's own loop), httpx2 (its maintained successor,
+on uvloop) or aiohttp (on uvloop). The last three are plain competent loops: one session without limits on connections,
+line by line, an instant from perf_counter for every line, JSON parsed after the answer is whole. Prints one document.
+`cpu_s` is user and system time of the process and its children from before the first request to after the last
+answer was read and every quantile computed; starting the interpreter and the first request ever are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import resource
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import httpx
+import httpx2
+import numpy as np
+import uvloop
+
+Document = dict[str, Any]
+_HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A closed loop: so many streams, each asking again until the time is up."""
+
+    url: str
+    model: str
+    streams: int
+    seconds: float
+    tokens: int
+
+    @property
+    def address(self) -> str:
+        """Where a chat is asked for."""
+        return f"{self.url}/v1/chat/completions"
+
+    @property
+    def body(self) -> bytes:
+        """One request, always the same."""
+        return json.dumps(
+            {
+                "model": self.model,
+                "messages": [{"role": "user", "content": "word " * 100}],
+                "max_tokens": self.tokens,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        ).encode()
+
+
+@dataclass
+class Seen:
+    """What a client saw, in seconds."""
+
+    ttft_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+    tokens: int = 0
+
+    def take(self, sent_s: float, lines: list[tuple[float, str | bytes]]) -> None:
+        """Read a whole answer: every line with its instant."""
+        instants = []
+        for at_s, line in lines:
+            text = line[6:].strip()
+            if text in ("[DONE]", b"[DONE]"):
+                continue
+            choices = json.loads(text)["choices"]
+            if choices and choices[0]["delta"].get("content"):
+                instants.append(at_s)
+        self.tokens += len(instants)
+        self.ttft_s.append(instants[0] - sent_s)
+        self.gaps_s += [after - before for before, after in itertools.pairwise(instants)]
+
+    def document(self) -> Document:
+        """The same in quantiles."""
+        ttft_p50_s, ttft_p99_s = np.quantile(self.ttft_s, (0.5, 0.99)).tolist()
+        itl_p99_s = float(np.quantile(self.gaps_s, 0.99))
+        return {"tokens": self.tokens, "ttft_p50_s": ttft_p50_s, "ttft_p99_s": ttft_p99_s, "itl_p99_s": itl_p99_s}
+
+
+def run_benchgate(job: Job) -> Document:
+    """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
+    from benchgate.gate.saturation import saturation_reasons
+    from benchgate.load.fleet import run_fleet
+    from benchgate.load.options import BareOptions
+    from benchgate.model import metrics
+    from benchgate.model.deployment import Arm
+    from benchgate.targets.dialect import DIALECTS, Target
+
+    options = BareOptions(
+        job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
+    )
+    result = run_fleet(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
+    columns = result.requests
+    if not metrics.succeeded(columns).all():
+        raise SystemExit(f"requests failed: {set(columns.error_detail)}")
+    ttft_s, gaps_s = metrics.ttft_s(columns), metrics.itl_s(columns)
+    seen = Seen(ttft_s.tolist(), gaps_s.tolist(), int(columns.output_tokens.sum()))
+    return seen.document() | {"client_bound": saturation_reasons(result.client, columns, None)}
+
+
+async def httpx_lines(job: Job, seen: Seen) -> None:
+    """One AsyncClient of httpx."""
+    free = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(limits=free, timeout=None, trust_env=False) as client:
+        await _each_line(client, job, seen)
+
+
+async def httpx2_lines(job: Job, seen: Seen) -> None:
+    """One AsyncClient of httpx2."""
+    free = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx2.AsyncClient(limits=free, timeout=None, trust_env=False) as client:
+        await _each_line(client, job, seen)
+
+
+async def _each_line(client: httpx.AsyncClient | httpx2.AsyncClient, job: Job, seen: Seen) -> None:
+    """`aiter_lines` of either."""
+    body = job.body
+
+    async def ask() -> None:
+        sent_s = perf_counter()
+        lines: list[tuple[float, str | bytes]] = []
+        async with client.stream("POST", job.address, content=body, headers=_HEADERS) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    lines.append((perf_counter(), line))
+        seen.take(sent_s, lines)
+
+    await closed_loop(job, ask)
+
+
+async def aiohttp_lines(job: Job, seen: Seen) -> None:
+    """One ClientSession of aiohttp, iterating over the lines of the content."""
+    import aiohttp
+
+    body, timeout = job.body, aiohttp.ClientTimeout(total=None)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**20) as session:
+
+        async def ask() -> None:
+            sent_s = perf_counter()
+            lines: list[tuple[float, str | bytes]] = []
+            async with session.post(job.address, data=body, headers=_HEADERS) as response:
+                async for line in response.content:
+                    if line.startswith(b"data: "):
+                        lines.append((perf_counter(), line))
+            seen.take(sent_s, lines)
+
+        await closed_loop(job, ask)
+
+
+async def closed_loop(job: Job, ask: Callable[[], Awaitable[None]]) -> None:
+    """Every slot asks again until the time is up; what is under way then is awaited."""
+    until_s = perf_counter() + job.seconds
+
+    async def slot() -> None:
+        while perf_counter() < until_s:
+            await ask()
+
+    async with asyncio.TaskGroup() as slots:
+        for _ in range(job.streams):
+            slots.create_task(slot())
+
+
+def run_plain(lines: Callable[[Job, Seen], Awaitable[None]], job: Job, *, on_uvloop: bool) -> Document:
+    """One of the plain loops."""
+    seen = Seen()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if on_uvloop else None) as runner:
+        runner.run(_awaited(lines(job, seen)))
+    return seen.document()
+
+
+async def _awaited(result: Awaitable[None]) -> None:
+    await result
+
+
+CLIENTS: dict[str, Callable[[Job], Document]] = {
+    "benchgate": run_benchgate,
+    "httpx": lambda job: run_plain(httpx_lines, job, on_uvloop=False),
+    "httpx2": lambda job: run_plain(httpx2_lines, job, on_uvloop=True),
+    "aiohttp": lambda job: run_plain(aiohttp_lines, job, on_uvloop=True),
+}
+
+
+def cpu_s() -> float:
+    """User and system seconds so far of this process and its children that ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
+
+
+def main() -> None:
+    """Warm up with one stream, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("client", choices=CLIENTS)
+    parser.add_argument("url")
+    parser.add_argument("model")
+    parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--tokens", type=int, default=128)
+    options = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    run = CLIENTS[options.client]
+    run(Job(options.url, options.model, streams=1, seconds=0.01, tokens=2))  # imports what is imported when it runs
+    httpx2.post(f"{options.url}/sim/reset", trust_env=False).raise_for_status()
+    job = Job(options.url, options.model, options.streams, options.seconds, options.tokens)
+    before_s, began_s = cpu_s(), perf_counter()
+    document = run(job)
+    document["cpu_s"], document["wall_s"] = cpu_s() - before_s, perf_counter() - began_s
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Guards over the load and the arms: what trips each, what it spoils, and that none of them opens a way to PASS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate.decide import judge
+from benchgate.model.deployment import Arm
+from benchgate.model.run import ClientUse
+from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
+
+Line = dict[str, object]
+TTFT: Line = {"metric": "ttft", "margin": "10%"}
+TPOT: Line = {"metric": "tpot", "margin": "10%"}
+THROUGHPUT: Line = {"metric": "output_throughput", "margin": "10%"}
+REQUESTS: Line = {"metric": "request_throughput", "margin": "10%"}
+ERRORS: Line = {"metric": "error_rate", "max": "1%"}
+GOODPUT: Line = {"metric": "goodput"}
+ACCURACY: Line = {"metric": "accuracy", "margin": "2 points"}
+EVERYTHING = [TTFT, TPOT, THROUGHPUT, REQUESTS, ERRORS, GOODPUT, ACCURACY]
+
+ABLE = ClientUse(
+    cpu_s=1.0,
+    wall_s=10,
+    workers=1,
+    busiest_share=0.70,
+    read_delay_p50_s=0.0001,
+    read_delay_p99_s=0.005,
+    read_delay_max_s=0.05,
+    read_delay_by="canary",
+)
+BUSY = replace(ABLE, busiest_share=0.95)
+SLOW_READER = replace(ABLE, read_delay_p99_s=0.060, read_delay_max_s=0.060)
+SHORT = replace(ABLE, wall_s=0.4, busiest_share=None, cpu_s=0.1)
+LOST_WORKER = replace(ABLE, faults=("worker 2 of 4 was lost",))
+
+
+def verdict_on(candidate: Effect, baseline: Effect = HEALTHY, *, gate: Line | None = None) -> Verdict:
+    suite = SuiteText(EVERYTHING, gate=gate or {}).suite()
+    return judge(suite, measured(suite, candidate, baseline))
+
+
+def tripped(verdict: Verdict) -> list[GuardResult]:
+    return [guard for guard in verdict.guards if guard.tripped]
+
+
+def spoilt(verdict: Verdict) -> set[str]:
+    return {check.metric for check in verdict.checks if check.outcome is Outcome.INVALID}
+
+
+SPEED = {"ttft", "tpot", "output_throughput", "request_throughput", "goodput"}
+LOAD = SPEED | {"error_rate"}
+
+CASES = [
+    ("client-keeps-up", Effect(client=BUSY), SPEED, "95.0 % of a core"),
+    ("client-keeps-up", Effect(client=SLOW_READER), SPEED, "60.0 ms"),
+    ("client-keeps-up", Effect(lag_ms=6), SPEED, "send lag is 6.00 ms"),
+    ("load-as-planned", Effect(client=LOST_WORKER), LOAD, "worker 2 of 4 was lost"),
+    ("load-as-planned", Effect(unsent=1), LOAD, "1 of 60 requests were never sent"),
+    ("load-as-planned", Effect(own_faults=1), LOAD, "fault of the load generator's own machine"),
+    ("tokens-plausible", Effect(usage=8), {"tpot", "output_throughput", "goodput"}, "fewer tokens"),
+    ("arms-alike", Effect(facts={"engine_version": "2"}), SPEED, "version (not told for the baseline, 2 for the cand"),
+    ("arms-alike", Effect(accelerators=2), SPEED, "accelerators (1 for the baseline, 2 for the candidate)"),
+]
+
+
+@pytest.mark.parametrize(("guard", "effect", "metrics", "says"), CASES, ids=lambda case: str(case)[:40])
+def test_a_guard_spoils_what_it_must_and_nothing_else(guard: str, effect: Effect, metrics: set[str], says: str) -> None:
+    verdict = verdict_on(effect)
+    (found,) = tripped(verdict)
+    assert found.id == guard
+    assert says in found.reason
+    assert found.remedy
+    assert spoilt(verdict) == metrics
+    assert verdict.outcome is Outcome.INVALID
+
+
+def test_equal_arms_on_an_able_client_trip_nothing() -> None:
+    arm = Effect(client=ABLE, usage=9, facts={"engine_version": "1"})
+    verdict = verdict_on(arm, arm)
+    assert tripped(verdict) == []
+    assert verdict.outcome is Outcome.PASS
+
+
+def test_strain_in_a_quarter_of_the_executions_spoils_nothing_and_in_more_of_them_does() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    calm, busy = measured(suite), measured(suite, Effect(client=BUSY))
+    for blocks, outcome in (({0, 1}, Outcome.PASS), ({0, 1, 2}, Outcome.INVALID)):
+        load = tuple(
+            b if a.arm is Arm.CANDIDATE and a.block in blocks else a for a, b in zip(calm.load, busy.load, strict=True)
+        )
+        assert judge(suite, replace(calm, load=load)).outcome is outcome
+
+
+def test_a_stall_in_a_short_stage_clouds_its_tail_and_not_its_median() -> None:
+    # p95 of TTFT is about 55 ms: a quarter of that is more than 13 ms of a read that waited.
+    tail: Line = {"metric": "ttft", "statistic": "p95", "margin": "10%"}
+    suite = SuiteText([tail, {**tail, "statistic": "p50"}, ERRORS]).suite()
+    for delay_s, outcome in ((0.013, Outcome.PASS), (0.015, Outcome.INVALID)):
+        stalled = Effect(client=replace(SHORT, read_delay_p99_s=delay_s, read_delay_max_s=delay_s))
+        for candidate, baseline in ((stalled, HEALTHY), (HEALTHY, stalled)):
+            verdict = judge(suite, measured(suite, candidate, baseline))
+            assert [check.outcome for check in verdict.checks] == [outcome, Outcome.PASS, Outcome.PASS]
+            assert verdict.outcome is outcome
+            assert ("so the tail is its own" in verdict.checks[0].reason) == (outcome is Outcome.INVALID)
+            assert ("judge the median" in (verdict.checks[0].advice or "")) == (outcome is Outcome.INVALID)
+
+
+def test_a_stall_in_a_short_stage_clouds_the_tail_of_an_slo_too() -> None:
+    suite = SuiteText([{"metric": "ttft", "statistic": "p95", "max": "1s"}, ERRORS]).suite()
+    stalled = Effect(client=replace(SHORT, read_delay_p99_s=0.03, read_delay_max_s=0.03))
+    assert judge(suite, measured(suite, stalled)).outcome is Outcome.INVALID
+    assert judge(suite, measured(suite, HEALTHY, stalled)).outcome is Outcome.PASS  # the baseline has no part in it
+
+
+def test_a_lost_worker_in_one_execution_spoils_the_load_by_name() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    evidence = measured(suite)
+    lost = replace(evidence.load[5], client=LOST_WORKER)
+    verdict = judge(suite, replace(evidence, load=(*evidence.load[:5], lost, *evidence.load[6:])))
+    assert verdict.outcome is Outcome.INVALID
+    assert "stage c4, block 3, candidate: worker 2 of 4 was lost" in verdict.reason
+
+
+def test_a_candidate_that_fails_at_once_is_blocked_although_its_client_spins() -> None:
+    verdict = verdict_on(Effect(failed=60, client=BUSY))
+    assert verdict.outcome is Outcome.BLOCK
+    assert [check.metric for check in verdict.checks if check.outcome is Outcome.BLOCK] == ["error_rate"]
+    assert spoilt(verdict) == SPEED
+
+
+def test_failures_that_a_busy_client_may_have_caused_itself_are_not_held_against_the_server() -> None:
+    assert verdict_on(Effect(timed_out=60)).outcome is Outcome.BLOCK
+    verdict = verdict_on(Effect(timed_out=60, client=BUSY))
+    assert verdict.outcome is Outcome.INVALID
+    assert spoilt(verdict) == LOAD
+
+
+def test_no_policy_passes_under_a_tripped_guard() -> None:
+    for check in (ERRORS, ACCURACY):  # what neither speed nor tokens spoil
+        suite = SuiteText([check]).suite()
+        for _, effect, _, _ in CASES:
+            verdict = judge(suite, measured(suite, effect))
+            assert tripped(verdict)
+            assert not verdict.outcome.promotes
+
+
+def test_one_uncounted_token_is_a_withheld_tail_and_a_hundredth_of_the_answers_may_lack_more() -> None:
+    assert tripped(verdict_on(Effect(usage=9))) == []
+    (guard,) = tripped(verdict_on(HEALTHY, Effect(usage=8)))
+    assert "baseline's answers" in guard.reason
+
+
+def test_more_tokens_than_texts_are_merged_or_withheld_ones_and_no_fault() -> None:
+    assert "tokens-plausible" not in {guard.id for guard in tripped(verdict_on(Effect(usage=14), Effect(usage=14)))}
+
+
+def test_what_the_policy_declares_as_the_change_may_differ() -> None:
+    other = Effect(facts={"engine_version": "2", "max_model_len": 4096}, accelerators=2)
+    known = Effect(facts={"engine_version": "1", "max_model_len": 2048})
+    (guard,) = tripped(verdict_on(other, known, gate={"allow_different": ["engine_version"]}))
+    assert "version" not in guard.reason
+    assert "the longest context (2048 for the baseline, 4096 for the candidate)" in guard.reason
+    assert "`gate.allow_different: [context, accelerators]`" in (guard.remedy or "")
+    allowed: Line = {"allow_different": ["engine_version", "context", "accelerators"]}
+    verdict = verdict_on(other, known, gate=allowed)
+    assert verdict.outcome is Outcome.PASS
+    assert any("only in what the policy allows" in guard.reason for guard in verdict.guards)
+
+
+def test_the_change_itself_never_makes_arms_unlike() -> None:
+    quantised = Effect(facts={"ftype": "Q4_0", "size": 1_000, "n_params": 7})
+    assert tripped(verdict_on(quantised, Effect(facts={"ftype": "F16", "size": 4_000, "n_params": 8}))) == []
+
+
+def test_another_engine_has_another_version_and_that_needs_no_second_word() -> None:
+    suite = SuiteText([ERRORS], gate={"allow_different": ["engine"]}).suite()
+    evidence = measured(suite, Effect(facts={"engine_version": "2"}), Effect(facts={"engine_version": "1"}))
+    arms = {**evidence.run.arms, Arm.CANDIDATE: replace(evidence.run.arms[Arm.CANDIDATE], engine="sglang")}
+    assert judge(suite, replace(evidence, run=replace(evidence.run, arms=arms))).outcome is Outcome.PASS

@@ -1,0 +1,79 @@
+"""`benchgate plan` and the refusal of `run`: what this machine's load generator cannot deliver is never asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchgate.circumstances import client_machine, utc_now
+from benchgate.model.client import ClientProfile, ClientStep
+from benchgate.store.repository import Store
+from tests.e2e.command import STORE, benchgate
+
+SUITE = """\
+suite: heavy
+deployments:
+  a: {url: "http://127.0.0.1:9", model: m}
+  b: {url: "http://127.0.0.1:9", model: n}
+baseline: a
+candidate: b
+load:
+  workload: {input: 8 tokens, output: 100 tokens}
+  blocks: 2
+  sweep:
+    - {stage: c600, concurrency: 600, requests: 600}
+    - {stage: r100, rate: 100/s, arrival: constant, for: 2s}
+gate:
+  checks: [{metric: error_rate, max: 1%}]
+"""
+
+
+def step(streams: int | None, tokens_per_s: float) -> ClientStep:
+    return ClientStep(streams, tokens_per_s, tokens_per_s, 1.0, 10.0, 0.001, 0.0, ())
+
+
+def with_curve(folder: Path, *steps: ClientStep) -> None:
+    (folder / "suite.yaml").write_text(SUITE)
+    (folder / STORE).parent.mkdir()
+    with Store.open(str(folder / STORE)) as store:
+        store.save_client_profile(ClientProfile(utc_now(), client_machine(), steps))
+
+
+def test_a_plan_is_printed_and_nothing_is_sent_or_kept(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    result = benchgate(tmp_path, "plan", "suite.yaml")
+    assert result.returncode == 0, result.stderr
+    for said in ("c600", "600 in flight", "as the servers go", "100/s", "10,000", "2.00 s", "doctor --client"):
+        assert said in result.stdout
+    assert not (tmp_path / ".benchgate").exists()
+    found = json.loads(benchgate(tmp_path, "plan", "suite.yaml", "--format", "json").stdout)
+    assert [stage["demand"]["requests"] for stage in found["stages"]] == [600, 200]
+    assert found["problems"] == []
+
+
+def test_plan_and_run_refuse_what_the_load_generator_was_not_shown_to_deliver(tmp_path: Path) -> None:
+    with_curve(tmp_path, step(1, 50.0), step(None, 20.0))
+    planned, run = (benchgate(tmp_path, command, "suite.yaml") for command in ("plan", "run"))
+    for result in (planned, run):
+        assert result.returncode == 2
+        assert "stage c600 asks for 600 streams in flight" in result.stderr
+        assert "stage r100 asks for up to 10,000 tokens/s in 100 requests/s" in result.stderr
+        assert "Traceback" not in result.stderr
+    assert "nothing was sent" in planned.stdout
+    with Store.open(str(tmp_path / STORE), create=False) as store:
+        assert store.runs() == []
+
+
+def test_a_plan_within_the_curve_says_how_many_processes_it_needs(tmp_path: Path) -> None:
+    with_curve(tmp_path, step(1000, 50_000.0), step(None, 2_000.0))
+    result = benchgate(tmp_path, "plan", "suite.yaml", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    assert [stage["workers"] for stage in json.loads(result.stdout)["stages"]] == [1, 1]
+
+
+def test_doctor_says_how_this_machine_is(tmp_path: Path) -> None:
+    result = benchgate(tmp_path, "doctor", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    states = {symptom["name"]: symptom["state"] for symptom in json.loads(result.stdout)}
+    assert states["python"] == "OK"
+    assert states["load generator"] == "WARN"

@@ -1,0 +1,177 @@
+"""`doctor`: what it says of this machine, and the curve of the load generator out of what client and server saw."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.circumstances import client_machine, known_client_at, utc_now
+from benchgate.doctor import client, machine
+from benchgate.doctor.client import client_step, measure_client
+from benchgate.doctor.machine import State, Symptom, examine
+from benchgate.load.worker import StageResult
+from benchgate.model.client import ClientProfile, ClientStep
+from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.run import ClientUse
+from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.store.repository import Store
+
+MS = 1_000_000
+ABLE = ClientUse(0.2, 4.0, 1, None, 0.0001, 0.001, 0.002, "canary")
+TRUTH: dict[str, Any] = {"e2e_s": {"mean": 0.100}, "ttft_s": {"p99": 0.050}, "schedule_lag_s": {"p99": 0.0004}}
+
+
+class Silent:
+    def begin(self, phase: str, steps: int) -> None: ...
+
+    def step(self, done: str) -> None: ...
+
+
+def stage(
+    *, concurrency: int | None, rate_rps: float | None = None, requests: int = 8, tokens: int = 10
+) -> PlannedStage:
+    gap_ns = 0 if rate_rps is None else int(1e9 / rate_rps)
+    planned = (PlannedRequest(i, None if rate_rps is None else i * gap_ns, "hello", tokens, i) for i in range(requests))
+    return PlannedStage("made up", concurrency, rate_rps, tuple(planned))
+
+
+def result(stage: PlannedStage, *, e2e_ms: int = 125, failed: int = 0, use: ClientUse = ABLE) -> StageResult:
+    records = []
+    for request in stage.requests:
+        due = request.offset_ns or 0
+        first, over, fails = due + 52 * MS, due + e2e_ms * MS, request.index < failed
+        records.append(
+            RequestRecord(
+                index=request.index,
+                intended_ns=due,
+                sent_ns=due,
+                chunk_ns=() if fails else (first, over),
+                end_ns=None if fails else over,
+                input_tokens=1,
+                output_tokens=None if fails else request.output_tokens,
+                token_source=TokenSource.USAGE,
+                finish_reason=None if fails else "length",
+                http_status=500 if fails else 200,
+                error=ErrorClass.HTTP_5XX if fails else None,
+                error_detail="out of memory" if fails else None,
+            )
+        )
+    return StageResult(RequestColumns.pack(records), 4.0, use)
+
+
+def test_a_closed_loop_is_offered_what_the_servers_own_answers_allow() -> None:
+    planned = stage(concurrency=4)
+    step = client_step(planned, result(planned), TRUTH)
+    assert step.offered_rps == pytest.approx(4 / 0.100)
+    assert step.offered_tokens_per_s == pytest.approx(400)
+    assert step.delivered_ratio == pytest.approx(100 / 125)
+    assert step.cpu_us_per_token == pytest.approx(0.2 / 80 * 1e6)
+    assert step.ttft_error_p99_s == pytest.approx(0.002)
+    assert step.sound
+
+
+def test_an_open_loop_is_offered_its_rate() -> None:
+    planned = stage(concurrency=None, rate_rps=100.0, tokens=1)
+    step = client_step(planned, result(planned), TRUTH)
+    assert (step.streams, step.offered_rps, step.offered_tokens_per_s) == (None, 100.0, 100.0)
+    assert step.delivered_ratio == pytest.approx(1.0)
+
+
+def test_a_busy_client_and_failed_requests_make_a_step_client_bound() -> None:
+    planned = stage(concurrency=4)
+    busy = client_step(planned, result(planned, use=replace(ABLE, cpu_s=3.9)), TRUTH)
+    assert "97.5 % of a core" in busy.client_bound[0]
+    failing = client_step(planned, result(planned, failed=2), TRUTH)
+    assert failing.client_bound == ("2 of 8 requests failed: out of memory",)
+    assert not busy.sound
+    assert not failing.sound
+
+
+def test_a_late_practice_server_says_nothing_of_the_client() -> None:
+    planned = stage(concurrency=4)
+    step = client_step(planned, result(planned), {**TRUTH, "schedule_lag_s": {"p99": 0.0051}})
+    assert step.client_bound == ()
+    assert step.server_late is not None and "5.10 ms" in step.server_late
+    assert not step.sound
+
+
+def test_a_real_load_generator_is_measured_against_a_real_practice_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_STREAM_TOKENS", 4)
+    monkeypatch.setattr(client, "_RATE_S", 0.2)
+    profile = measure_client(Silent(), streams=(3,), rates_rps=(50,))
+    closed, opened = profile.steps
+    assert (closed.streams, opened.streams, opened.offered_rps) == (3, None, 50.0)
+    assert not any("failed" in reason for step in profile.steps for reason in step.client_bound)
+    assert closed.delivered_ratio is not None and closed.delivered_ratio > 0
+    assert profile.machine == client_machine()
+    assert ClientProfile.from_json(profile.to_json()) == profile
+
+
+def test_a_series_ends_with_the_first_step_that_is_twice_unsound(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = ClientStep(3, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, ())
+    bound = replace(sound, client_bound=("too busy",))
+    answers = iter([bound, sound, bound, bound])  # a hiccup, then the end
+    monkeypatch.setattr(client, "_measured", lambda sim, target, stage: next(answers))
+    assert measure_client(Silent(), streams=(3, 4, 5), rates_rps=()).steps == (sound, bound)
+
+
+def named(symptoms: list[Symptom]) -> dict[str, Symptom]:
+    return {symptom.name: symptom for symptom in symptoms}
+
+
+def test_everything_that_is_not_well_says_what_to_do(tmp_path: Path) -> None:
+    found = examine(str(tmp_path / "none.db"))
+    assert all((symptom.state is State.OK) == (symptom.remedy is None) for symptom in found)
+    assert named(found)["python"].state is State.OK
+    assert "the first run makes it" in named(found)["store"].found
+    assert "doctor --client" in (named(found)["load generator"].remedy or "")
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_that_cannot_be_opened_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_text("this is no database, and long enough to be looked at as one" * 50)
+    assert named(examine(str(tmp_path / "other.db")))["store"].state is State.FAIL
+
+
+def test_a_curve_of_this_machine_is_found_and_one_of_another_is_not(tmp_path: Path) -> None:
+    address = str(tmp_path / "benchgate.db")
+    assert known_client_at(address) is None
+    steps = (ClientStep(50, 25.0, 2500.0, 1.0, 9.0, 0.001, 0.0, ()),)
+    elsewhere = ClientProfile(utc_now(), {**client_machine(), "cpu": "another"}, steps)
+    with Store.open(address) as store:
+        store.save_client_profile(elsewhere)
+    assert known_client_at(address) is None
+    assert named(examine(address))["load generator"].state is State.WARN
+    with Store.open(address) as store:
+        store.save_client_profile(replace(elsewhere, machine=client_machine()))
+    assert known_client_at(address) == replace(elsewhere, machine=client_machine())
+    assert "2,500 tokens/s and 50 streams per worker" in named(examine(address))["load generator"].found
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "name", "state"),
+    [
+        ("scaling_governor", "powersave", "cpu governor", State.WARN),
+        ("scaling_governor", "performance", "cpu governor", State.OK),
+        ("current_clocksource", "hpet", "clock", State.WARN),
+        ("current_clocksource", "tsc", "clock", State.OK),
+    ],
+)
+def test_what_the_system_shows_of_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, content: str, name: str, state: State
+) -> None:
+    monkeypatch.setattr(machine, "_read", lambda place: content if place.endswith(path) else None)
+    assert named(examine(str(tmp_path / "none.db")))[name].state is state
+
+
+def test_a_busy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 4)
+    for load, state in ((2.0, State.OK), (2.1, State.WARN)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        assert named(examine(str(tmp_path / "none.db")))["cores"].state is state
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 1)
+    assert "use two" in (named(examine(str(tmp_path / "none.db")))["cores"].remedy or "")

@@ -1,0 +1,87 @@
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from benchgate.load.canary import Canary, busiest_share, with_read_delays
+from benchgate.load.pacing import Ticker
+from benchgate.model.run import ClientUse
+from tests.fakes.scripted_server import ScriptedServer
+from tests.shells.load_helpers import WHOLE, closed, run
+
+MS = 1_000_000
+IDLE = ClientUse(cpu_s=0.0, wall_s=1.0, workers=1)
+
+
+def test_a_loop_that_was_held_up_shows_how_long() -> None:
+    async def held_up() -> ClientUse:
+        with Canary() as canary:
+            canary.start()
+            await asyncio.sleep(0.05)
+            time.sleep(0.2)  # what must not happen in a loop is what is measured
+            await asyncio.sleep(0.05)
+            canary.stop()
+        return canary.seen(IDLE)
+
+    use = asyncio.run(held_up())
+    assert use.read_delay_by == "canary"
+    assert use.read_delay_max_s is not None
+    assert use.read_delay_max_s > 0.15
+    assert use.read_delay_p50_s is not None
+    assert use.read_delay_p50_s > 0.01  # ten ticks of some fifteen were due while it was held up
+
+
+def test_every_missed_tick_is_told_of_with_its_own_lateness() -> None:
+    ticks: list[tuple[int, int]] = []
+
+    async def held_up() -> tuple[int, int]:
+        ticker = Ticker(10 * MS, lambda due_ns, now_ns: ticks.append((due_ns, now_ns)))
+        ticker.start()
+        time.sleep(0.1)
+        await asyncio.sleep(0.02)
+        stopped_ns = ticker.stop()
+        ticker.close()
+        return ticker.started_ns, stopped_ns
+
+    started_ns, stopped_ns = asyncio.run(held_up())
+    dues = [due for due, _ in ticks]
+    assert dues == [started_ns + 10 * MS * number for number in range(1, len(ticks) + 1)]
+    assert len(ticks) == (stopped_ns - started_ns) // (10 * MS)
+    late = [now - due for due, now in ticks[:9]]
+    assert late == sorted(late, reverse=True)
+    assert late[0] >= 85 * MS
+    assert min(now - due for due, now in ticks) >= 0
+
+
+def test_stage_too_short_for_a_tick_knows_no_delay() -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        use = run(server.url, closed(0)).client
+    assert (use.read_delay_p99_s, use.read_delay_by, use.busiest_share) == (None, None, None)
+
+
+def test_stage_reports_its_read_delay() -> None:
+    with ScriptedServer(lambda received: [0.3, WHOLE]) as server:
+        use = run(server.url, closed(1)).client
+    assert use.read_delay_by == "canary"
+    assert use.read_delay_p50_s is not None
+    assert use.read_delay_p99_s is not None
+    assert use.read_delay_max_s is not None
+    assert 0 <= use.read_delay_p50_s <= use.read_delay_p99_s <= use.read_delay_max_s
+
+
+def test_kernel_stamps_win() -> None:
+    use = with_read_delays(IDLE, np.array([0.5, 0.1, 0.2, 0.3]), by_kernel=True)
+    assert use.read_delay_by == "kernel"
+    assert (use.read_delay_p50_s, use.read_delay_p99_s, use.read_delay_max_s) == (0.2, 0.5, 0.5)
+
+
+def test_busiest_share_is_of_the_worst_five_seconds() -> None:
+    at_s = np.arange(0, 13)
+    used_s = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 1.3, 2.1, 2.9, 3.7, 4.5, 4.5, 4.5])
+    found = busiest_share(at_s * 10**9, (used_s * 1e9).astype(np.int64))
+    assert found == pytest.approx(0.8)
+
+
+def test_shorter_than_five_seconds_has_no_busiest_share() -> None:
+    assert busiest_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None

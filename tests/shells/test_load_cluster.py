@@ -1,0 +1,429 @@
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from benchgate.errors import ClusterError, ExitCode, UsageError
+from benchgate.load import cluster, cluster_crew, cluster_job
+from benchgate.load.bare import BareOptions, run_bare
+from benchgate.load.cluster import ClusterFleet
+from benchgate.load.cluster_crew import Clock, clock_of
+from benchgate.load.worker import Shard, StageResult, run_shard, stage_shard
+from benchgate.model.records import ErrorClass
+from benchgate.plan.schedule import PlannedStage
+from benchgate.targets.route import Route
+from tests.e2e.command import benchgate, latest_evidence
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
+from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
+
+
+def shard_of(url: str, stage: PlannedStage) -> Shard:
+    return stage_shard(target_at(url), stage, endpoint="chat", ignore_eos=True, limits=limits())
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A scheduler and two workers under their nannies, as their command lines start them."""
+
+    address: str
+    client: Client
+    folder: Path
+    scheduler: subprocess.Popen[bytes]
+
+    @property
+    def workers(self) -> list[str]:
+        """Addresses, in the order in which a fleet numbers them. Waits for both."""
+        self.client.wait_for_workers(2, timeout=60)
+        return sorted(self.client.scheduler_info()["workers"])
+
+    def pid(self, worker: str) -> int:
+        return int(self.client.run(os.getpid, workers=[worker])[worker])
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def dask(command: str, *args: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler or a worker, as `dask scheduler` and `dask worker` run it."""
+    line = [sys.executable, "-m", f"distributed.cli.dask_{command}", "--host", "127.0.0.1", "--no-dashboard", *args]
+    process = subprocess.Popen(line, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def a_worker(address: str, folder: Path, **environment: str) -> Iterator[None]:
+    """With a port of its own: whoever takes its place has its address."""
+    place = ("--worker-port", str(free_port()), "--local-directory", str(folder))
+    with dask("worker", address, "--nthreads", "1", *place, **environment):
+        yield
+
+
+@contextmanager
+def a_cluster(folder: Path, workers: int) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        port = free_port()
+        address = f"tcp://127.0.0.1:{port}"
+        scheduler = stack.enter_context(dask("scheduler", "--port", str(port)))
+        for _ in range(workers):
+            stack.enter_context(a_worker(address, folder))
+        client = Client(address, timeout=60, set_as_default=False)  # type: ignore[no-untyped-call]  # typed in parts
+        stack.enter_context(client)
+        client.wait_for_workers(workers, timeout=60)
+        yield Cluster(address, client, folder, scheduler)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with a_cluster(tmp_path_factory.mktemp("dask"), 2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def fleet(two: Cluster) -> Iterator[ClusterFleet]:
+    """One for all tests: it keeps its load generator processes."""
+    with ClusterFleet(two.address) as found:
+        yield found
+
+
+def asked(server: ScriptedServer) -> list[tuple[str, int]]:
+    return sorted((received.prompt, (received.body or {})["seed"]) for received in server.requests)
+
+
+@pytest.mark.parametrize("stage", [closed(9, concurrency=4), opened(range(0, 90_000_000, 10_000_000))])
+def test_cluster_asks_and_records_the_same_as_one_process(
+    stage: PlannedStage, two: Cluster, fleet: ClusterFleet
+) -> None:
+    with ScriptedServer(answering(lambda received: "a b c")) as server:
+        alone = run_shard(shard_of(server.url, stage))
+        expected = asked(server)
+    with ScriptedServer(answering(lambda received: "a b c")) as server:
+        together = fleet.run(shard_of(server.url, stage))
+        assert asked(server) == expected
+    assert together.requests.index.tolist() == alone.requests.index.tolist()
+    assert together.requests.error == alone.requests.error
+    assert together.requests.output_tokens.tolist() == alone.requests.output_tokens.tolist()
+    if stage.concurrency is None:
+        assert together.requests.intended_ns.tolist() == alone.requests.intended_ns.tolist()
+    assert (together.client.workers, together.client.faults) == (2, ())
+    assert together.client.start_uncertainty_s is not None
+    assert list(two.folder.rglob("*.answers")) == []
+
+
+def test_killed_worker_is_named_and_its_requests_are_never_sent_twice(two: Cluster, fleet: ClusterFleet) -> None:
+    """The first worker asks 0, 2, 4 …: it is killed when it asks 6. Its nanny puts another one at its address."""
+    first, second = two.workers
+    pid = two.pid(first)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 6":
+            os.kill(pid, signal.SIGKILL)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        result = fleet.run(shard_of(server.url, closed(12, concurrency=2)))
+        assert two.workers == [first, second]
+        assert two.pid(first) != pid
+        again = fleet.run(shard_of(server.url, closed(2, concurrency=2)))
+        asked_for = [received.prompt for received in server.requests]
+    columns = result.requests
+    assert columns.index.tolist() == list(range(12))
+    assert [number for number, error in enumerate(columns.error) if error is None] == [1, 3, 5, 7, 9, 11]
+    assert set(columns.error[::2]) == {ErrorClass.CLIENT}
+    assert set(columns.sent_ns[::2].tolist()) == {-1}
+    assert result.client.faults == (f"worker 1 of 2 at {first} was lost",)
+    assert (again.requests.error, again.client.faults) == ((None, None), ())
+    once = [f"prompt {number}" for number in (2, 3, 4, 5, 6, 7, 9, 11)]
+    assert sorted(prompt for prompt in asked_for if prompt not in ("prompt 0", "prompt 1")) == sorted(once)
+
+
+def test_lost_load_process_is_named_and_its_answers_are_kept(two: Cluster, fleet: ClusterFleet) -> None:
+    """Of the first worker, only the process that sends is killed: the worker tells what it had answered."""
+    first, _ = two.workers
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 6":
+            threading.Thread(target=two.client.run, args=(kill_load_process,), kwargs={"workers": [first]}).start()
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        result = fleet.run(shard_of(server.url, closed(12, concurrency=2)))
+    assert [number for number, error in enumerate(result.requests.error) if error is not None] == [6, 8, 10]
+    assert result.client.faults == (f"worker 1 of 2 at {first} was lost",)
+
+
+def kill_load_process(dask_worker: Any) -> None:
+    process = cluster_job._PROCESSES[dask_worker.address][1]
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def test_worker_that_is_told_the_start_too_late_is_named(
+    two: Cluster, fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped once it is ready, and going on when the start is over."""
+    first, _ = two.workers
+    pid = two.pid(first)
+
+    begin = fleet._start_ns
+
+    async def stopping(seats: Any) -> int:
+        start_ns = await begin(seats)
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer((start_ns - time.time_ns()) / 1e9 + 0.4, os.kill, (pid, signal.SIGCONT)).start()
+        return start_ns
+
+    monkeypatch.setattr(fleet, "_start_ns", stopping)
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        result = fleet.run(shard_of(server.url, opened([0, 0])))
+    (fault,) = result.client.faults
+    assert re.fullmatch(rf"worker 1 of 2 at {re.escape(first)} started \d+\.\d s late", fault)
+    assert result.requests.error == (None, None)
+    assert result.requests.sent_ns[0] >= 400_000_000  # and counts as its latency
+
+
+def test_each_worker_is_told_the_start_in_its_own_clock(
+    two: Cluster, fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that is thought to be 3 s behind, the start of the second is long over."""
+    second = two.workers[1]
+
+    async def behind(client: Any, address: str) -> Clock:
+        return Clock(-3_000_000_000 if address == second else 0, 100_000)
+
+    monkeypatch.setattr(cluster, "clock_of", behind)
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        result = fleet.run(shard_of(server.url, closed(2, concurrency=2)))
+    (fault,) = result.client.faults
+    assert re.fullmatch(rf"worker 2 of 2 at {re.escape(second)} started [23]\.\d s late", fault)
+
+
+def test_worker_whose_clock_is_not_known_well_enough_is_named(
+    two: Cluster, fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = two.workers[1]
+
+    async def unsure(client: Any, address: str) -> Clock:
+        return Clock(0, 7_000_000 if address == second else 100_000)
+
+    monkeypatch.setattr(cluster, "clock_of", unsure)
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        result = fleet.run(shard_of(server.url, closed(2, concurrency=2)))
+    assert result.client.faults == (
+        f"worker 2 of 2 at {second} cannot be started within 5 ms of the others: its clock is known to 7.0 ms",
+    )
+    assert result.client.start_uncertainty_s == 0.007
+
+
+def test_interrupted_stage_leaves_what_was_answered_and_no_load(fleet: ClusterFleet) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 4":
+            os.kill(os.getpid(), signal.SIGINT)
+            return [600.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        with pytest.raises(KeyboardInterrupt):
+            fleet.run(shard_of(server.url, closed(5, concurrency=2)))
+        left = fleet.salvage()
+        again = fleet.run(shard_of(server.url, closed(2, concurrency=2)))
+    assert {0, 2} <= set(left.requests.index.tolist()) <= {0, 1, 2, 3}
+    assert set(left.requests.error) == {None}
+    assert left.client.faults == ("the stage was cut short",)
+    assert again.requests.error == (None, None)
+
+
+def test_bare_load_takes_as_many_workers_as_it_is_told(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_COME_S", 0.0)
+    load: dict[str, Any] = {"model": "m", "engine": "vllm", "concurrency": 4, "requests": 8}
+    with ScriptedServer(answering(lambda received: "a b c")) as server:
+        one = run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="1", **load))
+        with pytest.raises(ClusterError, match="has 2 workers running, and the load needs 3"):
+            run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="3", **load))
+    assert one["requests"] == {"scheduled": 8, "ok": 8, "failed_by_class": {}}
+    assert isinstance(one["client"], dict)
+    assert one["client"]["workers"] == 1
+
+
+def test_what_keeps_a_worker_from_its_part_is_said_with_its_address(two: Cluster, fleet: ClusterFleet) -> None:
+    first, second = two.workers
+    shard = shard_of("https://localhost:1", closed(2, concurrency=2))
+    shard = replace(shard, target=replace(shard.target, route=Route(ca="/nowhere/ca.pem")))
+    with pytest.raises(ClusterError, match=r"/nowhere/ca\.pem") as refused:
+        fleet.run(shard)
+    assert str(refused.value).startswith((f"worker {first}: ", f"worker {second}: "))
+
+
+def test_worker_of_another_version_is_refused(two: Cluster, tmp_path: Path) -> None:
+    metadata = tmp_path / "benchgate-9.9.9.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: benchgate\nVersion: 9.9.9\n")
+    with a_worker(two.address, two.folder, PYTHONPATH=str(tmp_path)):
+        two.client.wait_for_workers(3, timeout=60)
+        with pytest.raises(ClusterError, match=r"runs benchgate 9\.9\.9 on Python .*, and this is benchgate "):
+            ClusterFleet(two.address).__enter__()
+
+
+def test_address_that_means_another_server_to_a_worker_is_refused(
+    fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+        with pytest.raises(ClusterError, match="is an address of this machine alone"):
+            fleet.run(shard_of(server.url, closed(2)))
+        assert server.requests == []
+
+
+SUITE = """
+suite: over-a-cluster
+deployments:
+  baseline: {{url: "{baseline}", model: m}}
+  candidate: {{url: "{candidate}", model: m}}
+load:
+  workload: {{input: 8 tokens, output: 3 tokens}}
+  blocks: 2
+  warmup_requests: 1
+  sweep:
+    - {{stage: closed, concurrency: 2, requests: 20}}
+gate:
+  checks:
+    - {{metric: error_rate, max: 20%}}
+"""
+
+
+def test_run_that_loses_a_worker_is_invalid_by_its_name(two: Cluster, tmp_path: Path) -> None:
+    first = two.workers[0]
+    pid = two.pid(first)
+    answer = answering(lambda received: "a b c", after_s=0.01)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if len(server.requests) == 10:
+            os.kill(pid, signal.SIGKILL)
+        return answer(received)
+
+    with ScriptedServer(respond) as server, ScriptedServer(answer) as baseline:
+        (tmp_path / "suite.yaml").write_text(SUITE.format(baseline=baseline.url, candidate=server.url))
+        done = benchgate(tmp_path, "run", "suite.yaml", "--cluster", two.address, "--format", "json")
+    assert done.returncode == ExitCode.INVALID, done.stderr
+    evidence = latest_evidence(tmp_path)
+    assert [len(seen.requests) for seen in evidence.load] == [20] * 4
+    faults = [fault for seen in evidence.load for fault in seen.client.faults]
+    assert f"worker 1 of 2 at {first} was lost" in faults
+    assert any(fault in done.stdout for fault in faults)  # one is named, and a busy machine may have more
+
+
+def test_lost_scheduler_is_said_so(tmp_path: Path) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        lonely.scheduler.kill()
+        return [30.0]
+
+    with (
+        a_cluster(tmp_path, 1) as lonely,
+        ScriptedServer(respond) as server,
+        ClusterFleet(lonely.address) as fleet,
+        pytest.raises(ClusterError, match="scheduler was lost"),
+    ):
+        fleet.run(shard_of(server.url, closed(2)))
+
+
+def test_nobody_at_the_address_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_crew, "_CONNECT_S", 0.3)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with pytest.raises(ClusterError, match=f"no scheduler answers at {address}"):
+        ClusterFleet(address).__enter__()
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_crew, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"benchgate\[cluster\]"):
+        ClusterFleet("tcp://127.0.0.1:1").__enter__()
+
+
+def test_clock_is_found_within_what_is_said_to_be_uncertain() -> None:
+    class Far:
+        """Answers take unevenly long there and back, as over a network."""
+
+        async def run(self, function: Any, workers: list[str]) -> dict[str, int]:
+            await asyncio.sleep(0.004)
+            told = function() + 9_000_000_000
+            await asyncio.sleep(0.001)
+            return {workers[0]: told}
+
+    clock = asyncio.run(clock_of(Far(), "tcp://far:1"))
+    assert clock is not None
+    assert clock.uncertainty_ns >= 2_500_000
+    assert abs(clock.offset_ns - 9_000_000_000) <= clock.uncertainty_ns
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Any]:
+    """What a worker of a cluster is to a job."""
+    worker = SimpleNamespace(address="tcp://here:1", local_directory=str(tmp_path))
+    yield worker
+    cluster_job.dismiss("ours", worker)
+    assert cluster_job._JOBS == {}
+    assert cluster_job._PROCESSES == {}
+
+
+def do(name: str) -> StageResult:
+    result = cluster_job.do_shard(name)
+    assert result is not None
+    return result
+
+
+def test_shard_is_done_once(here: Any) -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        assert cluster_job.hand_over("ours", "a", shard_of(server.url, closed(1)), here) is None
+        cluster_job.start("a", time.time_ns())
+        assert do("a").requests.error == (None,)
+        assert cluster_job.do_shard("a") is None
+        assert len(server.requests) == 1
+
+
+def test_worker_is_busy_with_one_load_test_at_a_time(here: Any) -> None:
+    shard = shard_of("http://127.0.0.1:1", closed(1))
+    assert cluster_job.hand_over("ours", "a", shard, here) is None
+    assert cluster_job.hand_over("theirs", "b", shard, here) == "is busy with another load test"
+    cluster_job.give_up("a")
+    assert cluster_job.hand_over("ours", "c", shard, here) is None
+    assert cluster_job.do_shard("a") is None
+
+
+def test_load_ends_when_its_client_is_gone(here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody renews the lease, which runs out while the second answer is awaited."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 1":
+            monkeypatch.setattr(cluster_job, "_LEASE_S", 0.0)
+            return [600.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        cluster_job.hand_over("ours", "a", shard_of(server.url, closed(3)), here)
+        cluster_job.start("a", time.time_ns())
+        result = do("a")
+    assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)
+    assert result.client.faults == ("worker 1 of 1 was lost",)

@@ -1,0 +1,181 @@
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.errors import TargetError
+from benchgate.load.drawn import Drawn
+from benchgate.load.fleet import Fleet, merged
+from benchgate.load.options import BareOptions
+from benchgate.load.sizing import workers_for
+from benchgate.load.worker import Level, Planned, Requests, Shard, run_shard, stage_shard
+from benchgate.model.records import ErrorClass
+from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
+from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
+
+Asked = tuple[int, int | None, str, int]
+
+
+def shard_of(url: str, stage: PlannedStage) -> Shard:
+    return stage_shard(target_at(url), stage, endpoint="chat", ignore_eos=True, limits=limits())
+
+
+def bare(**options: Any) -> Requests:
+    return Drawn(BareOptions.parse(url="http://127.0.0.1:1", model="m", input_tokens=3, **options))
+
+
+def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
+    return sorted((request.index, request.offset_ns, request.prompt, request.seed) for request in requests)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        Planned(opened(range(0, 70, 10)).requests),
+        bare(rate="100/s", requests=7),
+        bare(rate="20/s", arrival="constant", duration="1s"),
+        bare(concurrency=5, requests=7),
+    ],
+)
+@pytest.mark.parametrize("workers", [2, 3, 9])
+def test_any_number_of_workers_asks_the_same(requests: Requests, workers: int) -> None:
+    shares = [requests.share(worker, workers) for worker in range(workers)]
+    assert asked(request for share in shares for request in share) == asked(requests)
+    assert max(len(list(share)) for share in shares) - min(len(list(share)) for share in shares) <= 1
+
+
+def test_shares_of_a_closed_loop_have_its_slots_between_them() -> None:
+    shards = shard_of("http://127.0.0.1:1", closed(20, concurrency=5)).split(3)
+    assert [shard.level.concurrency for shard in shards] == [2, 2, 1]
+    assert [shard.name for shard in shards] == ["worker 1 of 3", "worker 2 of 3", "worker 3 of 3"]
+    assert len(shard_of("http://127.0.0.1:1", closed(20, concurrency=2)).split(8)) == 2
+
+
+def test_shares_of_an_open_loop_have_its_rate_between_them() -> None:
+    stage = Shard(target_at("http://127.0.0.1:1"), Planned(()), Level(None, 90.0, 3.0), limits(), "chat", True)
+    assert [shard.level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
+
+
+def test_fleet_gives_the_rows_of_every_stage_in_order() -> None:
+    """Two stages over the same two processes."""
+    with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(2) as fleet:
+        first = fleet.run(shard_of(server.url, closed(7, concurrency=3)))
+        workers = {child.pid for child in multiprocessing.active_children()}
+        second = fleet.run(shard_of(server.url, opened([0, 10_000_000, 20_000_000])))
+        assert {child.pid for child in multiprocessing.active_children()} == workers
+        assert len(server.requests) == 10
+    assert not multiprocessing.active_children()
+    assert first.requests.index.tolist() == list(range(7))
+    assert second.requests.index.tolist() == [0, 1, 2]
+    assert second.requests.intended_ns.tolist() == [0, 10_000_000, 20_000_000]
+    assert first.requests.error == (None,) * 7
+    assert (first.client.workers, second.client.workers, first.client.faults) == (2, 2, ())
+    assert first.client.cpu_s > 0
+
+
+def test_fleet_of_one_needs_no_process_and_leaves_no_file(tmp_path: Path) -> None:
+    with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(1, tmp_path / "load") as fleet:
+        result = fleet.run(shard_of(server.url, closed(3)))
+        assert not multiprocessing.active_children()
+        assert list((tmp_path / "load").iterdir()) == []
+    assert result.requests.index.tolist() == [0, 1, 2]
+
+
+@pytest.fixture
+def first_worker() -> Iterator[list[int]]:
+    """The id of the first process that was started, once there is one."""
+    before = {child.name for child in multiprocessing.active_children()}
+
+    class Started(list[int]):
+        def __getitem__(self, at: Any) -> Any:
+            children = [child for child in multiprocessing.active_children() if child.name not in before]
+            return sorted(children, key=lambda child: int(child.name.rpartition("-")[2]))[at].pid
+
+    yield Started()
+
+
+def test_killed_worker_is_named_and_nothing_planned_goes_missing(first_worker: list[int]) -> None:
+    """The first worker asks 0, 2, 4 … one after the other: when it asks 6, its answers to 0, 2 and 4 had ended."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 6":
+            os.kill(first_worker[0], signal.SIGKILL)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server, Fleet(2) as fleet:
+        result = fleet.run(shard_of(server.url, closed(12, concurrency=2)))
+        again = fleet.run(shard_of(server.url, closed(2, concurrency=2)))
+    columns = result.requests
+    assert columns.index.tolist() == list(range(12))
+    assert [number for number, error in enumerate(columns.error) if error is not None] == [6, 8, 10]
+    assert set(columns.error[6::2]) == {ErrorClass.CLIENT}
+    assert columns.error_detail[6] == "worker 1 of 2 was lost before this request was over"
+    assert columns.sent_ns[6] == -1
+    assert result.client.faults == ("worker 1 of 2 was lost",)
+    assert (again.requests.error, again.client.faults) == ((None, None), ())  # it was replaced
+
+
+def test_worker_that_starts_late_says_so() -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        shard = replace(shard_of(server.url, opened([0])), worker=1, workers=4)
+        late = run_shard(shard, lambda: time.time_ns() - 1_300_000_000)
+        punctual = run_shard(shard, lambda: time.time_ns() + 100_000_000)
+    assert late.client.faults == ("worker 2 of 4 started 1.3 s late",)
+    assert late.requests.sent_ns[0] >= 1_300_000_000  # its lateness is in the latency too
+    assert punctual.client.faults == ()
+    assert punctual.requests.sent_ns[0] >= 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_interrupted_stage_leaves_what_was_answered(workers: int, tmp_path: Path) -> None:
+    """Both asked for so far were answered, for the one who asked went on to the next."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == f"prompt {2 * workers}":
+            os.kill(os.getpid(), signal.SIGINT)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server, Fleet(workers, tmp_path) as fleet:
+        with pytest.raises(KeyboardInterrupt):
+            fleet.run(shard_of(server.url, closed(2 * workers + 1, concurrency=workers)))
+        assert not multiprocessing.active_children()
+        left = fleet.salvage()
+    assert {0, workers} <= set(left.requests.index.tolist())
+    assert set(left.requests.error) == {None}
+    assert left.client.faults == ("the stage was cut short",)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_address_that_is_none_is_refused_by_a_fleet_too(workers: int) -> None:
+    with Fleet(workers) as fleet, pytest.raises(TargetError):
+        fleet.run(shard_of("ftp://nowhere", closed(4, concurrency=2)))
+
+
+def test_merged_of_nothing_is_nothing() -> None:
+    whole = merged([])
+    assert (len(whole.requests), whole.window_s, whole.client.workers) == (0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "workers"),
+    [
+        ({"tokens_per_s": 24_000.0}, 8, 1),
+        ({"tokens_per_s": 51_000.0}, 8, 3),
+        ({"tokens_per_s": 51_000.0, "cost": 60_000.0}, 8, 1),
+        ({"tokens_per_s": 1e9}, 8, 4),  # half the cores and no more
+        ({"streams": 1000}, 64, 4),
+        ({"streams": 1000}, 2, 1),
+        ({}, 1, 1),
+    ],
+)
+def test_workers_follow_from_the_load_and_leave_half_the_cores(load: dict[str, Any], cores: int, workers: int) -> None:
+    assert workers_for(cores=cores, **load) == workers
