@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from benchgate.gate.rule import Problem
-from benchgate.gate.saturation import READ_DELAY_S, STRAINED_SHARE
+from benchgate.gate.saturation import STRAINED_SHARE
 from benchgate.model import metrics
 from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.run import LoadObservation
@@ -22,6 +22,7 @@ RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
     {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
 )
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
+_CLOUDS_S = 0.005  # a read delay below it is what any scheduler may cost
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
 _CLOUDED_OF_TAIL = 0.25
 
@@ -67,7 +68,7 @@ def clouded_tail(metric: str, q: float, stage: str, blocks: list[LoadObservation
     worst_s = max(block.client.read_delay_p99_s or 0.0 for block in clouded)
     where = f"stage {stage}: in {len(clouded)} of {len(blocks)} executions on the {blocks[0].arm.value}"
     reason = f"{where} what had arrived waited for the client, up to {show_duration(worst_s)}"
-    bound = f"(bound {show_duration(READ_DELAY_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
+    bound = f"(bound {show_duration(_CLOUDS_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
     return Problem(Outcome.INVALID, f"{reason} {bound}, so the tail is its own", OWN_MACHINE)
 
 
@@ -75,7 +76,7 @@ def _clouds(delay_s: float | None, reported_s: float | None) -> bool:
     """Whether a read delay is too much beside a reported latency; a failure's is infinite, and no delay matters."""
     if delay_s is None or reported_s is None:
         return False
-    return delay_s > max(READ_DELAY_S, _CLOUDED_OF_TAIL * reported_s)
+    return delay_s > max(_CLOUDS_S, _CLOUDED_OF_TAIL * reported_s)
 
 
 def _has_no_pace(block: LoadObservation) -> BoolArray:

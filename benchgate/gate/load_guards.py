@@ -51,7 +51,7 @@ def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
     doubtful = 0
     for stage, arm in product(suite.load.sweep if suite.load else (), Arm):
         executions = list(load_of(evidence, stage.name, arm).values())
-        reasons = [strains(o.client, o.requests, _offered_rps(stage, o)) for o in executions]
+        reasons = [strains(o.client, o.requests, _offered_rps(stage, o), suite.gate.client) for o in executions]
         strained = [(o, why[0]) for o, why in zip(executions, reasons, strict=True) if why]
         if strained and len(strained) > STRAINED_SHARE * len(executions):
             where = f"{len(strained)} of {len(executions)} executions of stage {stage.name} on the {arm.value}"
@@ -59,6 +59,8 @@ def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
             doubtful += sum(doubtful_failures(o.requests) for o, _ in strained)
     if found:
         return tripped("client-keeps-up", found[0], _RELIEVE, ("load",) if doubtful else (SPEED,))
+    if unusual := suite.gate.client.unusual():
+        return held("client-keeps-up", f"the load generator kept up within the policy's own bounds: {unusual}")
     return held("client-keeps-up", "the load generator kept up with its schedule")
 
 

@@ -14,14 +14,9 @@ import numpy as np
 from benchgate.model import metrics, records
 from benchgate.model.records import BoolArray, ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse
+from benchgate.suite.client_bounds import ClientBounds
 from benchgate.units import show_duration, show_number, show_percent
 
-LAG_S = 0.005  # p99 of the send lag: what any scheduler may cost
-LAG_MOST_S = 0.050  # of one single send
-CPU_SHARE = 0.70  # of a core, by the busiest worker over 5 s: above it, what has arrived waits for the interpreter
-ACHIEVED = 0.99  # of the offered rate
-READ_DELAY_S = 0.005  # median, and p99, of how long what had arrived waited to be read
-READ_DELAY_MOST_S = 0.050  # of anything
 STRAINED_SHARE = 0.25  # of a stage's executions on an arm: one disturbed block of a shared machine spoils no run
 
 _LEAST_LATE = 2  # one late request alone is a hiccup, however few there are (unless it is very late)
@@ -32,12 +27,15 @@ _UNRECORDED_CPU_SHARE = 0.85  # over a whole stage, of a client that did not mea
 _SERVERS_OWN = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})  # why a request may rightly never be sent
 
 
-def saturation_reasons(use: ClientUse, columns: RequestColumns, offered_rps: float | None) -> tuple[str, ...]:
+def saturation_reasons(
+    use: ClientUse, columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds | None = None
+) -> tuple[str, ...]:
     """Why the numbers of this stage are the client's and not the server's; empty when they are the server's.
 
-    `offered_rps` is the rate an open loop was meant to send at, None for a closed loop, which has none.
+    `offered_rps` is the rate an open loop was meant to send at, None for a closed loop, which has none. Without
+    `bounds` the usual ones hold.
     """
-    return (*losses(use, columns), *strains(use, columns, offered_rps))
+    return (*losses(use, columns), *strains(use, columns, offered_rps, bounds or ClientBounds()))
 
 
 def losses(use: ClientUse, columns: RequestColumns) -> tuple[str, ...]:
@@ -45,13 +43,17 @@ def losses(use: ClientUse, columns: RequestColumns) -> tuple[str, ...]:
     return (*use.faults, *_lost_requests(columns))
 
 
-def strains(use: ClientUse, columns: RequestColumns, offered_rps: float | None) -> tuple[str, ...]:
+def strains(
+    use: ClientUse, columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds
+) -> tuple[str, ...]:
     """Signs that the client set the pace: late sends, late reads, a busy interpreter, a rate not reached."""
-    return tuple(
-        reason
-        for found in (_late(columns), _slow_to_read(use), _busy(use), _behind(columns, offered_rps))
-        for reason in found
+    looked_at = (
+        _late(columns, bounds),
+        _slow_to_read(use, bounds),
+        _busy(use, bounds),
+        _behind(columns, offered_rps, bounds),
     )
+    return tuple(reason for found in looked_at for reason in found)
 
 
 def doubtful_failures(columns: RequestColumns) -> int:
@@ -81,22 +83,22 @@ def _undispatched(columns: RequestColumns) -> BoolArray:
     return never & ~excused
 
 
-def _late(columns: RequestColumns) -> Iterator[str]:
+def _late(columns: RequestColumns, bounds: ClientBounds) -> Iterator[str]:
     """Requests that were never sent are left out: for want of a connection is no lateness, and the rest is a loss."""
     lag_s = metrics.send_lag_s(columns)
     lag_s = lag_s[np.isfinite(lag_s)]
     if len(lag_s) == 0:
         return
-    late, most_s = int(np.count_nonzero(lag_s > LAG_S)), float(lag_s.max())
+    late, most_s = int(np.count_nonzero(lag_s > bounds.send_lag_p99_s)), float(lag_s.max())
     if late >= _LEAST_LATE and late > 0.01 * len(lag_s):
         p99_s = metrics.quantile(lag_s, 0.99)
         assert p99_s is not None, "there are requests"
-        yield f"the p99 of the send lag is {show_duration(p99_s)} (bound {_ms(LAG_S)})"
-    elif most_s > LAG_MOST_S:
-        yield f"a request was sent {show_duration(most_s)} late (bound {_ms(LAG_MOST_S)})"
+        yield f"the p99 of the send lag is {show_duration(p99_s)} (bound {_ms(bounds.send_lag_p99_s)})"
+    elif most_s > bounds.send_lag_max_s:
+        yield f"a request was sent {show_duration(most_s)} late (bound {_ms(bounds.send_lag_max_s)})"
 
 
-def _slow_to_read(use: ClientUse) -> Iterator[str]:
+def _slow_to_read(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
     """In a stage too short for a p99 (it is the worst of a few looks) the median and the worst are bounded.
 
     A single stall of a shared machine moves no median. Tails of such a stage are judged apart, `clouded_tail`.
@@ -107,14 +109,14 @@ def _slow_to_read(use: ClientUse) -> Iterator[str]:
             yield "how late the client read what had arrived was not measured"
         return
     name, delay_s = ("p99", p99_s) if use.wall_s >= _P99_LEAST_S else ("median", p50_s)
-    if delay_s > READ_DELAY_S:
+    if delay_s > bounds.read_delay_p99_s:
         told = f"the {name} of how long what had arrived waited for the client is {show_duration(delay_s)}"
-        yield f"{told} (bound {_ms(READ_DELAY_S)})"
-    elif most_s > READ_DELAY_MOST_S:
-        yield f"what had arrived waited {show_duration(most_s)} for the client (bound {_ms(READ_DELAY_MOST_S)})"
+        yield f"{told} (bound {_ms(bounds.read_delay_p99_s)})"
+    elif most_s > bounds.read_delay_max_s:
+        yield f"what had arrived waited {show_duration(most_s)} for the client (bound {_ms(bounds.read_delay_max_s)})"
 
 
-def _busy(use: ClientUse) -> Iterator[str]:
+def _busy(use: ClientUse, bounds: ClientBounds) -> Iterator[str]:
     """Over 5 s where the stage was that long, else over the whole of it.
 
     A run that did not record its read delay (an older one) is judged by the CPU of the whole stage, at any length:
@@ -123,16 +125,16 @@ def _busy(use: ClientUse) -> Iterator[str]:
     if use.read_delay_p99_s is None and use.busiest_share is None:
         share, bound, over = use.cpu_share, _UNRECORDED_CPU_SHARE, "over the stage"
     elif use.busiest_share is not None:
-        share, bound, over = use.busiest_share, CPU_SHARE, f"over {_CPU_WINDOW_S:g} s"
+        share, bound, over = use.busiest_share, bounds.cpu_share, f"over {_CPU_WINDOW_S:g} s"
     elif use.wall_s >= _CPU_LEAST_S or use.wall_s <= 0:
-        share, bound, over = use.cpu_share, CPU_SHARE, "over the stage"
+        share, bound, over = use.cpu_share, bounds.cpu_share, "over the stage"
     else:
         return
     if share > bound:
         yield f"the client used {show_percent(share)} of a core per worker {over} (bound {bound:.0%})"
 
 
-def _behind(columns: RequestColumns, offered_rps: float | None) -> Iterator[str]:
+def _behind(columns: RequestColumns, offered_rps: float | None, bounds: ClientBounds) -> Iterator[str]:
     """Compares the span of the sends with the span of the schedule: a random schedule is never exactly its rate.
 
     Of a short stage one per cent is less than the lateness any send may have, so that much is always allowed.
@@ -141,11 +143,11 @@ def _behind(columns: RequestColumns, offered_rps: float | None) -> Iterator[str]
     if offered_rps is None or np.count_nonzero(sent) < 2:
         return
     planned_s, actual_s = (float(np.ptp(at[sent])) * 1e-9 for at in (columns.intended_ns, columns.sent_ns))
-    if actual_s <= planned_s / ACHIEVED + LAG_S:
+    if actual_s <= planned_s / bounds.achieved_ratio + bounds.send_lag_p99_s:
         return
     achieved_rps = offered_rps * planned_s / actual_s
     what = f"the client sent {show_number(achieved_rps)} requests/s where {show_number(offered_rps)} were offered"
-    yield f"{what} (bound {ACHIEVED:.0%})"
+    yield f"{what} (bound {bounds.achieved_ratio:.0%})"
 
 
 def _ms(seconds: float) -> str:

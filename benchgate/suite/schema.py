@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationI
 from benchgate import units
 from benchgate.model.metrics import Slo
 from benchgate.suite.body_fields import check_body_fields
+from benchgate.suite.client_bounds import ClientBounds
 from benchgate.suite.fields import (
     Duration,
     Expected,
@@ -306,6 +307,7 @@ class Gate(StrictSection):
     alpha: Annotated[float, Strict()] = Field(default=0.05, gt=0, lt=0.5)  # one-sided
     warn_fraction: PositivePercent = 0.8  # past this share of an SLO the check is WARN
     allow_different: tuple[SharedField, ...] = ()  # what of the arms is part of the change that is judged
+    client: ClientBounds = ClientBounds()
     checks: tuple[Check, ...] = Field(min_length=1)
 
 

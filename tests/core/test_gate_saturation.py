@@ -10,6 +10,7 @@ import pytest
 from benchgate.gate.saturation import losses, saturation_reasons, strains
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
+from benchgate.suite.client_bounds import ClientBounds
 
 MS = 1_000_000
 IDLE = ClientUse(cpu_s=0.1, wall_s=10, workers=1)  # as an older run recorded it: nothing but CPU
@@ -50,6 +51,7 @@ def requests(
     )
 
 
+USUAL = ClientBounds()
 PUNCTUAL = requests([0.1] * 100)
 
 
@@ -72,7 +74,7 @@ def test_an_idle_and_punctual_client_is_not_saturated() -> None:
     ],
 )
 def test_lateness_of_sends(lags_ms: list[float], says: str | None) -> None:
-    found = strains(ABLE, requests(lags_ms), None)
+    found = strains(ABLE, requests(lags_ms), None, USUAL)
     assert len(found) == (says is not None)
     assert says is None or says in found[0]
 
@@ -97,7 +99,7 @@ def test_lateness_of_sends(lags_ms: list[float], says: str | None) -> None:
     ],
 )
 def test_processor_time_of_the_client(use: ClientUse, says: str | None) -> None:
-    found = strains(use, PUNCTUAL, None)
+    found = strains(use, PUNCTUAL, None, USUAL)
     assert len(found) == (says is not None)
     assert says is None or says in found[0]
 
@@ -119,37 +121,37 @@ def test_processor_time_of_the_client(use: ClientUse, says: str | None) -> None:
     ],
 )
 def test_lateness_of_reads(use: ClientUse, says: str | None) -> None:
-    found = strains(use, PUNCTUAL, None)
+    found = strains(use, PUNCTUAL, None, USUAL)
     assert len(found) == (says is not None)
     assert says is None or says in found[0]
 
 
 def test_a_client_that_measures_itself_and_lacks_its_read_delay_is_not_taken_to_be_punctual() -> None:
     lacking = replace(ABLE, read_delay_p50_s=None, read_delay_p99_s=None, read_delay_max_s=None, read_delay_by=None)
-    assert strains(lacking, PUNCTUAL, None) == ("how late the client read what had arrived was not measured",)
+    assert strains(lacking, PUNCTUAL, None, USUAL) == ("how late the client read what had arrived was not measured",)
 
 
 def test_a_rate_that_was_not_reached_is_strain() -> None:
     # 1,000 sends over 9.99 s; the last one lags by 1 % of that and the 5 ms that any send may have.
     def behind(by_ms: float) -> tuple[str, ...]:
         lags = [by_ms * index / 999 for index in range(1000)]
-        return strains(ABLE, requests(lags, every_ms=10), 100.0)
+        return strains(ABLE, requests(lags, every_ms=10), 100.0, USUAL)
 
     assert not any("requests/s" in reason for reason in behind(100.0))
     assert any("the client sent 98.9 requests/s where 100 were offered (bound 99%)" in r for r in behind(110.0))
 
 
 def test_a_short_stage_may_lag_by_as_much_as_one_send_may() -> None:
-    assert strains(ABLE, requests([0.0, 0.0, 0.0, 0.0, 0.0, 4.9], every_ms=60), 16.0) == ()
+    assert strains(ABLE, requests([0.0, 0.0, 0.0, 0.0, 0.0, 4.9], every_ms=60), 16.0, USUAL) == ()
 
 
 def test_a_random_schedule_slower_than_its_rate_is_no_fault_of_the_client() -> None:
-    assert strains(ABLE, requests([0.1] * 20, every_ms=130), 10.0) == ()
+    assert strains(ABLE, requests([0.1] * 20, every_ms=130), 10.0, USUAL) == ()
 
 
 def test_a_closed_loop_has_no_rate_to_reach() -> None:
     lags = [0.04 * index for index in range(100)]
-    assert strains(ABLE, requests(lags, every_ms=0.1), None) == ()
+    assert strains(ABLE, requests(lags, every_ms=0.1), None, USUAL) == ()
 
 
 def test_a_server_that_takes_no_connection_does_not_make_the_client_saturated() -> None:
@@ -172,3 +174,25 @@ def test_faults_of_the_clients_own_and_its_workers_are_losses() -> None:
     late = replace(ABLE, faults=("worker 2 of 4 started 1.3 s late",))
     assert losses(late, columns) == ("worker 2 of 4 started 1.3 s late",)
     assert saturation_reasons(late, columns, None) == ("worker 2 of 4 started 1.3 s late",)
+
+
+def bounds(**texts: str) -> ClientBounds:
+    return ClientBounds.model_validate(texts)
+
+
+def test_a_policy_may_ask_less_of_the_client_and_more() -> None:
+    late, delayed = requests([6.0] * 100), replace(ABLE, read_delay_p99_s=0.006)
+    patient = bounds(send_lag_p99="7ms", read_delay_p99="7ms")
+    assert strains(delayed, late, None, patient) == ()
+    assert len(strains(delayed, late, None, USUAL)) == 2
+    assert strains(ABLE, PUNCTUAL, None, bounds(send_lag_p99="50us")) != ()
+
+
+def test_bounds_of_a_policys_own_are_told_as_a_suite_spells_them() -> None:
+    assert USUAL.unusual() == ""
+    assert bounds(send_lag_p99="30ms", cpu="90%").unusual() == "send_lag_p99 30.0 ms, cpu 90.0 %"
+
+
+def test_no_policy_lets_the_client_be_later_than_a_second() -> None:
+    with pytest.raises(ValueError, match="less than or equal to 1"):
+        bounds(read_delay_max="1.1s")

@@ -1,0 +1,32 @@
+"""How good the load generator must have been for its times to count as the servers'."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from benchgate.suite.fields import Duration, PositivePercent, StrictSection
+from benchgate.units import show_duration, show_percent
+
+_Bound = Annotated[Duration, Field(gt=0, le=1)]  # above a second hardly any latency would still be the server's
+
+
+class ClientBounds(StrictSection):
+    """Beyond one of these, a stage execution measured its client. Why they are where they are: docs/decisions.md."""
+
+    send_lag_p99_s: _Bound = Field(default=0.005, alias="send_lag_p99")  # what any scheduler may cost
+    send_lag_max_s: _Bound = Field(default=0.050, alias="send_lag_max")  # of one single send
+    read_delay_p99_s: _Bound = Field(default=0.005, alias="read_delay_p99")  # of stages under 2 s the median
+    read_delay_max_s: _Bound = Field(default=0.050, alias="read_delay_max")
+    cpu_share: PositivePercent = Field(default=0.70, alias="cpu")  # of one core, by the busiest worker over 5 s
+    achieved_ratio: PositivePercent = Field(default=0.99, alias="achieved")  # of the offered rate
+
+    def unusual(self) -> str:
+        """Those that are not the usual ones, as a suite spells them: `send_lag_p99 30 ms`; empty when none."""
+        shown = []
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.default:
+                shown.append(f"{field.alias} {show_duration(value) if name.endswith('_s') else show_percent(value)}")
+        return ", ".join(shown)
