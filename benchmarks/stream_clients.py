@@ -3,8 +3,10 @@
     .venv/bin/python -m benchmarks.stream_clients CLIENT URL MODEL [--streams 500] [--seconds 10] [--tokens 128]
 
 CLIENT is benchgate (its own load engine, one worker), httpx (on asyncio's own loop), httpx2 (its maintained successor,
-on uvloop) or aiohttp (on uvloop). The last three are plain competent loops: one session without limits on connections,
-line by line, an instant from perf_counter for every line, JSON parsed after the answer is whole. Prints one document.
+on uvloop), aiohttp (on uvloop) or bare. httpx, httpx2 and aiohttp are plain competent loops: one session without limits
+on connections, line by line, an instant from perf_counter for every line, JSON parsed after the answer is whole. bare
+is the least that Python can do: a protocol on uvloop that keeps reads and instants, knows no HTTP beyond the last bytes
+of a response, and looks for text by a pattern. Prints one document.
 `cpu_s` is user and system time of the process and its children from before the first request to after the last
 answer was read and every quantile computed; starting the interpreter and the first request ever are not in it.
 """
@@ -15,11 +17,13 @@ import argparse
 import asyncio
 import itertools
 import json
+import re
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 import httpx
 import httpx2
@@ -27,6 +31,7 @@ import numpy as np
 import uvloop
 
 Document = dict[str, Any]
+_TEXT = re.compile(rb'"content":"(?!")')
 _HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 
 
@@ -79,6 +84,10 @@ class Seen:
             choices = json.loads(text)["choices"]
             if choices and choices[0]["delta"].get("content"):
                 instants.append(at_s)
+        self.note(sent_s, instants)
+
+    def note(self, sent_s: float, instants: list[float]) -> None:
+        """The instants of an answer's tokens."""
         self.tokens += len(instants)
         self.ttft_s.append(instants[0] - sent_s)
         self.gaps_s += [after - before for before, after in itertools.pairwise(instants)]
@@ -161,6 +170,53 @@ async def aiohttp_lines(job: Job, seen: Seen) -> None:
         await closed_loop(job, ask)
 
 
+class BareConnection(asyncio.Protocol):
+    """One kept connection of the bare client."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.reads: list[tuple[float, bytes]] = []
+        self.over: asyncio.Future[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it; the response is whole when it ends as a chunked one does."""
+        self.reads.append((perf_counter(), data))
+        if data.endswith(b"\r\n0\r\n\r\n") and self.over is not None:
+            self.over.set_result(None)
+
+    async def ask(self, request: bytes) -> list[tuple[float, bytes]]:
+        """One request, and the reads of its answer."""
+        self.reads, self.over = [], asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        await self.over
+        return self.reads
+
+
+async def bare_reads(job: Job, seen: Seen) -> None:
+    """Reads as they come, over connections used again."""
+    address = urlsplit(job.address)
+    host, port = address.hostname, address.port
+    assert host is not None and port is not None
+    lines = [f"POST {address.path} HTTP/1.1", f"host: {address.netloc}", f"content-length: {len(job.body)}"]
+    lines += [f"{name}: {value}" for name, value in _HEADERS.items()]
+    request = "\r\n".join([*lines, "", ""]).encode() + job.body
+    idle: list[BareConnection] = []
+
+    async def ask() -> None:
+        if idle:
+            connection = idle.pop()
+        else:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(BareConnection, host, port)
+        sent_s = perf_counter()
+        reads = await connection.ask(request)
+        idle.append(connection)
+        seen.note(sent_s, [at_s for at_s, data in reads for _ in _TEXT.findall(data)])
+
+    await closed_loop(job, ask)
+
+
 async def closed_loop(job: Job, ask: Callable[[], Awaitable[None]]) -> None:
     """Every slot asks again until the time is up; what is under way then is awaited."""
     until_s = perf_counter() + job.seconds
@@ -191,6 +247,7 @@ CLIENTS: dict[str, Callable[[Job], Document]] = {
     "httpx": lambda job: run_plain(httpx_lines, job, on_uvloop=False),
     "httpx2": lambda job: run_plain(httpx2_lines, job, on_uvloop=True),
     "aiohttp": lambda job: run_plain(aiohttp_lines, job, on_uvloop=True),
+    "bare": lambda job: run_plain(bare_reads, job, on_uvloop=True),
 }
 
 
