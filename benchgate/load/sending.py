@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 
+from benchgate.errors import StoreError
 from benchgate.load.canary import Canary, with_read_delays
 from benchgate.load.exchange import Response
 from benchgate.load.pacing import Alarm
@@ -24,6 +26,8 @@ from benchgate.model.run import ClientUse
 _NS = 1_000_000_000
 _PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop
 _GUESSED_ANSWER_S = 0.1
+_KEEP_NS = 1_000_000  # of keeping answers at a time, and
+_KEEP_AGAIN_S = 0.002  # until the next time: five hundred answers that end together must not hold up what arrives
 _SLOT_GAP_NS = 100_000  # between the first requests of a closed loop's slots
 
 Start = Callable[[], int]
@@ -75,6 +79,9 @@ class Sending:
         self._level = level
         self._spool = spool
         self._epoch_ns = 0
+        self._unkept: deque[Spooled] = deque()
+        self._keeping = False
+        self._unkeepable: StoreError | None = None
 
     async def run(self, tickets: Iterator[Ticket], start: Start | None) -> Sent:
         """Send everything and wait for it all. Without `start` the stage begins once the connections are open."""
@@ -96,6 +103,7 @@ class Sending:
             return Sent(use, self._down_after_s(), late_s)
         finally:
             self._pool.close()
+            self._keep_rest()
 
     def _down_after_s(self) -> float | None:
         since_ns = self._pool.down_since_ns
@@ -145,8 +153,37 @@ class Sending:
         self._keep(ticket, offset_ns, await self._pool.ask(ticket.wire))
 
     def _keep(self, ticket: Ticket, intended_ns: int, response: Response) -> None:
-        self._spool.append(Spooled(ticket.number, intended_ns, self._epoch_ns, response))
+        """Keep an answer at once; of several that end together the others when all have sent their next request."""
+        if self._unkeepable is not None:
+            raise self._unkeepable
+        spooled = Spooled(ticket.number, intended_ns, self._epoch_ns, response)
         self.count += 1
+        if self._keeping:
+            self._unkept.append(spooled)
+        else:
+            self._keeping = True
+            asyncio.get_running_loop().call_soon(self._keep_some)
+            self._spool.append(spooled)
+
+    def _keep_some(self) -> None:
+        """Keep answers for a moment, and go on a little later when there are more."""
+        until_ns = monotonic_ns() + _KEEP_NS
+        try:
+            while self._unkept:
+                self._spool.append(self._unkept.popleft())
+                if monotonic_ns() > until_ns:
+                    asyncio.get_running_loop().call_later(_KEEP_AGAIN_S, self._keep_some)
+                    return
+        except StoreError as exc:  # nobody waits for a callback: the next answer, or the end of the stage, raises it
+            self._unkeepable = exc
+        self._keeping = False
+
+    def _keep_rest(self) -> None:
+        """Keep what is still waiting. Raises StoreError when answers could not be kept."""
+        if self._unkeepable is not None:
+            raise self._unkeepable
+        while self._unkept:
+            self._spool.append(self._unkept.popleft())
 
 
 async def _begin(start: Start | None, alarm: Alarm) -> tuple[int, float]:

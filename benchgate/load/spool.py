@@ -60,10 +60,14 @@ class Spool:
 
     def append(self, spooled: Spooled) -> None:
         """Keep one response."""
-        left = memoryview(_framed(spooled))
+        parts = _framed(spooled)
+        size = sum(map(len, parts))
         with writing(self.path):
-            while left:
-                left = left[os.write(self._fd, left) :]
+            written = os.writev(self._fd, parts)
+            if written < size:  # a full disk: the next write says so
+                left = memoryview(b"".join(parts))[written:]
+                while left:
+                    left = left[os.write(self._fd, left) :]
 
 
 def read_spool(path: Path) -> Iterator[Spooled]:
@@ -101,7 +105,8 @@ def _read_at(file: BinaryIO, at: int) -> Spooled | None:
     return _unpacked(payload) if zlib.crc32(payload) == crc else None
 
 
-def _framed(spooled: Spooled) -> bytes:
+def _framed(spooled: Spooled) -> list[bytes | bytearray]:
+    """The frame in parts: an answer is not copied once more only to be written."""
     number, intended_ns, epoch_ns, response = spooled
     body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
     head = b"" if response.head is None else _head_bytes(response.head)
@@ -122,8 +127,11 @@ def _framed(spooled: Spooled) -> bytes:
         len(words),
         len(marks),
     )
-    payload = b"".join((fixed, head, words, marks, body.raw))
-    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+    parts = [fixed, head, words, marks, body.raw]
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return [_FRAME.pack(sum(map(len, parts)), crc), *parts]
 
 
 def _flags(response: Response, body: RawBody) -> int:

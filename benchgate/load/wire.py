@@ -25,6 +25,7 @@ from benchgate.targets.route import DIRECT, Route, tls_context
 Port = tuple[str, int]
 """Host and port."""
 
+_SHORT = 16  # a read of fewer bytes may be the second half of what ends a response
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -97,7 +98,7 @@ class Connection(asyncio.Protocol):
         mark = exchange.mark
         mark(now_ns)
         mark(size)
-        if raw.endswith(MAY_END) or size > exchange.trusted:
+        if data.endswith(MAY_END) or len(data) < _SHORT or size > exchange.trusted:
             exchange.look()
 
     def connection_lost(self, exc: Exception | None) -> None:
