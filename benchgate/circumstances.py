@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchgate import __version__
+from benchgate.errors import StoreError
 from benchgate.model.client import ClientProfile, machine_fingerprint
 from benchgate.model.run import new_run_id
 
@@ -63,15 +64,17 @@ def known_client(store: Store) -> ClientProfile | None:
 
 
 def known_client_at(store_address: str) -> ClientProfile | None:
-    """As `known_client`, where there may be no store yet; makes none."""
-    from benchgate.store.engine import Address  # not needed by most who ask for the time
-    from benchgate.store.repository import Store
+    """As `known_client`, writing nothing: a store not yet there, old or unreadable is one without a curve."""
+    from benchgate.store.repository import Store  # not needed by most who ask for the time
 
-    path = Address.parse(store_address).path
-    if path is not None and not path.exists():
+    try:
+        store = Store.open_as_is(store_address)
+        if store is None:
+            return None
+        with store:
+            return known_client(store)
+    except StoreError:
         return None
-    with Store.open(store_address, create=False) as store:
-        return known_client(store)
 
 
 def usable_cpus() -> int:

@@ -121,6 +121,7 @@ def _declared_of_requests(spec: DeploymentSpec) -> dict[str, object]:
     """How requests to this deployment differ from its engine's usual ones; empty when they do not."""
     said: dict[str, object] = {"extra": spec.extra, "leave_out": list(spec.leave_out)}
     said["headers"] = written_out(spec.headers)
+    said["proxy"] = spec.proxy is not None  # that there is one: its address may be a secret
     if spec.max_tokens_field != "max_tokens":
         said["max_tokens_field"] = spec.max_tokens_field
     return {key: value for key, value in said.items() if value}

@@ -81,8 +81,14 @@ def _lines(profile: ClientProfile) -> Iterator[str]:
         yield "the load generator was the bottleneck at the smallest load: stop what else runs here, and measure again"
         return
     tokens, requests = show_number(profile.tokens_per_s), show_number(profile.requests_per_s)
-    able = f"{tokens} tokens/s, {profile.streams:,} streams and {requests} requests/s"
+    able = f"{_least(profile.streams_limited)}{tokens} tokens/s in {profile.streams:,} streams, and "
+    able += f"{_least(profile.requests_limited)}{requests} requests/s"
     yield f"one worker delivers {able}; kept in the store"
+
+
+def _least(limited: bool) -> str:
+    """What goes before a number beyond which nothing is known."""
+    return "" if limited else "at least "
 
 
 _HEADINGS = ("load", "tokens/s", "delivered", "CPU per token", "read delay p99", "TTFT p99 - truth", "")
@@ -103,7 +109,7 @@ def _row(step: ClientStep) -> tuple[str, ...]:
 
 def _conclusion(step: ClientStep) -> str:
     if step.server_late is not None:
-        return step.server_late
+        return f"unknown: {step.server_late}"
     return f"client-bound: {step.client_bound[0]}" if step.client_bound else "sound"
 
 

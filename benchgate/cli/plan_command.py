@@ -43,6 +43,8 @@ def plan(
         sys.stdout.write(json.dumps(asdict(found), indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
         sys.stdout.write("\n".join(_lines(str(path), found)) + "\n")
+    if output is PlanFormat.TEXT:
+        sys.stderr.write("".join(f"benchgate: {unknown}\n" for unknown in found.unknowns))
     if found.problems:
         sys.stderr.write("".join(f"benchgate: {problem}\n" for problem in found.problems))
         raise typer.Exit(int(ExitCode.USAGE))
@@ -99,5 +101,9 @@ def _client(found: Preview) -> str:
         return (
             "what the load generator can deliver on this machine is not known; `benchgate doctor --client` measures it"
         )
-    able = "cannot deliver all of this" if found.problems else "delivers all of this"
+    able = "delivers all of this"
+    if found.problems:
+        able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
+    elif found.unknowns:
+        able = "was not tried with as much"
     return f"the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"

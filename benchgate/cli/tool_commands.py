@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -97,14 +98,29 @@ def load(
         except OSError as error:
             sys.stderr.write(f"benchgate: {json_file} could not be written: {error.strerror}\n")
             raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
-    verdict = result.get("verdict")
-    if isinstance(verdict, dict):
-        raise typer.Exit(int(Outcome(str(verdict["outcome"])).exit_code()))
-    if not result.get("output_tokens"):
-        failures = result.get("failures")
-        first = failures[0]["detail"] if isinstance(failures, list) and failures else "no request was sent"
+    raise typer.Exit(int(_exit_code(result)))
+
+
+def _exit_code(result: Mapping[str, Any]) -> ExitCode:
+    """How a load test ends, with the reasons on stderr. A saturated client's numbers are its own, --slo or not."""
+    from benchgate.load.bare import SATURATION_REMEDY
+
+    if result["partial"]:
+        sys.stderr.write("benchgate: interrupted; the document holds what was answered by then\n")
+        return ExitCode.INTERRUPTED
+    code = ExitCode.OK
+    if result["client"]["saturated"]:
+        reasons = "; ".join(result["client"]["reasons"])
+        sys.stderr.write(f"benchgate: the client was the bottleneck: {reasons}; {SATURATION_REMEDY}\n")
+        code = ExitCode.INVALID
+    if "verdict" in result:
+        code = Outcome(result["verdict"]["outcome"]).exit_code()
+    elif not result["output_tokens"]:
+        failures = result["failures"]
+        first = failures[0]["detail"] if failures else "no request was sent"
         sys.stderr.write(f"benchgate: no request succeeded: {first}\n")
-        raise typer.Exit(int(ExitCode.INVALID))
+        code = ExitCode.INVALID
+    return code
 
 
 def _client(store: str) -> ClientProfile | None:

@@ -21,13 +21,15 @@ from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
+from benchgate.suite.client_bounds import ClientBounds
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.units import show_duration
+from benchgate.units import show_duration, show_percent
 
 STREAMS = (50, 100, 200, 400, 700, 1000, 1500)
 RATES_RPS = (200, 500, 1000, 1500, 2000, 3000, 4000)
 
+_USUAL = ClientBounds()
 _ITL_S = 0.02  # 50 tokens/s a stream
 _STREAM_TTFT_S = 0.1
 _STREAM_TOKENS = 100
@@ -35,6 +37,8 @@ _ROUNDS = 2  # requests per stream: about 4 s in all
 _RATE_TTFT_S = 0.005
 _RATE_S = 3.0
 _JITTER_RATIO = 0.3
+_DELIVERED_LEAST = _USUAL.achieved_ratio  # of the offered load
+_TTFT_ERROR_S = _USUAL.send_lag_p99_s + _USUAL.read_delay_p99_s  # p99: it is late when it sends and when it reads
 _SERVER_LATE_S = 0.005  # p99 of the practice server's own lateness: beyond, it is no measure of a client
 _PROMPT = "hello"
 _NS = 1_000_000_000
@@ -117,7 +121,10 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
         offered_rps, delivered = stage.rate_rps or 0.0, _sent_ratio(result)
     ttft_p99_s = metrics.quantile(metrics.ttft_s(columns)[ok], 0.99)
     lag_s = truth["schedule_lag_s"]["p99"]
+    ttft_error_s = None if ttft_p99_s is None else ttft_p99_s - float(truth["ttft_s"]["p99"])
     late = lag_s is not None and lag_s > _SERVER_LATE_S
+    if not late:  # else what is missing may be the server's
+        bound.extend(_short_of(delivered, ttft_error_s))
     return ClientStep(
         streams=stage.concurrency,
         offered_rps=offered_rps,
@@ -125,10 +132,19 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
         delivered_ratio=delivered,
         cpu_us_per_token=result.client.cpu_s / tokens * 1e6,
         read_delay_p99_s=result.client.read_delay_p99_s,
-        ttft_error_p99_s=None if ttft_p99_s is None else ttft_p99_s - float(truth["ttft_s"]["p99"]),
+        ttft_error_p99_s=ttft_error_s,
         client_bound=tuple(bound),
         server_late=f"the practice server was {show_duration(lag_s)} late itself (p99)" if late else None,
     )
+
+
+def _short_of(delivered: float | None, ttft_error_s: float | None) -> Iterator[str]:
+    """What the client lost of what a punctual server gave."""
+    if delivered is not None and delivered < _DELIVERED_LEAST:
+        yield f"{show_percent(delivered)} of the load was delivered (least {show_percent(_DELIVERED_LEAST)})"
+    if ttft_error_s is not None and ttft_error_s > _TTFT_ERROR_S:
+        bound = show_duration(_TTFT_ERROR_S)
+        yield f"the p99 of TTFT is {show_duration(ttft_error_s)} above the server's own (bound {bound})"
 
 
 def _sent_ratio(result: StageResult) -> float | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchgate.circumstances import known_client, usable_cpus
 from benchgate.errors import BenchgateError
 from benchgate.load.stamps import audit_refusal
+from benchgate.model.client import ClientProfile
 from benchgate.store.engine import Address
 from benchgate.store.repository import Store
 from benchgate.targets.address import ServerAddress
@@ -131,18 +132,30 @@ def _kept(store: str) -> list[Symptom]:
         path = Address.parse(store).path
         if path is not None and not path.exists():
             return [Symptom("store", State.OK, f"{path} does not exist yet; the first run makes it"), _unmeasured()]
-        with Store.open(store, create=False) as opened:
+        opened = Store.open_as_is(store)
+        if opened is None:
+            return [_outdated(store), _unmeasured()]
+        with opened:
             profile = known_client(opened)
     except BenchgateError as error:
         return [Symptom("store", State.FAIL, str(error), "correct --store or BENCHGATE_STORE")]
     known = Symptom("store", State.OK, f"{Address.parse(store).shown} opens")
-    if profile is None:
-        return [known, _unmeasured()]
-    if profile.tokens_per_s is None:
+    return [known, _unmeasured() if profile is None else _able(profile)]
+
+
+def _outdated(store: str) -> Symptom:
+    found = f"{Address.parse(store).shown} does not have this version's schema"
+    return Symptom("store", State.WARN, found, "`benchgate store upgrade` brings it there")
+
+
+def _able(profile: ClientProfile) -> Symptom:
+    if profile.tokens_per_s is None or profile.requests_per_s is None:
+        kind = "streams" if profile.tokens_per_s is None else "requests"
         remedy = "measure again while nothing else runs here: `benchgate doctor --client`"
-        return [known, Symptom("load generator", State.WARN, "it was the bottleneck at every load tried", remedy)]
-    tokens = f"{show_number(profile.tokens_per_s)} tokens/s and {profile.streams:,} streams per worker"
-    return [known, Symptom("load generator", State.OK, f"{tokens}, measured {profile.measured_at[:10]}")]
+        return Symptom("load generator", State.WARN, f"no load of {kind} was sound when it was measured", remedy)
+    tokens = f"{show_number(profile.tokens_per_s)} tokens/s, {profile.streams:,} streams"
+    found = f"{tokens} and {show_number(profile.requests_per_s)} requests/s per worker"
+    return Symptom("load generator", State.OK, f"{found}, measured {profile.measured_at[:10]}")
 
 
 def _unmeasured() -> Symptom:

@@ -38,6 +38,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Deployment], object]]] = MappingProxy
         "vocabulary": ("the size of the vocabulary", lambda d: _first_of(d, "n_vocab")),
         "accelerators": ("the number of accelerators", lambda d: d.accelerators),
         "request_fields": ("the extra request fields", _request_fields),
+        "proxy": ("the way there", lambda d: "by a proxy" if d.settings.get("proxy") else "direct"),
     }
 )
 

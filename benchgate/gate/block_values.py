@@ -7,11 +7,13 @@ from types import MappingProxyType
 
 import numpy as np
 
+from benchgate.gate.comparison import load_of
 from benchgate.gate.rule import Problem
 from benchgate.gate.saturation import STRAINED_SHARE
 from benchgate.model import metrics
+from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, FloatArray
-from benchgate.model.run import LoadObservation
+from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Unit
 from benchgate.units import show_duration
 
@@ -25,6 +27,7 @@ _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _CLOUDS_S = 0.005  # a read delay below it is what any scheduler may cost
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
 _CLOUDED_OF_TAIL = 0.25
+_PIECES_GAP = 0.1  # of the arm with more tokens an arrival
 
 Value = Callable[[LoadObservation], "float | None"]
 
@@ -51,6 +54,27 @@ def unpaced(metric: str, q: float, stage: str, blocks: list[LoadObservation]) ->
         return None
     reason = f"stage {stage}: {without} of {answered} answers of the {blocks[0].arm.value} came in one or two pieces"
     return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)
+
+
+def in_other_pieces(evidence: Evidence, stage: str) -> Problem | None:
+    """Tokens that come several at a time make another pace of the same speed: a span of fewer gaps over as many tokens.
+
+    Of the median answer, so that reads which a busy machine merges now and then do not count.
+    """
+    theirs, ours = (_tokens_an_arrival(load_of(evidence, stage, arm)) for arm in (Arm.BASELINE, Arm.CANDIDATE))
+    if theirs is None or ours is None or round(1 - min(theirs, ours) / max(theirs, ours), 6) <= _PIECES_GAP:
+        return None
+    reason = f"the answers came in other pieces: {ours:.1f} tokens an arrival against {theirs:.1f}"
+    return Problem(Outcome.INVALID, f"stage {stage}: {reason} (bound {_PIECES_GAP:.0%})", OTHER_PIECES)
+
+
+def _tokens_an_arrival(blocks: Mapping[int, LoadObservation]) -> float | None:
+    """Of the median answer among the successful ones of all blocks."""
+    answers: list[FloatArray] = [np.empty(0)]
+    for block in blocks.values():
+        answered = metrics.succeeded(block.requests)
+        answers.append(block.requests.output_tokens[answered] / metrics.arrivals(block.requests)[answered])
+    return metrics.quantile(np.concatenate(answers), 0.5)
 
 
 def clouded_tail(metric: str, q: float, stage: str, blocks: list[LoadObservation]) -> Problem | None:
@@ -93,5 +117,6 @@ def too_few(blocks: int) -> Problem:
 
 
 NO_PACE = "let the server stream token by token, or judge e2e and output_throughput instead"
+OTHER_PIECES = "let both servers stream alike, or judge e2e and output_throughput instead"
 OWN_MACHINE = "give the load generator a machine or cores of its own, or judge the median"
 LOOK_AT_ERRORS = "see the errors by class in the load table and the server's log"

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from benchgate.gate import load_checks, quality_checks, shadow_checks, share_checks, slo_checks
+from benchgate.gate.block_values import in_other_pieces
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.guard import kinds_of
+from benchgate.gate.guard import SPEED_METRICS, kinds_of
 from benchgate.gate.guards import run_guards
 from benchgate.gate.rule import Finding, Problem, decide
 from benchgate.gate.sentences import check_advice, check_reason, check_title, verdict_reason
+from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit, Verdict, policy_sha256
 from benchgate.stats.multiplicity import holm
@@ -44,7 +46,8 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
     comparison = Comparison(judged, reference)
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
-    findings = [_spoilt(spec, _measured(spec, suite, comparison), guards) for spec in specs]
+    timed = usable(comparison, suite)
+    findings = [_spoilt(spec, _measured(spec, suite, comparison, timed), guards) for spec in specs]
     adjusted = _adjusted(specs, findings)
     checks = tuple(
         _result(spec, finding, p_holm, suite) for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
@@ -109,12 +112,30 @@ def family_of(metric: str) -> str:
     return "load" if metric in LOAD_METRICS else "quality" if metric == "accuracy" else "shadow"
 
 
-def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-    """Measure one check; what was measured on answers of unlike lengths says so, whatever its numbers are."""
-    finding = _find(spec, suite, comparison)
-    if spec.stage is None or spec.check.metric == "error_rate":
-        return finding
-    return replace(finding, warning=finding.warning or load_checks.length_warning(comparison, spec.stage))
+def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Finding:
+    """Measure one check: times and rates in the usable blocks (`timed`), whatever else in all of them.
+
+    What was measured on answers of unlike lengths says so, whatever its numbers are.
+    """
+    if spec.stage is None or spec.check.metric not in SPEED_METRICS:
+        return _find(spec, suite, comparison)
+    finding = _find(spec, suite, timed)
+    return replace(
+        finding,
+        problem=finding.problem or _in_other_pieces(spec, timed),
+        warning=finding.warning or load_checks.length_warning(timed, spec.stage),
+        notes=(*finding.notes, *left_out_notes(comparison, spec.stage, suite)),
+    )
+
+
+def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
+    """A pace is compared with a pace of answers that came in like pieces, in either run."""
+    if spec.check.metric not in ("tpot", "itl") or spec.stage is None:
+        return None
+    problem = in_other_pieces(comparison.judged, spec.stage)
+    if problem is None and comparison.reference is not None:
+        problem = in_other_pieces(comparison.reference, spec.stage)
+    return problem
 
 
 def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:

@@ -7,15 +7,17 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import load_of
+from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.guard import SPEED, TO_ITS_END, TOKENS, held, tripped
-from benchgate.gate.saturation import STRAINED_SHARE, doubtful_failures, losses, strains
+from benchgate.gate.paired_guards import prompts_alike, same_rows, sent_once
+from benchgate.gate.saturation import losses
+from benchgate.gate.usable_blocks import strained_blocks
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
 from benchgate.model.records import BoolArray, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult
-from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.schema import Suite
 
 _SOURCE_GAP = 0.01
 _OVERLONG_GAP = 0.01
@@ -25,8 +27,9 @@ _WITHHELD = 1  # events with text beyond the tokens counted: a server may close 
 
 def load_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
     """All of them, in a fixed order; without a load they hold."""
-    found = (_as_planned, _client_keeps_up, _tokens_counted_alike, _tokens_plausible, _answers_not_too_long)
-    return [guard(evidence, suite) for guard in found]
+    of_client = (_as_planned, _client_keeps_up)
+    of_answers = (sent_once, prompts_alike, _tokens_counted_alike, _tokens_plausible, _answers_not_too_long)
+    return [guard(evidence, suite) for guard in (*of_client, *of_answers)]
 
 
 def _as_planned(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -47,21 +50,22 @@ def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
     A server that fails at once makes a closed loop spin and its client busy. Those failures are the server's own
     answers, so they stay judged: only what is measured in time is spoilt, unless failures may be the client's too.
     """
-    found: list[str] = []
-    doubtful = 0
-    for stage, arm in product(suite.load.sweep if suite.load else (), Arm):
-        executions = list(load_of(evidence, stage.name, arm).values())
-        reasons = [strains(o.client, o.requests, _offered_rps(stage, o), suite.gate.client) for o in executions]
-        strained = [(o, why[0]) for o, why in zip(executions, reasons, strict=True) if why]
-        if strained and len(strained) > STRAINED_SHARE * len(executions):
-            where = f"{len(strained)} of {len(executions)} executions of stage {stage.name} on the {arm.value}"
-            found.append(f"the load generator was the bottleneck in {where}: {strained[0][1]}")
-            doubtful += sum(doubtful_failures(o.requests) for o, _ in strained)
-    if found:
-        return tripped("client-keeps-up", found[0], _RELIEVE, ("load",) if doubtful else (SPEED,))
+    stages = [strained_blocks(evidence, stage, suite) for stage in (suite.load.sweep if suite.load else ())]
+    spoilt = [stage for stage in stages if stage.spoil]
+    if spoilt:
+        first = spoilt[0]
+        what = f"the load generator was the bottleneck in {first.place}: {first.why}"
+        if first.hides:
+            what += "; the candidate failed more requests there, so they cannot be left out"
+        doubtful = any(stage.doubtful for stage in spoilt)
+        return tripped("client-keeps-up", what, _RELIEVE, ("load",) if doubtful else (SPEED,))
+    kept_up = "the load generator kept up with its schedule"
     if unusual := suite.gate.client.unusual():
-        return held("client-keeps-up", f"the load generator kept up within the policy's own bounds: {unusual}")
-    return held("client-keeps-up", "the load generator kept up with its schedule")
+        kept_up = f"the load generator kept up within the policy's own bounds: {unusual}"
+    left_out = [f"{stage.place} ({stage.why})" for stage in stages if stage.left_out]
+    if left_out:
+        kept_up += f"; left out of times and rates, because it did not: {', '.join(left_out)}"
+    return held("client-keeps-up", kept_up)
 
 
 def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -95,31 +99,49 @@ def _tokens_plausible(evidence: Evidence, suite: Suite) -> GuardResult:
 
 def _answers_not_too_long(evidence: Evidence, suite: Suite) -> GuardResult:
     """More tokens than were asked for, on one arm only: it ignores the limit or miscounts, and its tokens/s with it."""
-    asked = suite.load.workload.output_tokens if suite.load else 0
-    for stage in _names(suite):
-        shares = {}
-        for arm in Arm:
-            tokens = [o.requests.output_tokens for o in load_of(evidence, stage, arm).values()]
-            shares[arm] = float(np.mean(np.concatenate(tokens) > asked)) if tokens else 0.0
-        worse = max(Arm, key=lambda arm: shares[arm])
-        if shares[worse] - shares[worse.other] > _OVERLONG_GAP:
-            what = f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {asked} tokens asked for"
+    for stage in suite.load.sweep if suite.load else ():
+        asked = suite.load.workload.output_tokens if suite.load else 0
+        found = _longer_by_row(evidence, stage.name) if stage.trace else _longer_than(asked, evidence, stage.name)
+        if found is not None:
             remedy = "see whether this server honours max_tokens and what its usage counts"
-            return tripped("answers-not-too-long", f"stage {stage}: {what}", remedy, ("load",))
+            return tripped("answers-not-too-long", f"stage {stage.name}: {found}", remedy, ("load",))
     return held("answers-not-too-long", "no arm alone answers with more tokens than were asked for")
+
+
+def _longer_than(asked: int, evidence: Evidence, stage: str) -> str | None:
+    """Every request asked for as many tokens."""
+    shares = {}
+    for arm in Arm:
+        tokens = [o.requests.output_tokens for o in load_of(evidence, stage, arm).values()]
+        shares[arm] = float(np.mean(np.concatenate(tokens) > asked)) if tokens else 0.0
+    worse = max(Arm, key=lambda arm: shares[arm])
+    if shares[worse] - shares[worse.other] <= _OVERLONG_GAP:
+        return None
+    return f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {asked} tokens asked for"
+
+
+def _longer_by_row(evidence: Evidence, stage: str) -> str | None:
+    """A row of a trace asks for its own length, of both arms alike: answers that reached the limit are as long."""
+    longer = compared = 0
+    for pair in paired_load(evidence, stage):
+        baseline, candidate = pair
+        theirs, ours = same_rows(baseline, candidate)
+        both = _at_limit(baseline)[theirs] & _at_limit(candidate)[ours]
+        more = candidate.requests.output_tokens[ours] > baseline.requests.output_tokens[theirs]
+        compared += int(both.sum())
+        longer += int((both & more).sum())
+    if longer <= _OVERLONG_GAP * compared:
+        return None
+    return f"{longer} of {compared} answers of the candidate passed the limit at which the baseline's ended"
+
+
+def _at_limit(execution: LoadObservation) -> BoolArray:
+    ended = np.array([reason == "length" for reason in execution.requests.finish_reason], dtype=np.bool_)
+    return ended & succeeded(execution.requests)
 
 
 def _names(suite: Suite) -> list[str]:
     return [stage.name for stage in suite.load.sweep] if suite.load else []
-
-
-def _offered_rps(stage: Stage, execution: LoadObservation) -> float | None:
-    """The rate an open loop was meant to send at, over the span of its schedule; None for a closed loop."""
-    if not stage.is_open:
-        return None
-    intended_ns = execution.requests.intended_ns
-    span_s = float(np.ptp(intended_ns)) * 1e-9 if len(intended_ns) else 0.0
-    return stage.mean_rps or ((len(intended_ns) - 1) / span_s if span_s > 0 else None)  # a trace has no stated rate
 
 
 def _share(executions: dict[int, LoadObservation], marked: Callable[[LoadObservation], BoolArray]) -> float | None:

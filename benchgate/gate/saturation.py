@@ -17,7 +17,7 @@ from benchgate.model.run import ClientUse
 from benchgate.suite.client_bounds import ClientBounds
 from benchgate.units import show_duration, show_number, show_percent
 
-STRAINED_SHARE = 0.25  # of a stage's executions on an arm: one disturbed block of a shared machine spoils no run
+STRAINED_SHARE = 0.25  # of a stage's blocks: one disturbed block of a shared machine spoils no run
 
 _LEAST_LATE = 2  # one late request alone is a hiccup, however few there are (unless it is very late)
 _P99_LEAST_S = 2.0  # the canary looks 50 times a second, and the p99 of fewer than 100 looks is the worst of them

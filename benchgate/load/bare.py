@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchgate.gate.saturation import saturation_reasons
-from benchgate.load.fleet import run_fleet
+from benchgate.load.fleet import CutShort, run_fleet
 from benchgate.load.options import BareOptions
 from benchgate.load.worker import StageResult
 from benchgate.model import metrics
@@ -22,7 +22,7 @@ from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine
 from benchgate.units import show_duration, show_percent
 
-__all__ = ["BareOptions", "run_bare"]
+__all__ = ["SATURATION_REMEDY", "BareOptions", "run_bare"]
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
@@ -30,12 +30,16 @@ _ALPHA = 0.05  # one-sided
 _MOST_BLOCKS = 10
 _LEAST_OF_BLOCK = 5  # requests
 _NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
+SATURATION_REMEDY = (
+    "lower the load, or give the load generator a machine, cores or workers of its own (`benchgate doctor`)"
+)
 
 
 def run_bare(options: BareOptions) -> dict[str, object]:
     """Run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
-    A server that is down gives a document too, with every request failed. Raises KeyboardInterrupt when interrupted.
+    A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
+    been answered by then and `partial` true.
     """
     target = Target(
         Arm.CANDIDATE,
@@ -49,10 +53,14 @@ def run_bare(options: BareOptions) -> dict[str, object]:
     )
     engine = detect_engine(target) if options.engine == "auto" else options.engine
     target = replace(target, dialect=DIALECTS[engine])
-    return _document(options, engine, run_fleet(options, target))
+    try:
+        result, partial = run_fleet(options, target), False
+    except CutShort as cut:
+        result, partial = cut.left, True
+    return _document(options, engine, result, partial=partial)
 
 
-def _document(options: BareOptions, engine: str, result: StageResult) -> dict[str, object]:
+def _document(options: BareOptions, engine: str, result: StageResult, *, partial: bool) -> dict[str, object]:
     columns = result.requests
     ok = metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
@@ -63,6 +71,7 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
         "engine": engine,
         "endpoint": options.endpoint,
         "load": _load(options),
+        "partial": partial,
         "requests": {
             "scheduled": len(columns),
             "ok": int(ok.sum()),
@@ -83,9 +92,10 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
         metrics.ttft_s, metrics.ttft_sent_s, metrics.tpot_s, metrics.itl_s, metrics.e2e_s, metrics.send_lag_s,
     ):  # fmt: skip
         document[measure.__name__] = _summary(measure(columns))
+    cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
     document["client"] = {
-        "cpu_s": result.client.cpu_s,
-        "cpu_us_per_token": result.client.cpu_s / output_tokens * 1e6 if output_tokens else None,
+        "cpu_s": cpu_s,
+        "cpu_us_per_token": cpu_s / output_tokens * 1e6 if output_tokens and cpu_s is not None else None,
         "workers": result.client.workers,
         "read_delay_s": _read_delay(result.client),
         "start_uncertainty_s": result.client.start_uncertainty_s,
@@ -93,7 +103,7 @@ def _document(options: BareOptions, engine: str, result: StageResult) -> dict[st
         "reasons": list(reasons),
     }
     if options.slo is not None:
-        document["verdict"] = _verdict(options, options.slo, result, reasons)
+        document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
     return document
 
 
@@ -144,10 +154,12 @@ def _summary(values: FloatArray) -> dict[str, object]:
     return summary
 
 
-def _verdict(options: BareOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...]) -> dict[str, object]:
+def _verdict(
+    options: BareOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
+) -> dict[str, object]:
     """Is the share of good requests shown to be at least, or shown to be below, 95 %? By one-sided 95 % limits."""
     outcome, lower, upper, method = Outcome.INVALID, None, None, None
-    reason = _unusable(options, result, saturated)
+    reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
     if reason is None:
         good = metrics.good(result.requests, slo)
         limits, method = _limits(good[np.argsort(result.requests.intended_ns, kind="stable")])
@@ -176,7 +188,7 @@ def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, .
     if result.down_after_s is not None:
         asked = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
         return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{asked}"
-    return f"the client was the bottleneck: {saturated[0]}" if saturated else None
+    return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}" if saturated else None
 
 
 def _limits(good: BoolArray) -> tuple[Limits, str]:

@@ -81,6 +81,23 @@ def with_read_delays(use: ClientUse, delays_s: FloatArray, *, by_kernel: bool) -
     )
 
 
+def with_stamps(use: ClientUse, delays_s: FloatArray) -> ClientUse:
+    """Client use with the kernel's read delays beside the canary's: of both the worse.
+
+    A stamp is that of the last packet of a read. After a stall of the client it tells how long the newest one waited,
+    and the canary how long the others did.
+    """
+    stamped = with_read_delays(use, delays_s, by_kernel=True)
+    if stamped.read_delay_by != "kernel":
+        return use
+    return replace(
+        stamped,
+        read_delay_p50_s=max(use.read_delay_p50_s or 0.0, stamped.read_delay_p50_s or 0.0),
+        read_delay_p99_s=max(use.read_delay_p99_s or 0.0, stamped.read_delay_p99_s or 0.0),
+        read_delay_max_s=max(use.read_delay_max_s or 0.0, stamped.read_delay_max_s or 0.0),
+    )
+
+
 def busiest_share(at_ns: IntArray, cpu_ns: IntArray) -> float | None:
     """The largest share of one core used over any 5 s, of CPU time read at these instants; None when none is so long.
 

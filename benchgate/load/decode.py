@@ -16,7 +16,16 @@ from benchgate.load.sse import EventParser, OverlongEvent, plain_event
 from benchgate.load.template import Template
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
 from benchgate.targets.answer import token_count
-from benchgate.targets.refusals import Secret, json_object, message, one_line, said
+from benchgate.targets.refusals import (
+    WORDLESS_ERROR,
+    Secret,
+    event_error,
+    json_object,
+    message,
+    one_line,
+    said,
+    without,
+)
 
 MOST_EVENTS = 1_000_000
 """Of one stream; no answer has more tokens, and a hostile one would keep us busy."""
@@ -31,7 +40,8 @@ def decode(index: int, intended_ns: int, epoch_ns: int, response: Response, *, s
 
     A failed request keeps whatever was seen before it failed. `secret` is blotted out of what the server said.
     """
-    stream = read_stream(response.body) if response.head is not None and response.head.status == 200 else Stream()
+    is_stream = response.head is not None and response.head.status == 200
+    stream = read_stream(response.body, secret=secret) if is_stream else Stream()
     fault = _fault(response, stream)
     tokens, source = _output_tokens(stream)
     return RequestRecord(
@@ -64,22 +74,29 @@ class Stream:
     chunk_ns: list[int] = field(default_factory=list)  # of the chunks that carry output
     finish_reason: str | None = None
     finish_ns: int | None = None
+    finish_at: int | None = None  # how many chunks with output there were when the finish reason had come
     done_ns: int | None = None  # of `[DONE]`
     input_tokens: int | None = None
     usage_tokens: int | None = None
     error: str | None = None  # what the server called an error
     malformed: str | None = None  # the first event that is not what it must be
     is_over: bool = False  # nothing after this counts
+    secret: Secret = field(default=None, repr=False)  # never kept of what it says
 
     @property
     def end_ns(self) -> int | None:
         """The finish event, else `[DONE]`."""
         return self.finish_ns if self.finish_ns is not None else self.done_ns
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether output came after the finish reason, which then ended nothing."""
+        return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
 
-def read_stream(body: Iterable[Read]) -> Stream:
+
+def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
     """Read a body as server-sent events of a chat or completions stream. What follows `[DONE]` is ignored."""
-    stream, parser, template = Stream(), EventParser(), None
+    stream, parser, template = Stream(secret=secret), EventParser(), None
     alone = False  # whether a read can be taken by itself
     templates = 0
     for at_ns, data in body:
@@ -109,25 +126,30 @@ def _feed(stream: Stream, parser: EventParser, at_ns: int, data: bytes) -> None:
         stream.is_over = True
         return
     for event in events:
-        _take_event(stream, at_ns, event.data)
+        _take_event(stream, at_ns, event.data, event.name)
         if stream.is_over:
             return
 
 
-def _take_event(stream: Stream, at_ns: int, text: str) -> dict[str, object] | None:
+def _take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> dict[str, object] | None:
     """Note what an event says; gives it back when it is one."""
     stream.events += 1
+    if name == "error":  # whatever it carries
+        stream.error = stream.error or message(json_object(text) or {}) or text or WORDLESS_ERROR
+        return None
     if text == "[DONE]":
         stream.done_ns = at_ns
         stream.is_over = True
         return None
     data = json_object(text)
     if data is None:
-        stream.malformed = stream.malformed or f"an event that is not a JSON object: {text[:120]!r}"
+        stream.malformed = (
+            stream.malformed or f"an event that is not a JSON object: {without(text, stream.secret)[:120]!r}"
+        )
         return None
-    error = data.get("error")
-    if error is not None or data.get("object") == "error":
-        stream.error = stream.error or message(data) or "an error without a message"
+    error = event_error(data)
+    if error is not None:
+        stream.error = stream.error or error
         return None
     choices = data.get("choices")
     if isinstance(choices, list):
@@ -142,14 +164,16 @@ def _take_event(stream: Stream, at_ns: int, text: str) -> dict[str, object] | No
 
 
 def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
+    if choice.get("error") is not None:
+        stream.error = stream.error or message(choice) or WORDLESS_ERROR
     delta = choice.get("delta")
     carries = _delta_has_output(delta) if isinstance(delta, dict) else _is_text(choice.get("text"))
     if carries:
         stream.chunk_ns.append(at_ns)
     reason = choice.get("finish_reason")
     if reason is not None and stream.finish_reason is None:
-        stream.finish_reason = one_line(str(reason), _LONGEST_REASON)
-        stream.finish_ns = at_ns
+        stream.finish_reason = one_line(str(reason), _LONGEST_REASON, secret=stream.secret)
+        stream.finish_ns, stream.finish_at = at_ns, len(stream.chunk_ns)
 
 
 def _delta_has_output(delta: dict[str, object]) -> bool:
@@ -192,10 +216,12 @@ def _fault(response: Response, stream: Stream) -> Fault | None:
         return _http_fault(head, b"".join(data for _, data in response.body))
     if stream.error is not None:
         return Fault(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
-    if wire is not None and stream.end_ns is None:
+    if wire is not None and (stream.end_ns is None or stream.goes_on):
         return wire
     if stream.malformed is not None:
         return Fault(ErrorClass.PROTOCOL, stream.malformed)
+    if stream.goes_on:
+        return Fault(ErrorClass.PROTOCOL, "output after the finish reason")
     if stream.events == 0:
         return _not_a_stream(b"".join(data for _, data in response.body))
     return _unfinished(stream)

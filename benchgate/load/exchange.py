@@ -216,4 +216,6 @@ class Exchange:
         if left_s <= 0:
             self._finish(Fault(ErrorClass.TIMEOUT, detail))
         else:
-            self._timer = self._loop.call_later(left_s, self._check_limits)
+            # output may begin at any time from here, and a stall in it would be over unseen at a later look
+            again_s = left_s if self._has_begun else min(left_s, limits.stall_s)
+            self._timer = self._loop.call_later(again_s, self._check_limits)

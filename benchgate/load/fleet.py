@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from benchgate.load.drawn import Drawn, schedule_ns
 from benchgate.load.lost import of_lost, read_left
@@ -27,7 +27,10 @@ from benchgate.model.run import ClientUse
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 
-__all__ = ["Fleet", "merged", "run_fleet", "schedule_ns"]
+if TYPE_CHECKING:
+    from benchgate.load.cluster import ClusterFleet
+
+__all__ = ["CutShort", "Fleet", "merged", "run_fleet", "schedule_ns"]
 
 _NS = 1_000_000_000
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
@@ -112,8 +115,19 @@ class Fleet:
             process.stop()
 
 
+class CutShort(KeyboardInterrupt):
+    """A load was interrupted; `left` is what had been answered by then."""
+
+    def __init__(self, left: StageResult) -> None:
+        super().__init__()
+        self.left = left
+
+
 def run_fleet(options: BareOptions, target: Target) -> StageResult:
-    """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster."""
+    """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster.
+
+    Raises CutShort when interrupted.
+    """
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
     stage = Shard(
         target,
@@ -128,9 +142,17 @@ def run_fleet(options: BareOptions, target: Target) -> StageResult:
         from benchgate.load.cluster import ClusterFleet  # which merges results as is done here
 
         with ClusterFleet(options.cluster, options.workers) as cluster:
-            return cluster.run(stage)
+            return _run_or_salvage(cluster, stage)
     with Fleet(options.workers or 1) as fleet:
+        return _run_or_salvage(fleet, stage)
+
+
+def _run_or_salvage(fleet: Fleet | ClusterFleet, stage: Shard) -> StageResult:
+    try:
         return fleet.run(stage)
+    except KeyboardInterrupt as stop:
+        left = fleet.salvage()
+        raise CutShort(replace(left, client=replace(left.client, faults=()))) from stop  # the user's wish is no fault
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:

@@ -20,7 +20,9 @@ _GIVE_UP_NS = 1_000_000_000  # without any connection for this long, the rest is
 _GIVE_UP_AFTER = 3  # attempts
 _SPARE_FILES = 256
 _IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn 2, uvicorn, node and llama.cpp 5
-_AT_ONCE_NS = 50_000_000  # one round trip, and no time to work on a request
+_SHORTEST_AT_ONCE_NS = 10_000_000  # a close waits for turns of the server's loop and of ours, on a near way too
+_CONNECTS_AT_ONCE = 3  # times as long as connecting, which is one round trip at least, a close may take to come
+_LONGEST_AT_ONCE_NS = 50_000_000  # of a server that closes after every answer, when it comes to it
 
 
 class Pool:
@@ -37,6 +39,8 @@ class Pool:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._down: _Down | None = None
+        self._keeps = False  # whether a connection outlived an answer: this server does not close after each
+        self._connect_ns = _LONGEST_AT_ONCE_NS  # the shortest connect so far: the nearest to one round trip
 
     async def open(self, count: int) -> None:
         """Open connections before the clock starts. Failures are left to the requests that will meet them."""
@@ -87,7 +91,7 @@ class Pool:
             return await self._ask_fresh(request, reconnects=int(met_closed))
         kept = connection.has_served or monotonic_ns() - connection.free_since_ns >= _IDLE_NS
         response = await self._exchange(connection, request)
-        if not (kept and _met_close(response)):
+        if not (kept and self._met_close(response)):
             return response
         return replace(await self._ask_fresh(request, reconnects=1), sent_ns=response.sent_ns)
 
@@ -99,6 +103,7 @@ class Pool:
         return replace(response, reconnects=reconnects) if reconnects else response
 
     async def _exchange(self, connection: Connection, request: bytes) -> Response:
+        outlived = connection.has_answered
         response = await connection.exchange(request, self._limits, output_begun)
         if connection.alive:
             self._idle.append(connection)
@@ -106,6 +111,7 @@ class Pool:
             self._open.discard(connection)
         if response.head is not None:
             self._down = None  # refusing some connections is not being down
+            self._keeps = self._keeps or outlived
         return response
 
     def _take_idle(self) -> Connection | None:
@@ -122,6 +128,7 @@ class Pool:
         if self._down is not None and self.given_up:
             error, detail = self._down.fault
             raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
+        began_ns = monotonic_ns()
         try:
             connection = await connect(self._address, self._limits.connect_s, self._audit)
         except ConnectFailed as exc:
@@ -130,8 +137,25 @@ class Pool:
             self._down = _Down(before.since_ns, now_ns, before.attempts + 1, exc.fault)
             raise
         self._down = None
+        self._connect_ns = min(self._connect_ns, monotonic_ns() - began_ns)
         self._open.add(connection)
         return connection
+
+    def _met_close(self, response: Response) -> bool:
+        """Whether the server had closed the connection before this request reached it.
+
+        Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay
+        one. What tells them apart: only a connection kept after an answer (llama.cpp closes it after every stream
+        without announcing it, on a busy machine tens of milliseconds later) or unused for longer than servers grant
+        can have met its end. Where another connection has outlived an answer, the server closes by no such habit, and
+        the close of an unused one comes within a round trip, for nothing was done. Else a failure is recorded.
+        """
+        if not response.unanswered or response.sent_ns is None:
+            return False
+        at_once_ns = _LONGEST_AT_ONCE_NS
+        if self._keeps:
+            at_once_ns = min(at_once_ns, max(_SHORTEST_AT_ONCE_NS, _CONNECTS_AT_ONCE * self._connect_ns))
+        return response.over_ns - response.sent_ns <= at_once_ns
 
 
 class _Down(NamedTuple):
@@ -141,19 +165,6 @@ class _Down(NamedTuple):
     last_ns: int
     attempts: int
     fault: Fault
-
-
-def _met_close(response: Response) -> bool:
-    """Whether the server had closed the connection before this request reached it.
-
-    Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay one.
-    What tells them apart: only a connection kept after an answer (llama.cpp closes it after every stream without
-    announcing it) or unused for longer than servers grant can have met its end, and then the close comes within one
-    round trip, for nothing was done. Over a slower way, a failure is recorded instead.
-    """
-    if not response.unanswered or response.sent_ns is None:
-        return False
-    return response.over_ns - response.sent_ns <= _AT_ONCE_NS
 
 
 def _allow_open_files(needed: int) -> None:

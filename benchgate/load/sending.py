@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from time import monotonic_ns
 
 from benchgate.errors import StoreError
-from benchgate.load.canary import Canary, with_read_delays
+from benchgate.load.canary import Canary, with_stamps
 from benchgate.load.exchange import Response
 from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
@@ -99,7 +99,7 @@ class Sending:
             wall_s = (monotonic_ns() - self._epoch_ns) / _NS
             use = canary.seen(ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1))
             if (stamped_s := self._pool.read_delays_s()) is not None:
-                use = with_read_delays(use, stamped_s, by_kernel=True)
+                use = with_stamps(use, stamped_s)
             return Sent(use, self._down_after_s(), late_s)
         finally:
             self._pool.close()

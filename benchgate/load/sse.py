@@ -18,10 +18,11 @@ class OverlongEvent(ValueError):
 
 
 class Event(NamedTuple):
-    """One event: when the read that completed it arrived, and its data."""
+    """One event: when the read that completed it arrived, its data, and its name where it has one of its own."""
 
     at_ns: int
     data: str
+    name: str = ""
 
 
 class EventParser:
@@ -54,8 +55,8 @@ class EventParser:
         if self._at_start:
             self._at_start = False
             blocks = blocks.removeprefix(b"\xef\xbb\xbf")
-        texts = (_data_of(block) for block in blocks.split(b"\n\n"))
-        return [Event(at_ns, text) for text in texts if text is not None]
+        events = (_event_of(at_ns, block) for block in blocks.split(b"\n\n"))
+        return [event for event in events if event is not None]
 
     def _with_lf(self, data: bytes) -> bytes:
         """The same with every line end an LF. A CR is one at once: the LF that may follow it is dropped later."""
@@ -77,13 +78,17 @@ def plain_event(data: bytes) -> str | None:
     return None
 
 
-def _data_of(block: bytes) -> str | None:
-    """The data of one event; None when it has no data line (a comment, a bare id)."""
+def _event_of(at_ns: int, block: bytes) -> Event | None:
+    """One event; None when it has no data line (a comment, a bare id). The name `message` is what all others have."""
     if block.startswith(b"data: ") and b"\n" not in block:
-        return block[6:].decode("utf-8", "replace")
-    values = []
+        return Event(at_ns, block[6:].decode("utf-8", "replace"))
+    values, event_name = [], ""
     for line in block.decode("utf-8", "replace").split("\n"):
         name, _, value = line.partition(":")
         if name == "data":
             values.append(value.removeprefix(" "))
-    return "\n".join(values) if values else None
+        elif name == "event":
+            event_name = value.removeprefix(" ")
+    if not values:
+        return None
+    return Event(at_ns, "\n".join(values), "" if event_name == "message" else event_name)

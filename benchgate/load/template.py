@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from benchgate.targets.refusals import json_object
+from benchgate.targets.refusals import event_error, json_object
 
 _NEVER_PLAIN = b'"\\' + bytes(range(0x20))  # what would end the text, begin an escape, or be no JSON
-_PROBE = "x"
+_PROBE = "a text no server sends"
 
 
 class Template(NamedTuple):
@@ -28,13 +28,14 @@ class Template(NamedTuple):
         """Of a read that is one event: `data: `, this JSON object and two line ends. None when it has no such text.
 
         Only for events that do nothing but carry output: one choice, no finish reason, no usage, no error. That the
-        right text was found is tried out, by reading the event once more with another one in its place.
+        right text was found is tried out, by reading the event once more with another one in its place. The event must
+        not hold that one yet: else it could be read from elsewhere than the place tried.
         """
         text = _text(event)
         if text is None:
             return None
         before, found, after = read.partition(b'"' + text.encode("utf-8", "surrogatepass") + b'"')
-        if not found or not text.isprintable() or b"\r" in read:
+        if not found or not text.isprintable() or b"\r" in read or _PROBE.encode() in read:
             return None
         template = cls(before + b'"', b'"' + after)
         other = json_object((template.before + _PROBE.encode() + template.after)[len(b"data: ") :])
@@ -53,11 +54,12 @@ class Template(NamedTuple):
 def _text(event: dict[str, object]) -> str | None:
     """The text of an event that carries output and nothing else; None of any other."""
     choices = event.get("choices")
-    plain = event.get("error") is None and event.get("object") != "error"
-    if not plain or isinstance(event.get("usage"), dict) or not isinstance(choices, list) or len(choices) != 1:
+    if event_error(event) is not None or isinstance(event.get("usage"), dict):
+        return None
+    if not isinstance(choices, list) or len(choices) != 1:
         return None
     choice = choices[0]
-    if not isinstance(choice, dict):
+    if not isinstance(choice, dict) or choice.get("error") is not None:
         return None
     delta = choice.get("delta")
     text = delta.get("content") if isinstance(delta, dict) else choice.get("text")

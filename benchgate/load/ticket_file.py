@@ -1,10 +1,13 @@
-"""The tickets of a stage made before its clock starts and kept on disk: a million of them would fill the memory."""
+"""The tickets of a stage made before its clock starts and kept on disk: a million of them would fill the memory.
+
+The heads stay in memory: they hold the API key, which must not come to any disk, and differ in the length alone.
+"""
 
 from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
@@ -12,7 +15,8 @@ from typing import IO
 from benchgate.load.spool import writing
 from benchgate.load.tickets import Ticket
 
-_HEAD = struct.Struct("<qqI")  # number, offset_ns, length of the request
+_ROW = struct.Struct("<qqII")  # number, offset_ns, which head, length of the body
+_HEAD_END = b"\r\n\r\n"
 _NO_OFFSET = -1
 _BUFFER_BYTES = 2**16  # reading that much in one go stops the event loop for some microseconds
 
@@ -23,24 +27,30 @@ def kept_tickets(folder: Path, tickets: Iterable[Ticket]) -> Iterator[Iterator[T
 
     Raises StoreError when it cannot be written.
     """
+    heads: list[bytes] = []
     with writing(folder):
-        file = _written(folder, tickets)
+        file = _written(folder, tickets, heads)
     with file:
-        yield _read(file)
+        yield _read(file, heads)
 
 
-def _written(folder: Path, tickets: Iterable[Ticket]) -> IO[bytes]:
+def _written(folder: Path, tickets: Iterable[Ticket], heads: list[bytes]) -> IO[bytes]:
+    """Fills `heads`, which are as many as there are lengths of bodies."""
+    known: dict[bytes, int] = {}
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=_BUFFER_BYTES))
         for number, offset_ns, wire in tickets:
-            file.write(_HEAD.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, len(wire)))
-            file.write(wire)
+            head, end, body = wire.partition(_HEAD_END)
+            which = known.setdefault(head + end, len(known))
+            file.write(_ROW.pack(number, _NO_OFFSET if offset_ns is None else offset_ns, which, len(body)))
+            file.write(body)
+        heads.extend(known)
         file.seek(0)
         stack.pop_all()
         return file
 
 
-def _read(file: IO[bytes]) -> Iterator[Ticket]:
-    while head := file.read(_HEAD.size):
-        number, offset_ns, length = _HEAD.unpack(head)
-        yield Ticket(number, None if offset_ns == _NO_OFFSET else offset_ns, file.read(length))
+def _read(file: IO[bytes], heads: Sequence[bytes]) -> Iterator[Ticket]:
+    while row := file.read(_ROW.size):
+        number, offset_ns, which, length = _ROW.unpack(row)
+        yield Ticket(number, None if offset_ns == _NO_OFFSET else offset_ns, heads[which] + file.read(length))

@@ -76,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._lost: Exception | None = None  # what took the socket away, while nothing was under way
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
         self.has_served = False  # a whole response came over it before
+        self.has_answered = False  # and the last one was no refusal
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
@@ -136,6 +137,7 @@ class Connection(asyncio.Protocol):
             exchange.forget()
         if response.reusable and not exchange.surplus:
             self.has_served = True
+            self.has_answered = response.head is not None and response.head.status == 200
         else:
             self.close()
         return response

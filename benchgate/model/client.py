@@ -35,6 +35,11 @@ class ClientStep:
         """Whether the client delivered this load and its numbers were the server's."""
         return not self.client_bound and self.server_late is None
 
+    @property
+    def at_limit(self) -> bool:
+        """Whether the client itself was the bottleneck: what it can do lies below this load."""
+        return bool(self.client_bound) and self.server_late is None
+
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
@@ -66,6 +71,16 @@ class ClientProfile:
     def requests_per_s(self) -> float | None:
         """Most one-token answers per second that one worker asked for soundly."""
         return _most(step.offered_rps for step in self.steps if step.sound and step.streams is None)
+
+    @property
+    def streams_limited(self) -> bool:
+        """Whether more streams and tokens than the sound ones were tried and were too much; else no limit is known."""
+        return any(step.at_limit for step in self.steps if step.streams is not None)
+
+    @property
+    def requests_limited(self) -> bool:
+        """The same of one-token answers."""
+        return any(step.at_limit for step in self.steps if step.streams is None)
 
     @property
     def cpu_us_per_token(self) -> float | None:

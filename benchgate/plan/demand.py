@@ -7,6 +7,7 @@ measured. How fast a closed loop will go is the servers' to say; of it only the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,40 +51,48 @@ def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
 
     Tokens and requests cost the same processor, so what each takes of one worker adds up.
     """
-    if demand.concurrency is not None:
-        return math.ceil(demand.concurrency / profile.streams) if profile.streams else None
-    if not profile.tokens_per_s or not profile.requests_per_s:
-        return None
-    assert demand.peak_tokens_per_s is not None and demand.peak_rps is not None, "an open loop has rates"
-    share = demand.peak_tokens_per_s / profile.tokens_per_s + demand.peak_rps / profile.requests_per_s
-    return max(1, math.ceil(share))
+    return _whole(share for share, _ in _shares(demand, profile))
 
 
 def beyond_the_client(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    """Why a stage asks for more than `workers` processes can deliver here, and what to do; None when they can."""
-    needed = workers_needed(demand, profile)
-    if needed is not None and needed <= workers:
+    """Why a stage asks for more than `workers` processes can deliver here, and what to do; None when that is not known.
+
+    Only a series that ended with the client as the bottleneck says what is too much.
+    """
+    least = _whole(share for share, limited in _shares(demand, profile) if limited)
+    if least is not None and least <= workers:
         return None
-    can = f"{workers} load generator process{'es' if workers > 1 else ''} on this machine"
-    found = f"{_delivers(demand, profile, workers)} (measured {profile.measured_at[:10]})"
-    return f"stage {demand.name} asks for {_asked(demand)}, and {can} {found}; {_REMEDY}"
+    reached = _reached(demand, profile, workers)
+    able = f"can deliver {reached}, beyond which the client" if reached else "cannot deliver any load: the client"
+    found = f"{_processes(workers)} {able} was the bottleneck"
+    return f"stage {demand.name} asks for {_asked(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
+
+
+def beyond_the_curve(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
+    """Why it is not known whether `workers` processes here can deliver a stage; None when it is."""
+    needed = workers_needed(demand, profile)
+    if (needed is not None and needed <= workers) or beyond_the_client(demand, profile, workers) is not None:
+        return None
+    reached = _reached(demand, profile, workers)
+    known = f"what {_processes(workers)} can deliver is not known" + (f" beyond {reached}" if reached else "")
+    return f"stage {demand.name} asks for {_asked(demand)}, and {known}{_measured(profile)}; {_UNKNOWN_REMEDY}"
 
 
 def most_workers(suite: Suite, cpus: int) -> int:
-    """How many load generator processes a suite may use: as many as it says, or half the cores.
+    """How many load generator processes can work at a time: as many as the suite says and there are cores.
 
-    A server may live on the others.
+    Without a word of the suite half the cores: a server may live on the others.
     """
     if suite.load is not None and suite.load.workers != "auto":
-        return suite.load.workers
+        return min(suite.load.workers, cpus)
     return max(1, cpus // 2)
 
 
 def chosen_workers(suite: Suite, plan: Plan, profile: ClientProfile, cpus: int) -> int:
     """How many are started for a suite: as many as it says, or what its most demanding stage needs by the curve."""
-    most = most_workers(suite, cpus)
     if suite.load is not None and suite.load.workers != "auto":
-        return most
+        return suite.load.workers
+    most = most_workers(suite, cpus)
     return min(most, max((workers_needed(demand, profile) or most for demand in stage_demands(plan)), default=1))
 
 
@@ -126,18 +135,50 @@ def _asked(demand: StageDemand) -> str:
     return f"up to {show_number(tokens)} tokens/s in {show_number(requests)} requests/s"
 
 
-def _delivers(demand: StageDemand, profile: ClientProfile, workers: int) -> str:
+def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bool]]:
+    """What tokens (or streams) and requests take of one worker, each with whether the curve knows its limit."""
     if demand.concurrency is not None:
-        if profile.streams is None:
-            return "cannot serve any number of streams without being the bottleneck"
-        return f"can serve {workers * profile.streams:,} and no more"
-    if not profile.tokens_per_s or not profile.requests_per_s:
-        return "cannot keep up with any rate"
-    tokens, requests = workers * profile.tokens_per_s, workers * profile.requests_per_s
-    return f"can deliver at most {show_number(tokens)} tokens/s, or {show_number(requests)} requests/s of one token"
+        return [(_part(demand.concurrency, profile.streams), profile.streams_limited)]
+    assert demand.peak_tokens_per_s is not None and demand.peak_rps is not None, "an open loop has rates"
+    return [
+        (_part(demand.peak_tokens_per_s, profile.tokens_per_s), profile.streams_limited),
+        (_part(demand.peak_rps, profile.requests_per_s), profile.requests_limited),
+    ]
+
+
+def _part(asked: float, possible: float | None) -> float:
+    return asked / possible if possible else math.inf
+
+
+def _whole(shares: Iterable[float]) -> int | None:
+    """Shares of a worker as workers; None when no number of them is enough."""
+    share = sum(shares)
+    return None if math.isinf(share) else max(1, math.ceil(share))
+
+
+def _processes(workers: int) -> str:
+    return f"{workers} load generator process{'es' if workers > 1 else ''} on this machine"
+
+
+def _measured(profile: ClientProfile) -> str:
+    return f" (measured {profile.measured_at[:10]})"
+
+
+def _reached(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
+    """What so many workers deliver by the largest sound steps; None where there is none."""
+    if demand.concurrency is not None:
+        streams = workers * (profile.streams or 0)
+        return f"{streams:,} stream{'s' if streams > 1 else ''}" if streams else None
+    able = []
+    if profile.tokens_per_s:
+        able.append(f"{show_number(workers * profile.tokens_per_s)} tokens/s")
+    if profile.requests_per_s:
+        able.append(f"{show_number(workers * profile.requests_per_s)} requests/s of one token")
+    return ", or ".join(able) or None
 
 
 _REMEDY = (
-    "lower the load, use a machine with more cores, or measure this one again while nothing else runs on it "
-    "(`benchgate doctor --client`)"
+    "lower the load, give it more processes where there are cores for them (`load.workers`) or other machines "
+    "(`--cluster`), or measure this one again while nothing else runs on it (`benchgate doctor --client`)"
 )
+_UNKNOWN_REMEDY = "the run itself will say whether the client was the bottleneck; other machines help (`--cluster`)"

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
-from benchgate.plan.demand import StageDemand, beyond_the_client, most_workers, stage_demands, workers_needed
+from benchgate.plan.demand import (
+    StageDemand,
+    beyond_the_client,
+    beyond_the_curve,
+    most_workers,
+    stage_demands,
+    workers_needed,
+)
 from benchgate.plan.schedule import Plan, PlannedStage
 from benchgate.suite.schema import Suite
 
@@ -44,6 +51,7 @@ class Preview:
     plan_sha256: str
     client_measured_at: str | None  # when the curve of this machine's load generator was measured; None: never
     problems: tuple[str, ...]  # why the load generator here cannot do it
+    unknowns: tuple[str, ...]  # of what it is not known whether it can
 
 
 def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> Preview:
@@ -68,6 +76,7 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
         plan_sha256=plan.sha256,
         client_measured_at=profile.measured_at if profile else None,
         problems=client_problems(suite, plan, profile, cpus),
+        unknowns=_client_unknowns(suite, plan, profile, cpus),
     )
 
 
@@ -78,6 +87,15 @@ def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpu
     workers = most_workers(suite, cpus)
     found = (beyond_the_client(demand, profile, workers) for demand in stage_demands(plan))
     return tuple(problem for problem in found if problem is not None)
+
+
+def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
+    """Every stage beyond the largest load that was tried; none where the load generator was never measured."""
+    if profile is None:
+        return ()
+    workers = most_workers(suite, cpus)
+    found = (beyond_the_curve(demand, profile, workers) for demand in stage_demands(plan))
+    return tuple(unknown for unknown in found if unknown is not None)
 
 
 def _schedule_s(stage: PlannedStage) -> float:

@@ -76,6 +76,18 @@ def ensure_current(database: Database, *, create: bool) -> None:
     _upgrade(database)
 
 
+def is_current(database: Database) -> bool:
+    """Whether a store of this benchgate's schema is there. Writes nothing; raises StoreError for a newer one's."""
+    path = database.address.path
+    if path is not None and not path.exists():
+        return False
+    found = _find(database)
+    if found.revision == HEAD:
+        return True
+    _refuse_newer(database, found)
+    return False
+
+
 def migrations_dir() -> Path:
     """The migrations as installed in the wheel, or those of the repository."""
     package = Path(benchgate.__file__).parent

@@ -38,7 +38,7 @@ from benchgate.model.run import (
 from benchgate.model.verdict import Outcome
 from benchgate.store import profiles, results, rows, tables
 from benchgate.store.engine import Address, Database, fetch
-from benchgate.store.migrate import ensure_current
+from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.resolve import resolve
 from benchgate.store.results import StoredVerdict
 from benchgate.store.writer import RunWriter
@@ -62,6 +62,19 @@ class Store:
             database.close()
             raise
         return cls(database)
+
+    @classmethod
+    def open_as_is(cls, address: str) -> Store | None:
+        """The store for reading alone, neither made nor upgraded; None where there is none of this schema."""
+        database = Database.connect(Address.parse(address))
+        try:
+            if is_current(database):
+                return cls(database)
+        except BaseException:
+            database.close()
+            raise
+        database.close()
+        return None
 
     def close(self) -> None:
         """Closes the database."""

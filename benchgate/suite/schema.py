@@ -88,7 +88,7 @@ ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "o
 Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
 
 SharedField = Literal[
-    "engine", "engine_version", "context", "slots", "threads", "vocabulary", "accelerators", "request_fields"
+    "engine", "engine_version", "context", "slots", "threads", "vocabulary", "accelerators", "request_fields", "proxy"
 ]
 
 LATENCY_METRICS = ("ttft", "tpot", "itl", "e2e")

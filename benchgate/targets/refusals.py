@@ -7,15 +7,19 @@ import json
 from pydantic_core import from_json
 
 LONGEST_DETAIL = 300  # characters
+WORDLESS_ERROR = "an error without a message"
 
 Secret = str | tuple[str, ...] | None
 """What may not be shown: one text or several."""
 
 
 def said(body: bytes) -> str:
-    """The message in an error body: JSON of any known shape, or plain text. Empty when it says nothing."""
+    """The message in an error body: JSON of any known shape, or plain text. Empty when it says nothing.
+
+    Not cut, for half a credential would not be known as one: `one_line` blots them out, then cuts.
+    """
     document = json_object(body)
-    return (document and message(document)) or body[: 4 * LONGEST_DETAIL].decode("utf-8", "replace")
+    return (document and message(document)) or body.decode("utf-8", "replace")
 
 
 def message(document: dict[str, object]) -> str | None:
@@ -28,6 +32,17 @@ def message(document: dict[str, object]) -> str | None:
         if isinstance(found, str) and found:
             return found
     return None
+
+
+def event_error(event: dict[str, object]) -> str | None:
+    """What an event of a stream reports as an error; None when it reports none.
+
+    `message` and `detail` are errors only where nothing of an answer stands beside them: servers add fields as they
+    like.
+    """
+    if event.get("error") is not None or event.get("object") == "error" or event.get("type") == "error":
+        return message(event) or WORDLESS_ERROR
+    return None if event.get("choices") or event.get("usage") else message(event)
 
 
 def _findings(found: list[object]) -> str:
@@ -59,10 +74,17 @@ def _lenient(text: bytes | str) -> object:
         return None
 
 
+def without(text: str, secret: Secret) -> str:
+    """A text with its credentials blotted out: of all of it, before any of it is cut off or quoted."""
+    hidden = (secret,) if isinstance(secret, str) else secret or ()
+    for part in sorted(hidden, key=len, reverse=True):  # the longest first: one may be part of another
+        if part:
+            text = text.replace(part, "[redacted]")
+    return text
+
+
 def one_line(text: str, longest: int = LONGEST_DETAIL, secret: Secret = None) -> str:
     """Printable, on one line, of bounded length, without the credentials that some servers repeat in their refusals."""
-    for hidden in (secret,) if isinstance(secret, str) else secret or ():
-        if hidden:
-            text = text.replace(hidden, "[redacted]")
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    few = without(text, secret)[: 4 * longest]  # a body may be megabytes, and each character costs
+    line = " ".join("".join(char if char.isprintable() else " " for char in few).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -10,7 +10,7 @@ import pytest
 from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
-from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 
@@ -119,6 +119,39 @@ def test_a_median_gap_of_zero_is_no_pace_and_not_a_failure() -> None:
         assert "no pace" in verdict.reason
 
 
+def merged(observation: LoadObservation, pieces: list[int], answers: int = 60) -> LoadObservation:
+    """The first so many answers with token k of ten arriving when token pieces[k] did."""
+    columns = observation.requests
+    chunks = columns.chunk_ns.reshape(-1, 10).copy()
+    chunks[:answers] = chunks[:answers, pieces]
+    ended = {"chunk_ns": chunks.reshape(-1), "end_ns": chunks[:, 9]}
+    return replace(observation, requests=RequestColumns.from_columns({**columns.to_columns(), **ended}))
+
+
+@pytest.mark.parametrize("check", [{"metric": "tpot", "margin": "20%"}, {"metric": "itl", "margin": "20%"}])
+@pytest.mark.parametrize("arm", Arm)
+def test_tokens_that_come_several_at_a_time_are_no_better_pace(check: Line, arm: Arm) -> None:
+    suite = SuiteText([check]).suite()
+    evidence = measured(suite)
+    pieces = [3, 3, 3, 3, 6, 6, 6, 9, 9, 9]  # three arrivals
+    load = tuple(merged(o, pieces) if o.arm is arm else o for o in evidence.load)
+    verdict = judge(suite, replace(evidence, load=load))
+    assert verdict.outcome is Outcome.INVALID
+    pace = "3.3 tokens an arrival against 1.0" if arm is Arm.CANDIDATE else "1.0 tokens an arrival against 3.3"
+    assert check["metric"] == "itl" or f"the answers came in other pieces: {pace}" in verdict.reason
+
+
+def test_a_read_that_a_busy_machine_merges_now_and_then_leaves_the_pace() -> None:
+    suite = SuiteText([{"metric": "tpot", "margin": "20%"}]).suite()
+    evidence = measured(suite)
+    once = [0, 1, 2, 3, 4, 6, 6, 7, 8, 9]
+    for load in (
+        tuple(merged(o, once) if o.arm is Arm.CANDIDATE else o for o in evidence.load),
+        tuple(merged(o, [4] * 5 + [9] * 5, 2) if o.arm is Arm.CANDIDATE else o for o in evidence.load),
+    ):
+        assert judge(suite, replace(evidence, load=load)).outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("metric", ["ttft", "tpot", "e2e"])
 def test_answers_much_shorter_than_the_baselines_are_never_a_silent_pass(metric: str) -> None:
     verdict = verdict_on({"metric": metric, "margin": "20%"}, Effect(tokens=5))
@@ -140,6 +173,39 @@ def test_a_client_late_on_half_of_one_arms_blocks_does_not_hide_a_slower_candida
     assert judge(suite, slower).outcome is Outcome.BLOCK
     late = measured(suite, Effect(slowdown=1.2), Effect(lag_ms=60))
     assert judge(suite, in_blocks(slower, {0, 2, 4, 6}, Arm.BASELINE, late)).outcome is Outcome.INVALID
+
+
+def test_a_few_blocks_in_which_the_client_was_late_do_not_hide_a_slower_candidate() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "goodput", "margin": "5 points"}], 12).suite()
+    slower, late = Effect(slowdown=1.06), Effect(slowdown=2, lag_ms=60)
+    strained = in_blocks(measured(suite, slower), {1, 4, 7}, Arm.BASELINE, measured(suite, slower, late))
+    verdict = judge(suite, strained)
+    ttft, goodput = verdict.checks
+    assert ttft.harm == pytest.approx(np.log(1.06), abs=0.02)
+    assert ttft.n == 9
+    assert goodput.n == 9 * 60
+    for check in verdict.checks:
+        assert any("3 of 12 blocks of stage c4 were left out: block 2, baseline: the p99 of" in n for n in check.notes)
+    (guard,) = [guard for guard in verdict.guards if guard.id == "client-keeps-up"]
+    assert "3 of 12 blocks of stage c4 (block 2, baseline" in guard.reason
+
+
+def test_blocks_left_out_for_either_arm_count_together() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    late = measured(suite, Effect(lag_ms=60), Effect(lag_ms=60))
+    one_arm = in_blocks(measured(suite), {1, 2}, Arm.BASELINE, late)
+    assert judge(suite, one_arm).outcome is Outcome.PASS
+    assert judge(suite, in_blocks(one_arm, {2}, Arm.CANDIDATE, late)).outcome is Outcome.PASS
+    assert judge(suite, in_blocks(one_arm, {3}, Arm.CANDIDATE, late)).outcome is Outcome.INVALID
+
+
+def test_a_block_in_which_the_candidate_failed_is_never_left_out() -> None:
+    suite = SuiteText([{"metric": "goodput", "margin": "5 points"}]).suite()
+    busy = ClientUse(cpu_s=9.5, wall_s=10, workers=1)
+    failing = in_blocks(measured(suite), {3}, Arm.CANDIDATE, measured(suite, Effect(failed=60, client=busy)))
+    verdict = judge(suite, failing)
+    assert verdict.outcome is Outcome.INVALID
+    assert "cannot be left out" in verdict.reason
 
 
 def test_one_broken_stream_does_not_make_the_counting_of_tokens_unlike() -> None:

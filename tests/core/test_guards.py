@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.run import ClientUse
+from benchgate.model.records import ABSENT, IntArray, RequestColumns
+from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.suite.schema import Stage
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 Line = dict[str, object]
@@ -146,6 +149,85 @@ def test_no_policy_passes_under_a_tripped_guard() -> None:
             verdict = judge(suite, measured(suite, effect))
             assert tripped(verdict)
             assert not verdict.outcome.promotes
+
+
+def with_column(evidence: Evidence, arm: Arm, name: str, value: IntArray) -> Evidence:
+    """Every execution of this arm with one column of its requests put in place of what it was."""
+
+    def changed(columns: RequestColumns) -> RequestColumns:
+        return RequestColumns.from_columns({**columns.to_columns(), name: value})
+
+    load = tuple(replace(o, requests=changed(o.requests)) if o.arm is arm else o for o in evidence.load)
+    return replace(evidence, load=load)
+
+
+def test_requests_that_only_the_candidate_made_be_sent_again_spoil_the_load() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    resent = np.zeros(60, dtype=np.int64)
+    resent[:1] = 1  # in each of 8 blocks: 8 of 480 requests
+    evidence = with_column(measured(suite), Arm.CANDIDATE, "reconnects", resent)
+    verdict = judge(suite, evidence)
+    (guard,) = tripped(verdict)
+    assert "closed connections under 8 of 480 requests, which were sent again" in guard.reason
+    assert spoilt(verdict) == LOAD
+    assert tripped(judge(suite, with_column(evidence, Arm.BASELINE, "reconnects", resent))) == []
+
+
+def test_a_faster_candidate_of_a_server_that_always_closes_meets_more_closed_connections() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    often, oftener = (np.arange(60) < n for n in (41, 53))
+    evidence = with_column(measured(suite), Arm.BASELINE, "reconnects", often.astype(np.int64))
+    assert tripped(judge(suite, with_column(evidence, Arm.CANDIDATE, "reconnects", oftener.astype(np.int64)))) == []
+
+
+def test_two_requests_sent_again_are_noise_however_few_there_are() -> None:
+    suite = SuiteText(EVERYTHING, blocks=2, requests=40).suite()
+    resent = np.zeros(40, dtype=np.int64)
+    for more, guards in ((1, 0), (2, 1)):  # 2 and 4 of 80
+        resent[:more] = 1
+        verdict = judge(suite, with_column(measured(suite), Arm.CANDIDATE, "reconnects", resent))
+        assert [guard.id for guard in tripped(verdict)] == ["sent-once"] * guards
+
+
+def test_a_server_that_cuts_prompts_is_not_faster() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    cut = np.array([7] * 5 + [8] * 55)
+    for arm, says in ((Arm.CANDIDATE, "candidate counts 3800 tokens"), (Arm.BASELINE, "the baseline 3800")):
+        verdict = judge(suite, with_column(measured(suite), arm, "input_tokens", cut))
+        (guard,) = tripped(verdict)
+        assert guard.id == "prompts-alike"
+        assert says in guard.reason
+        assert spoilt(verdict) == SPEED
+
+
+def test_another_tokenizer_that_is_declared_may_count_prompts_otherwise() -> None:
+    suite = SuiteText(EVERYTHING, gate={"allow_different": ["vocabulary"]}).suite()
+    fewer = np.full(60, 6)
+    assert tripped(judge(suite, with_column(measured(suite), Arm.CANDIDATE, "input_tokens", fewer))) == []
+
+
+def test_prompts_whose_length_a_server_does_not_tell_are_not_compared() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    untold = np.full(60, ABSENT, dtype=np.int64)
+    untold[:30] = 8
+    assert tripped(judge(suite, with_column(measured(suite), Arm.CANDIDATE, "input_tokens", untold))) == []
+
+
+def replayed(evidence_of: tuple[Effect, Effect]) -> Verdict:
+    """The verdict on a stage whose rows come from a trace."""
+    suite = SuiteText(EVERYTHING).suite()
+    assert suite.load is not None
+    stage = Stage.model_validate({"stage": "c4", "trace": "day.csv", "requests": 60})
+    suite = suite.model_copy(update={"load": suite.load.model_copy(update={"sweep": (stage,)})})
+    return judge(suite, measured(suite, *evidence_of))
+
+
+def test_rows_of_a_trace_are_held_to_their_own_length_and_not_to_the_workloads() -> None:
+    (guard,) = tripped(replayed((Effect(tokens=5, usage=6), Effect(tokens=5))))  # the workload asks for 10
+    assert guard.id == "answers-not-too-long"
+    assert "480 of 480 answers of the candidate passed the limit" in guard.reason
+    assert tripped(replayed((Effect(tokens=5), Effect(tokens=12)))) == []
+    assert tripped(replayed((Effect(tokens=12), Effect(tokens=12)))) == []
 
 
 def test_one_uncounted_token_is_a_withheld_tail_and_a_hundredth_of_the_answers_may_lack_more() -> None:

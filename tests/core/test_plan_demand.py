@@ -11,6 +11,7 @@ from benchgate.model.deployment import Arm
 from benchgate.plan.demand import (
     StageDemand,
     beyond_the_client,
+    beyond_the_curve,
     chosen_workers,
     most_workers,
     stage_demands,
@@ -125,19 +126,53 @@ def test_a_refusal_says_what_is_asked_what_can_be_had_and_what_to_do() -> None:
     message = beyond_the_client(opened(900, 128), CURVE, 1)
     assert message is not None
     assert "stage r asks for up to 115,200 tokens/s in 900 requests/s" in message
-    assert "1 load generator process on this machine can deliver at most 20,000 tokens/s" in message
+    assert "1 load generator process on this machine can deliver 20,000 tokens/s, or 1,000 requests/s" in message
     assert "(measured 2026-11-20)" in message
-    assert "benchgate doctor --client" in message
+    for way_out in ("benchgate doctor --client", "`load.workers`", "`--cluster`"):
+        assert way_out in message
     streams = beyond_the_client(closed(1000), CURVE, 2)
     assert streams is not None
     assert "1,000 streams in flight" in streams
-    assert "2 load generator processes on this machine can serve 800 and no more" in streams
+    assert "2 load generator processes on this machine can deliver 800 streams, beyond which" in streams
 
 
 def test_a_curve_without_a_sound_step_carries_nothing() -> None:
     assert workers_needed(closed(1), NOTHING_SOUND) is None
     assert beyond_the_client(closed(1), NOTHING_SOUND, 4) is not None
     assert beyond_the_client(opened(1, 1), NOTHING_SOUND, 4) is not None
+
+
+LATE = replace(step(700, 35_000, 350), server_late="the practice server was 9 ms late itself")
+LATE_WITH_RATES = replace(CURVE, steps=(*CURVE.steps[:2], LATE, *CURVE.steps[3:]))
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        replace(CURVE, steps=(*CURVE.steps[:2], *CURVE.steps[3:])),
+        LATE_WITH_RATES,
+        replace(CURVE, steps=(replace(LATE, client_bound=("too busy",)), *CURVE.steps[3:])),
+    ],
+    ids=["all steps were sound", "the practice server was late", "nothing was sound, and the server late"],
+)
+def test_a_load_beyond_a_limit_that_was_not_found_is_unknown_and_not_refused(curve: ClientProfile) -> None:
+    for asked in (closed(1000), opened(900, 128)):
+        assert beyond_the_client(asked, curve, 1) is None
+        unknown = beyond_the_curve(asked, curve, 1)
+        assert unknown is not None
+        assert "is not known" in unknown
+    assert beyond_the_client(opened(1001, 1), curve, 1) is not None  # of requests the limit was found
+    assert beyond_the_curve(opened(1001, 1), curve, 1) is None
+
+
+def test_an_unknown_says_what_was_tried() -> None:
+    assert beyond_the_curve(closed(400), LATE_WITH_RATES, 1) is None
+    unknown = beyond_the_curve(closed(1000), LATE_WITH_RATES, 2)
+    assert unknown is not None
+    assert "2 load generator processes on this machine can deliver is not known beyond 800 streams" in unknown
+    suite = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
+    (said,) = preview(suite, make_plan(suite), replace(CURVE, steps=(step(1, 50, 1),)), cpus=2).unknowns
+    assert said.startswith("stage c4 asks for 4 streams in flight")
 
 
 def test_a_preview_counts_both_arms_all_blocks_and_the_warm_up() -> None:
@@ -171,3 +206,13 @@ def test_as_many_processes_are_started_as_the_most_demanding_stage_needs_or_the_
     stated = suite.model_copy(update={"load": suite.load.model_copy(update={"workers": 3})})
     assert chosen_workers(stated, plan, one_stream_each, cpus=4) == 3
     assert most_workers(stated, cpus=4) == 3
+    assert (chosen_workers(stated, plan, one_stream_each, cpus=2), most_workers(stated, cpus=2)) == (3, 2)
+
+
+def test_more_processes_than_cores_carry_no_more_than_the_cores() -> None:
+    suite = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
+    assert suite.load is not None
+    stated = suite.model_copy(update={"load": suite.load.model_copy(update={"workers": 64})})
+    one_stream_each = replace(CURVE, steps=(step(1, 50, 1), step(2, 100, 2, bound=True)))
+    (problem,) = preview(stated, make_plan(stated), one_stream_each, cpus=2).problems
+    assert "2 load generator processes on this machine can deliver 2 streams" in problem

@@ -28,8 +28,8 @@ gate:
 """
 
 
-def step(streams: int | None, tokens_per_s: float) -> ClientStep:
-    return ClientStep(streams, tokens_per_s, tokens_per_s, 1.0, 10.0, 0.001, 0.0, ())
+def step(streams: int | None, tokens_per_s: float, *bound: str) -> ClientStep:
+    return ClientStep(streams, tokens_per_s, tokens_per_s, 1.0, 10.0, 0.001, 0.0, bound)
 
 
 def with_curve(folder: Path, *steps: ClientStep) -> None:
@@ -52,16 +52,26 @@ def test_a_plan_is_printed_and_nothing_is_sent_or_kept(tmp_path: Path) -> None:
 
 
 def test_plan_and_run_refuse_what_the_load_generator_was_not_shown_to_deliver(tmp_path: Path) -> None:
-    with_curve(tmp_path, step(1, 50.0), step(None, 20.0))
+    with_curve(tmp_path, step(1, 50.0), step(2, 100.0, "too busy"), step(None, 20.0), step(None, 40.0, "too busy"))
     planned, run = (benchgate(tmp_path, command, "suite.yaml") for command in ("plan", "run"))
     for result in (planned, run):
         assert result.returncode == 2
         assert "stage c600 asks for 600 streams in flight" in result.stderr
         assert "stage r100 asks for up to 10,000 tokens/s in 100 requests/s" in result.stderr
+        assert "`--cluster`" in result.stderr
         assert "Traceback" not in result.stderr
     assert "nothing was sent" in planned.stdout
     with Store.open(str(tmp_path / STORE), create=False) as store:
         assert store.runs() == []
+
+
+def test_plan_refuses_nothing_beyond_a_limit_that_was_not_found(tmp_path: Path) -> None:
+    with_curve(tmp_path, step(1, 50.0), step(None, 20.0))
+    result = benchgate(tmp_path, "plan", "suite.yaml")
+    assert result.returncode == 0, result.stderr
+    assert "stage c600 asks for 600 streams in flight" in result.stderr
+    assert "is not known beyond 1 stream (measured" in result.stderr
+    assert "was not tried with as much" in result.stdout
 
 
 def test_a_plan_within_the_curve_says_how_many_processes_it_needs(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,11 +41,13 @@ def stage(
     return PlannedStage("made up", concurrency, rate_rps, tuple(planned))
 
 
-def result(stage: PlannedStage, *, e2e_ms: int = 125, failed: int = 0, use: ClientUse = ABLE) -> StageResult:
+def result(
+    stage: PlannedStage, *, e2e_ms: int = 100, first_ms: int = 52, failed: int = 0, use: ClientUse = ABLE
+) -> StageResult:
     records = []
     for request in stage.requests:
         due = request.offset_ns or 0
-        first, over, fails = due + 52 * MS, due + e2e_ms * MS, request.index < failed
+        first, over, fails = due + first_ms * MS, due + e2e_ms * MS, request.index < failed
         records.append(
             RequestRecord(
                 index=request.index,
@@ -65,10 +69,10 @@ def result(stage: PlannedStage, *, e2e_ms: int = 125, failed: int = 0, use: Clie
 
 def test_a_closed_loop_is_offered_what_the_servers_own_answers_allow() -> None:
     planned = stage(concurrency=4)
-    step = client_step(planned, result(planned), TRUTH)
+    step = client_step(planned, result(planned, e2e_ms=101), TRUTH)
     assert step.offered_rps == pytest.approx(4 / 0.100)
     assert step.offered_tokens_per_s == pytest.approx(400)
-    assert step.delivered_ratio == pytest.approx(100 / 125)
+    assert step.delivered_ratio == pytest.approx(100 / 101)
     assert step.cpu_us_per_token == pytest.approx(0.2 / 80 * 1e6)
     assert step.ttft_error_p99_s == pytest.approx(0.002)
     assert step.sound
@@ -89,6 +93,17 @@ def test_a_busy_client_and_failed_requests_make_a_step_client_bound() -> None:
     assert failing.client_bound == ("2 of 8 requests failed: out of memory",)
     assert not busy.sound
     assert not failing.sound
+
+
+def test_a_load_not_delivered_and_a_late_ttft_make_a_step_client_bound() -> None:
+    planned = stage(concurrency=4)
+    slow = client_step(planned, result(planned, e2e_ms=125), TRUTH)
+    assert slow.client_bound == ("80.0 % of the load was delivered (least 99.0 %)",)
+    behind = client_step(planned, result(planned, first_ms=61), TRUTH)
+    assert behind.client_bound == ("the p99 of TTFT is 11.0 ms above the server's own (bound 10.0 ms)",)
+    late = client_step(planned, result(planned, e2e_ms=125, first_ms=61), {**TRUTH, "schedule_lag_s": {"p99": 0.0051}})
+    assert late.client_bound == ()
+    assert late.server_late is not None
 
 
 def test_a_late_practice_server_says_nothing_of_the_client() -> None:
@@ -140,7 +155,10 @@ def test_a_store_that_cannot_be_opened_is_a_failure(tmp_path: Path) -> None:
 def test_a_curve_of_this_machine_is_found_and_one_of_another_is_not(tmp_path: Path) -> None:
     address = str(tmp_path / "benchgate.db")
     assert known_client_at(address) is None
-    steps = (ClientStep(50, 25.0, 2500.0, 1.0, 9.0, 0.001, 0.0, ()),)
+    steps = (
+        ClientStep(50, 25.0, 2500.0, 1.0, 9.0, 0.001, 0.0, ()),
+        ClientStep(None, 200.0, 200.0, 1.0, 9.0, 0.001, 0.0, ()),
+    )
     elsewhere = ClientProfile(utc_now(), {**client_machine(), "cpu": "another"}, steps)
     with Store.open(address) as store:
         store.save_client_profile(elsewhere)
@@ -149,7 +167,39 @@ def test_a_curve_of_this_machine_is_found_and_one_of_another_is_not(tmp_path: Pa
     with Store.open(address) as store:
         store.save_client_profile(replace(elsewhere, machine=client_machine()))
     assert known_client_at(address) == replace(elsewhere, machine=client_machine())
-    assert "2,500 tokens/s and 50 streams per worker" in named(examine(address))["load generator"].found
+    assert "2,500 tokens/s, 50 streams and 200 requests/s per worker" in named(examine(address))["load generator"].found
+
+
+@pytest.mark.parametrize(("sound", "missing"), [(50, "requests"), (None, "streams")])
+def test_a_curve_without_a_sound_load_of_one_kind_is_warned_of(tmp_path: Path, sound: int | None, missing: str) -> None:
+    address = str(tmp_path / "benchgate.db")
+    with Store.open(address) as store:
+        steps = (ClientStep(sound, 25.0, 2500.0, 1.0, 9.0, 0.001, 0.0, ()),)
+        store.save_client_profile(ClientProfile(utc_now(), client_machine(), steps))
+    found = named(examine(address))["load generator"]
+    assert found.state is State.WARN
+    assert missing in found.found
+
+
+def test_looking_for_a_curve_leaves_an_older_store_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "benchgate.db"
+    Store.open(str(path)).close()
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("DROP TABLE client_profile")
+        older.execute("UPDATE benchgate_schema SET version_num = '0001'")
+        older.commit()
+    names, before = sorted(tmp_path.iterdir()), path.read_bytes()
+    assert known_client_at(str(path)) is None
+    found = named(examine(str(path)))
+    assert (found["store"].state, found["load generator"].state) == (State.WARN, State.WARN)
+    assert "benchgate store upgrade" in (found["store"].remedy or "")
+    assert path.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == names
+
+
+def test_a_store_that_cannot_be_read_is_one_without_a_curve(tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_text("this is no database, and long enough to be looked at as one" * 50)
+    assert known_client_at(str(tmp_path / "other.db")) is None
 
 
 @pytest.mark.parametrize(

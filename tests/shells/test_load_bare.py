@@ -1,18 +1,29 @@
 import json
+import os
+import signal
 import socket
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from benchgate.cli.app import app
 from benchgate.errors import UsageError
 from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.fleet import merged, schedule_ns
-from benchgate.load.worker import StageResult
+from benchgate.load.fleet import Fleet, merged, schedule_ns
+from benchgate.load.ticket_file import kept_tickets
+from benchgate.load.tickets import tickets_of
+from benchgate.load.worker import Shard, StageResult
+from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
+from benchgate.plan.schedule import PlannedRequest
+from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import (
     DONE,
     LAST_CHUNK,
@@ -198,7 +209,68 @@ def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.Mon
         document = bare(server.url, concurrency=1, requests=10, slo="ttft=60s")
     assert (document["client"]["saturated"], document["client"]["reasons"]) == (True, ["too busy"])
     assert document["verdict"]["outcome"] == "INVALID"
-    assert "too busy" in document["verdict"]["reason"]
+    assert "too busy; lower the load" in document["verdict"]["reason"]
+
+
+@pytest.mark.parametrize(("answered", "options"), [(5, {}), (0, {"slo": "ttft=60s"}), (5, {"workers": "2"})])
+def test_interrupted_load_tells_what_was_answered(answered: int, options: dict[str, Any]) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if len(server.requests) > answered:
+            os.kill(os.getpid(), signal.SIGINT)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        document = bare(server.url, concurrency=2, requests=10, **options)
+    assert (document["partial"], document["client"]["cpu_s"]) == (True, None)
+    assert document["requests"]["ok"] in range(max(0, answered - 1), answered + 1)
+    assert set(document["requests"]["failed_by_class"]) == set()
+    assert "the stage was cut short" not in document["client"]["reasons"]
+    assert "slo" not in options or document["verdict"]["reason"] == "the load was interrupted"
+
+
+def test_interrupted_load_prints_its_document_and_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(fleet: Fleet, stage: Shard) -> StageResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Fleet, "run", interrupt)
+    said = ["load", "http://127.0.0.1:9", "--model", "m", "--engine", "openai", "--concurrency", "1", "--requests", "2"]
+    result = CliRunner().invoke(app, [*said, "--workers", "1", "--json", str(tmp_path / "kept.json")])
+    assert result.exit_code == 130
+    assert json.loads(result.stdout)["partial"] is True
+    assert json.loads((tmp_path / "kept.json").read_text())["requests"]["scheduled"] == 0
+
+
+@pytest.mark.parametrize("slo", [[], ["--slo", "ttft=60s"]], ids=["no bound", "slo"])
+def test_saturated_client_is_told_of_and_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slo: list[str]
+) -> None:
+    monkeypatch.setattr("benchgate.load.bare.saturation_reasons", lambda use, columns, rate: ("too busy",))
+    kept = tmp_path / "result.json"
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        said = ["load", server.url, "--model", "scripted", "--engine", "openai", "--concurrency", "1"]
+        said += ["--requests", "2", "--workers", "1", "--json", str(kept)]
+        result = CliRunner().invoke(app, [*said, *slo])
+    assert result.exit_code == 12
+    assert "the client was the bottleneck: too busy; lower the load, or give" in result.stderr
+    assert "benchgate doctor" in result.stderr
+    assert json.loads(result.stdout) == json.loads(kept.read_text())
+
+
+def test_key_never_comes_to_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = tmp_path / "tickets"
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: kept.open("w+b"))
+    target = Target(Arm.CANDIDATE, "http://127.0.0.1:9", "m", DIALECTS["openai"], "sk-very-secret")
+    planned = [PlannedRequest(i, i * 10 or None, "hello " * i, 4, 1) for i in range(12)]
+    tickets = list(tickets_of(target, planned, endpoint="chat", ignore_eos=False))
+    assert all(b"sk-very-secret" in ticket.wire for ticket in tickets)
+    with kept_tickets(tmp_path, tickets) as given_back:
+        assert list(given_back) == tickets
+        written = kept.read_bytes()
+    assert b"hello hello" in written
+    assert b"sk-very-secret" not in written
 
 
 def test_engine_is_found_by_who_owns_the_model() -> None:

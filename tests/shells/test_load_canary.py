@@ -1,10 +1,11 @@
 import asyncio
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchgate.load.canary import Canary, busiest_share, with_read_delays
+from benchgate.load.canary import Canary, busiest_share, with_read_delays, with_stamps
 from benchgate.load.pacing import Ticker
 from benchgate.model.run import ClientUse
 from tests.fakes.scripted_server import ScriptedServer
@@ -85,3 +86,11 @@ def test_busiest_share_is_of_the_worst_five_seconds() -> None:
 
 def test_shorter_than_five_seconds_has_no_busiest_share() -> None:
     assert busiest_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None
+
+
+def test_the_kernels_stamps_never_hide_what_the_canary_saw() -> None:
+    seen = replace(IDLE, read_delay_p50_s=0.08, read_delay_p99_s=0.14, read_delay_max_s=0.15, read_delay_by="canary")
+    both = with_stamps(seen, np.array([0.001, 0.002, 0.3]))
+    assert (both.read_delay_p50_s, both.read_delay_p99_s, both.read_delay_max_s) == (0.08, 0.3, 0.3)
+    assert both.read_delay_by == "kernel"
+    assert with_stamps(seen, np.array([])) == seen

@@ -3,11 +3,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from benchgate.errors import TargetError
 from benchgate.load.decode import decode, output_begun
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.targets.answer import read_answer
+from benchgate.targets.refusals import Secret
 
 EPOCH = 1000
 
@@ -31,7 +33,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def read(
-    body: Sequence[tuple[int, bytes]], *, status: int = 200, fault: Fault | None = None, secret: str | None = None
+    body: Sequence[tuple[int, bytes]], *, status: int = 200, fault: Fault | None = None, secret: Secret = None
 ) -> RequestRecord:
     """The record of request 7, intended at 90 and sent at 100 after an epoch of 1000."""
     reads = [(EPOCH + at_ns, data) for at_ns, data in body]
@@ -168,6 +170,21 @@ def test_error_after_the_finish_event_still_fails() -> None:
     assert stream(A, STOP, event({"error": "late"})).error == ErrorClass.STREAM_BROKEN
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"object": "list", "data": []},
+        {"type": "ping"},
+        {"choices": [], "prompt_filter_results": []},
+        {"choices": [{"delta": {}, "error": None}], "message": "warming up"},
+        {"usage": {"prompt_tokens": 3, "completion_tokens": 1}, "detail": "cached"},
+        {"message": None, "detail": ""},
+    ],
+)
+def test_fields_that_servers_add_are_no_error(extra: dict[str, object]) -> None:
+    assert stream(ROLE, A, event(extra), b"event: message\n" + STOP, DONE).error is None
+
+
 def test_null_error_is_no_error() -> None:
     assert (
         stream(event({"error": None, "choices": [{"delta": {"content": "A"}, "finish_reason": "stop"}]})).error is None
@@ -183,6 +200,22 @@ def test_failed_request_keeps_what_was_seen() -> None:
 def test_what_the_connection_does_after_the_finish_event_does_not_matter() -> None:
     record = stream(A, STOP, fault=Fault(ErrorClass.STREAM_BROKEN, "reset"))
     assert (record.error, record.end_ns) == (None, 120)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_output_after_the_finish_reason_is_no_answer_that_was_asked_for(alone: bool) -> None:
+    events = [A, A, A, STOP, A, chat({}, "stop"), DONE]
+    record = stream(*events) if alone else stream(b"".join(events))
+    assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "output after the finish reason")
+
+
+def test_output_beside_the_finish_reason_is_part_of_the_answer() -> None:
+    assert stream(A, chat({"content": "B"}, "stop"), chat({}, "stop"), DONE).error is None
+
+
+def test_what_ends_the_connection_counts_where_output_went_on_after_the_finish_reason() -> None:
+    record = stream(A, STOP, B, fault=Fault(ErrorClass.TIMEOUT, "stalled"))
+    assert (record.error, record.error_detail) == (ErrorClass.TIMEOUT, "stalled")
 
 
 @pytest.mark.parametrize(
@@ -251,6 +284,40 @@ def test_server_words_are_cut_at_300_characters() -> None:
 def test_key_repeated_by_the_server_is_not_kept() -> None:
     record = read([(110, b'{"error": "bad key sk-secret"}')], status=401, secret="sk-secret")
     assert record.error_detail == "HTTP 401: bad key [redacted]"
+
+
+SECRET = "sk-" + "0123456789" * 3
+BOTH = ("0123456789", SECRET)  # one is a part of the other
+
+
+@pytest.mark.parametrize("secret", [SECRET, BOTH], ids=["one", "several"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        DONE.replace(b"[DONE]", b"x" * 100 + SECRET.encode()),
+        DONE.replace(b"[DONE]", b"x" * 110 + SECRET.encode()),
+        A + chat({}, "x" * 30 + SECRET),
+        A + chat({}, SECRET + "x" * 30),
+        b" " * 1190 + SECRET.encode(),
+        b"<p>" * 60 + b" " * 1010 + SECRET.encode(),
+    ],
+    ids=["event", "cut event", "cut reason", "reason", "cut body", "cut words"],
+)
+def test_key_repeated_by_the_server_is_not_kept_where_its_words_are_cut(
+    body: bytes, secret: str | tuple[str, ...]
+) -> None:
+    for status in (200, 500):
+        record = read([(110, body)], status=status, secret=secret)
+        kept = f"{record.error_detail} {record.finish_reason}"
+        assert record.error is not None
+        assert "sk-" not in kept
+        assert "0123" not in kept
+
+
+def test_key_in_a_whole_answer_that_is_refused_is_not_shown_where_its_words_are_cut() -> None:
+    with pytest.raises(TargetError) as caught:
+        read_answer("chat", 502, b" " * 1190 + SECRET.encode(), secret=BOTH)
+    assert str(caught.value) == "HTTP 502:"
 
 
 def test_request_that_was_never_sent_is_a_record_too() -> None:

@@ -9,7 +9,7 @@ import pytest
 from benchgate.load.pool import Pool
 from benchgate.load.wire import Address
 from benchgate.model.records import ErrorClass
-from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step
+from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step, json_response
 from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
 
 
@@ -19,7 +19,14 @@ def idle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchgate.load.pool._IDLE_NS", 0)
 
 
-@pytest.mark.usefixtures("idle_at_once")
+@pytest.fixture
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close may take its time to be seen here, where server and client share one busy machine."""
+    monkeypatch.setattr("benchgate.load.pool._SHORTEST_AT_ONCE_NS", 200_000_000)
+    monkeypatch.setattr("benchgate.load.pool._LONGEST_AT_ONCE_NS", 200_000_000)
+
+
+@pytest.mark.usefixtures("idle_at_once", "slow_machine")
 @pytest.mark.parametrize("ending", [CLOSE, ABORT])
 def test_request_that_meets_the_end_of_an_idle_connection_is_sent_again_once(ending: Ending) -> None:
     def respond(received: Received) -> Iterable[Step]:
@@ -32,7 +39,7 @@ def test_request_that_meets_the_end_of_an_idle_connection_is_sent_again_once(end
     assert columns.reconnects.tolist() == [0, 1, 0]
 
 
-@pytest.mark.usefixtures("idle_at_once")
+@pytest.mark.usefixtures("idle_at_once", "slow_machine")
 def test_second_send_that_is_dropped_too_is_a_failure() -> None:
     with ScriptedServer(lambda received: [CLOSE]) as server:
         columns = run(server.url, closed(1)).requests
@@ -40,7 +47,7 @@ def test_second_send_that_is_dropped_too_is_a_failure() -> None:
     assert (columns.error, columns.reconnects.tolist()) == ((ErrorClass.STREAM_BROKEN,), [1])
 
 
-@pytest.mark.usefixtures("idle_at_once")
+@pytest.mark.usefixtures("idle_at_once", "slow_machine")
 def test_request_sent_again_counts_from_its_first_send() -> None:
     received_ns: list[int] = []
 
@@ -76,6 +83,36 @@ def test_request_dropped_after_work_on_it_is_a_failure_on_an_idle_connection_too
     assert columns.reconnects.tolist() == [0, 0, 0]
 
 
+def test_request_dropped_after_more_work_than_a_round_trip_takes_is_a_failure() -> None:
+    """The first eight connections show how near this server is, the next one that it outlives an answer."""
+    parting = WHOLE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+
+    def respond(received: Received) -> Iterable[Step]:
+        asked = len(server.requests)
+        return [parting, CLOSE] if asked <= 8 else [WHOLE] if asked <= 10 else [0.03, CLOSE]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(11)).requests
+        assert len(server.requests) == 11
+    assert columns.error == (*[None] * 10, ErrorClass.STREAM_BROKEN)
+
+
+def test_close_that_comes_late_after_every_answer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp on a busy machine; what it keeps after a refusal shows nothing."""
+    monkeypatch.setattr("benchgate.load.pool._LONGEST_AT_ONCE_NS", 1_000_000_000)
+    refused = json_response({"error": "busy"}, status=503)
+
+    def respond(received: Received) -> Iterable[Step]:
+        asked = len(server.requests)
+        return [refused] if asked <= 2 else [WHOLE] if asked % 2 else [0.02, CLOSE]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(5)).requests
+    assert columns.error == (ErrorClass.HTTP_5XX, ErrorClass.HTTP_5XX, None, None, None)
+    assert columns.reconnects.tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.usefixtures("slow_machine")
 @pytest.mark.parametrize("ending", [CLOSE, ABORT])
 def test_request_that_meets_the_end_of_a_connection_that_has_served_is_sent_again_once(ending: Ending) -> None:
     def respond(received: Received) -> Iterable[Step]:

@@ -26,7 +26,7 @@ from tests.fakes.scripted_server import (
     token,
     usage,
 )
-from tests.shells.load_helpers import HALO, WHOLE, closed, run
+from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
 
 ERROR = event({"error": {"message": "engine died", "code": 500}})
 ENDED = DONE + LAST_CHUNK
@@ -38,6 +38,12 @@ NAMED = {
     "message beside its kind": event({"object": "error", "message": "engine died", "code": 500}),  # SGLang
     "error and its type": event({"error": "engine died", "error_type": "overloaded"}),  # TGI
     "event with a name": chunk(b'event: error\ndata: {"error": {"message": "engine died"}}\n\n'),
+    "event with a name and a message alone": chunk(b'event: error\ndata: {"message": "engine died"}\n\n'),
+    "event with a name and plain text": chunk(b"event: error\ndata: engine died\n\n"),
+    "message alone": event({"message": "engine died", "code": 500}),
+    "detail alone": event({"detail": "engine died"}),
+    "type error": event({"type": "error", "message": "engine died"}),
+    "error inside a choice": event({"choices": [{"index": 0, "delta": {}, "error": {"message": "engine died"}}]}),
     "error beside choices": event({"choices": [], "error": {"message": "engine died"}}),
     "status document": event({"error": {"message": "engine died", "status": "UNAVAILABLE", "code": 503}}),
 }
@@ -100,6 +106,17 @@ def test_error_inside_a_stream_is_named_wherever_it_comes(case: str, before: byt
         columns = run(server.url, closed(1)).requests
     assert columns.error == (ErrorClass.STREAM_BROKEN,)
     assert "engine died" in str(columns.error_detail[0])
+
+
+@pytest.mark.parametrize("silent_s", [0.0, 0.2, 0.5])
+def test_stall_after_output_that_came_late_is_a_timeout(silent_s: float) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [stream_head(), silent_s, role_event() + token("a"), 1.0, token("b") + finish("stop") + ENDED]
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, closed(1), limits(stall_s=0.3, first_token_s=3)).requests
+    assert columns.error == (ErrorClass.TIMEOUT,)
+    assert "in the middle of the response" in str(columns.error_detail[0])
 
 
 def test_failures_of_every_kind_stay_in_the_denominator_and_count_as_infinite() -> None:

@@ -15,13 +15,15 @@ TEXTS = st.sampled_from(
 ) | st.text(max_size=6)
 CHOICES = st.fixed_dictionaries(
     {"index": st.just(0), "delta": st.fixed_dictionaries({"content": TEXTS})},
-    optional={"finish_reason": st.sampled_from([None, "stop", "abort"]), "text": TEXTS, "logprobs": st.none()},
+    optional={"finish_reason": st.sampled_from([None, "stop", "abort"]), "text": TEXTS, "error": st.none() | TEXTS},
 )
 EVENTS = st.fixed_dictionaries(
     {"id": st.sampled_from(["a", "b", '"x"']), "choices": st.lists(CHOICES, min_size=1, max_size=2)},
     optional={
         "object": st.sampled_from(["chat.completion.chunk", "error"]),
         "error": st.sampled_from([None, {"message": "x"}, "x"]),
+        "type": st.sampled_from([None, "error", "x"]),
+        "message": st.sampled_from([None, "x"]),
         "usage": st.sampled_from([None, {}, {"prompt_tokens": 3, "completion_tokens": 2}]),
     },
 )
@@ -53,6 +55,28 @@ def test_any_events_say_the_same_either_way(events: list[bytes]) -> None:
 def test_any_texts_in_like_events_say_the_same_either_way(first: str, texts: list[str], ascii_only: bool) -> None:
     events = [sse(said(text), ascii_only) for text in (first, first, *texts)]
     assert one_by_one(events) == slowly(events)
+
+
+NAMES = st.sampled_from(["x", "error", "type", "object", "message", "choices", "a text no server sends"])
+
+
+@given(NAMES, st.lists(st.tuples(NAMES, NAMES), max_size=6), st.sampled_from([{"message": "boom"}, "error", None]))
+def test_text_that_is_a_name_of_the_event_too_says_the_same_either_way(
+    text: str, others: list[tuple[str, str]], beside: object
+) -> None:
+    """The first event's text stands where another field's name does; the next ones have another name there."""
+
+    def named(name: str, content: str) -> bytes:
+        kept = b'"choices":[{"delta":{"content":"' + content.encode() + b'"}}]}\n\n'
+        return b'data: {"' + name.encode() + b'":' + json.dumps(beside).encode() + b"," + kept
+
+    events = [named(text, text), named(text, text), *(named(*other) for other in [("error", text), *others])]
+    assert one_by_one(events) == slowly(events)
+
+
+def test_error_in_place_of_a_name_that_was_the_text_is_an_error() -> None:
+    first = b'data: {"x":{"message":"boom"},"choices":[{"delta":{"content":"x"}}]}\n\n'
+    assert one_by_one([first, first, first.replace(b'"x"', b'"error"', 1)]).error == "boom"
 
 
 BEFORE, AFTER = b'data: {"choices":[{"delta":{"content":"', b'"}}]}\n\n'

@@ -1,0 +1,33 @@
+"""Two arms that are reached in different ways are not compared in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchgate.gate.arms_alike import arms_alike
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
+from tests.fakes.measured import SuiteText, measured
+
+
+def behind_a_proxy(evidence: Evidence, arm: Arm) -> Evidence:
+    reached = replace(evidence.run.arms[arm], settings={"proxy": True})
+    return replace(evidence, run=replace(evidence.run, arms={**evidence.run.arms, arm: reached}))
+
+
+def test_a_proxy_before_one_arm_alone_makes_times_incomparable() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    direct = measured(suite)
+    one = behind_a_proxy(direct, Arm.BASELINE)
+    guard = arms_alike(one, suite)
+    assert guard.tripped
+    assert "by a proxy for the baseline, direct for the candidate" in guard.reason
+    assert not arms_alike(behind_a_proxy(one, Arm.CANDIDATE), suite).tripped
+    assert not arms_alike(direct, suite).tripped
+
+
+def test_a_baseline_reached_in_another_way_is_another_baseline() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    direct = measured(suite)
+    proxied = behind_a_proxy(direct, Arm.BASELINE)
+    assert direct.run.arms[Arm.BASELINE].fingerprint != proxied.run.arms[Arm.BASELINE].fingerprint
