@@ -2,7 +2,7 @@
 
 with serve_sim(SimSettings(ttft_s=0.05, itl_s=0.02)) as sim:
     ...  # send requests to sim.url
-    print(sim.truth()["ttft_s"]["p99"])
+    p99_s = sim.truth()["ttft_s"]["p99"]
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ does not ask at every token what could be wrong with it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
@@ -47,7 +48,7 @@ class Case:
     keeps_alive: bool
 
 
-class Reply:
+class Reply(ABC):
     """What every answer does: be a job, stamp what it writes, and end exactly once."""
 
     def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
@@ -74,10 +75,11 @@ class Reply:
 
     def begin(self) -> None:
         """What happens as soon as the model has taken the job in."""
+        return  # a sound server says nothing before its first token
 
+    @abstractmethod
     def emit(self, tokens: int, due_ns: int) -> None:
         """Tokens that were due at that instant."""
-        raise NotImplementedError
 
     def abandon(self) -> None:
         """The client has left: its place is free at once."""

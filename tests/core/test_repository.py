@@ -109,7 +109,8 @@ def test_a_registry_or_a_machine_path_would_be_seen() -> None:
     host, folder = REGISTRY_HOSTS[0], MACHINE_PATHS[0]
     assert foreign_words(f"--index-url https://{host}/simple") == [host]
     assert foreign_words(f"open('{folder}secret')") == [folder]
-    assert foreign_words("docs/root/x, suites/work/y, https://example.com/home/z") == []
+    inside = [f"docs{folder}x", f"suites{MACHINE_PATHS[3]}y", f"https://example.com{MACHINE_PATHS[1]}z"]
+    assert foreign_words(", ".join(inside)) == []
 
 
 def test_the_tree_holds_no_lock_that_names_registries() -> None:

@@ -24,8 +24,8 @@ TIMESTAMP,ContextTokens,GeneratedTokens
 """
 BURSTGPT = """\
 Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
-5,ChatGPT,472,18,490,Conversation log
-45.5,ChatGPT,1087,230,1317,Conversation log
+5,GPT-4,472,18,490,Conversation log
+45.5,GPT-4,1087,230,1317,Conversation log
 """
 MOONCAKE = """\
 {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}
