@@ -16,6 +16,9 @@ def sim(
     key: Annotated[str | None, typer.Option("--key", help="Key file of the certificate.")] = None,
     client_ca: Annotated[str | None, typer.Option("--client-ca", help="Demand client certificates of this CA.")] = None,
     model: Annotated[str, typer.Option("--model", help="Name of the model it serves.")] = "sim",
+    adapter: Annotated[
+        list[str] | None, typer.Option("--adapter", help="Name of an adapter of it; may be repeated.")
+    ] = None,
     context: Annotated[int, typer.Option("--context", help="Most tokens of prompt and answer.")] = 131_072,
     seed: Annotated[int, typer.Option("--seed", help="Seed of answers, jitter and faults.")] = 0,
     ttft: Annotated[str | None, typer.Option("--ttft", help="Paced: first token after this; 50ms.")] = None,
@@ -34,49 +37,54 @@ def sim(
     ] = None,
     queue: Annotated[int | None, typer.Option("--queue", help="Engine: refuse when so many wait.")] = None,
     queue_status: Annotated[int | None, typer.Option("--queue-status", help="Engine: refuse with this status.")] = None,
+    shed_above: Annotated[int | None, typer.Option("--shed-above", help="Engine: 429 when so many wait.")] = None,
+    shed_exempt: Annotated[
+        int | None, typer.Option("--shed-exempt", help="Engine: never shed this priority number or a lower one; -1.")
+    ] = None,
+    prefix_cache: Annotated[
+        int | None, typer.Option("--prefix-cache", help="Engine: keep so many blocks of what was read.")
+    ] = None,
+    prefix_block: Annotated[int | None, typer.Option("--prefix-block", help="Engine: tokens in a block; 16.")] = None,
+    adapter_cost: Annotated[
+        str | None, typer.Option("--adapter-cost", help="Engine: more per step for every sequence with an adapter.")
+    ] = None,
+    preempt: Annotated[bool, typer.Option("--preempt", help="Engine: take KV room token by token, preempt.")] = False,
+    leak_kv: Annotated[bool, typer.Option("--leak-kv", help="Engine: keep the KV room of clients that left.")] = False,
     output_tokens: Annotated[
         str | None, typer.Option("--output-tokens", help="Answers end by themselves within MIN:MAX tokens.")
     ] = None,
+    reasoning_tokens: Annotated[
+        str | None, typer.Option("--reasoning-tokens", help="Answers begin with MIN:MAX tokens of reasoning.")
+    ] = None,
+    invalid_json: Annotated[str, typer.Option("--invalid-json", help="Share of JSON answers that are none.")] = "0%",
+    image_tokens: Annotated[int | None, typer.Option("--image-tokens", help="Take images, at so many tokens.")] = None,
+    embedding_size: Annotated[int, typer.Option("--embedding-size", help="Numbers in an embedding.")] = 64,
     fault: Annotated[
         list[str] | None, typer.Option("--fault", help="NAME[:VALUE...][+NAME...][@SHARE]; may be repeated.")
     ] = None,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Print every fault and leave.")] = False,
+    metrics_as: Annotated[
+        str, typer.Option("--metrics-as", help="Names in /metrics: vllm, sglang, tgi or llamacpp.")
+    ] = "vllm",
     keep_alive: Annotated[str | None, typer.Option("--keep-alive", help="Close connections idle for so long.")] = None,
     ready_after: Annotated[str, typer.Option("--ready-after", help="Refuse connections for so long.")] = "0s",
+    load_time: Annotated[
+        str, typer.Option("--load-time", help="The first request waits so long for the model.")
+    ] = "0s",
+    replicas: Annotated[int, typer.Option("--replicas", help="So many processes behind a router.")] = 1,
+    affinity: Annotated[
+        str | None, typer.Option("--affinity", help="Router: keep together by prefix, session or this header.")
+    ] = None,
 ) -> None:
     """Serve a practice server: OpenAI's API with stated costs, limits and faults, and the truth about what it did."""
+    given = dict(locals())
     from benchgate.sim import options
 
-    if list_faults:
+    if given.pop("list_faults"):
         sys.stdout.write(options.list_faults())
         return
-    settings = options.parse_settings(
-        ttft=ttft,
-        itl=itl,
-        jitter=jitter,
-        chunk_tokens=chunk_tokens,
-        prefill=prefill,
-        decode=decode,
-        decode_per_sequence=decode_per_sequence,
-        batch=batch,
-        kv_tokens=kv_tokens,
-        prefill_chunk=prefill_chunk,
-        queue=queue,
-        queue_status=queue_status,
-        output_tokens=output_tokens,
-        model=model,
-        context=context,
-        seed=seed,
-        faults=fault or (),
-        keep_alive=keep_alive,
-        ready_after=ready_after,
-        host=host,
-        port=port,
-        uds=uds,
-        cert=cert,
-        key=key,
-        client_ca=client_ca,
-    )
+    faults, adapters = given.pop("fault") or (), given.pop("adapter") or ()
+    settings = options.parse_settings(faults=faults, adapters=adapters, **given)
     from benchgate.sim.running import run_sim
 
     def ready(url: str) -> None:

@@ -1,100 +1,153 @@
 """The bytes of an answer, in vLLM's shape: events of a stream, or one document. No framing, no socket.
 
 Every word is six bytes with its space, so the head of an event and the size of its chunk are the same for every token
-of an answer: they are made once, and a token costs one concatenation.
+of a plain answer: they are made once, and a token costs one concatenation.
 """
 
 from __future__ import annotations
 
 import json
+from typing import NamedTuple, Protocol
 
 from benchgate.sim.asks import Ask
+from benchgate.sim.words import MASK, WORDS, Kind, start_of, stride_of
 
-WORDS = (
-    " river", " stone", " cloud", " light", " north", " table", " green", " bread",
-    " water", " house", " field", " music", " paper", " glass", " horse", " sugar",
-    " chair", " plant", " night", " earth", " ocean", " metal", " sound", " storm",
-    " grain", " coast", " train", " brush", " crane", " flame", " orbit", " shelf",
-    " ridge", " tower", " wheel", " amber", " basin", " cedar", " delta", " ember",
-    " frost", " grove", " heron", " ivory", " jewel", " knoll", " lemon", " maple",
-    " naval", " olive", " pearl", " quilt", " raven", " sable", " thorn", " umber",
-    " vivid", " wheat", " yacht", " zebra", " alder", " birch", " coral", " dunes",
-)  # fmt: skip
 DONE = b"data: [DONE]\n\n"
-_MASK = len(WORDS) - 1  # the number of words is a power of two
 _CHAT_TAIL = b'"},"logprobs":null,"finish_reason":null}]}\n\n'
 _TEXT_TAIL = b'","logprobs":null,"finish_reason":null}]}\n\n'
 
 
-class Script:
-    """All that one answer can say. Words follow from the ask's key alone."""
+class Usage(NamedTuple):
+    """What an answer says it took. None: not told."""
 
-    def __init__(self, ask: Ask, model: str, number: int, created: int) -> None:
-        self._ask = ask
-        self._start = ask.key >> 8
-        self._stride = (ask.key & 0x3F) | 1  # odd, so that every word has its turn
-        name, kind = ("chatcmpl", "chat.completion") if ask.chat else ("cmpl", "text_completion")
-        rest = f'"created":{created},"model":{json.dumps(model)},'
-        self._whole_opening = f'{{"id":"{name}-{number:016x}","object":"{kind}",{rest}'
-        self._opening = (
-            self._whole_opening.replace(kind, "chat.completion.chunk", 1) if ask.chat else self._whole_opening
-        )
-        start = b"data: " + self._opening.encode()
-        start += b'"choices":[{"index":0,"delta":{"content":"' if ask.chat else b'"choices":[{"index":0,"text":"'
-        tail = _CHAT_TAIL if ask.chat else _TEXT_TAIL
-        size = len(start) + len(WORDS[0]) + len(tail)
-        self._framed_start = b"%x\r\n%b" % (size, start)
-        self._framed_words = _CHAT_FRAMED if ask.chat else _TEXT_FRAMED
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
-    def word(self, index: int) -> str:
-        """The token of that index, with the space before it."""
-        return WORDS[(self._start + index * self._stride) & _MASK]
 
-    def text(self, first: int, count: int) -> str:
-        """So many tokens from that index on."""
-        return "".join(self.word(index) for index in range(first, first + count))
+class Script(Protocol):
+    """All that one answer can say, in the words of its endpoint. Every event is one item of a list."""
+
+    plain: bool  # whether `framed_token` may be used
 
     def framed_token(self, index: int) -> bytes:
         """The event of one token as one HTTP chunk, fast; only where no usage belongs into it."""
-        return self._framed_start + self._framed_words[(self._start + index * self._stride) & _MASK]
 
-    def role(self) -> bytes:
-        """The event that opens a chat stream and carries no output; nothing for completions."""
-        if not self._ask.chat:
-            return b""
-        return self._event('{"role":"assistant","content":""}', None, 0)
+    def opening(self) -> list[bytes]:
+        """What comes with the first token and carries no output."""
 
-    def tokens(self, first: int, count: int, reason: str | None = None) -> bytes:
-        """One event with so many tokens from that index on, and the finish reason when they are the last."""
-        return self.said(self.text(first, count), first + count, reason)
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """So many tokens from that index on, and the finish reason when they are the last."""
 
-    def said(self, text: str, sent: int, reason: str | None = None) -> bytes:
-        """One event with any text; `sent` is how many tokens will have been sent with it."""
-        quoted = json.dumps(text)
-        return self._event(f'{{"content":{quoted}}}' if self._ask.chat else quoted, reason, sent)
+    def finish(self, reason: str, sent: int, usage: Usage | None = None) -> list[bytes]:
+        """A finish event without output, with the usage in it when given."""
 
-    def finish(self, reason: str, sent: int, usage: tuple[int, int] | None = None) -> bytes:
-        """A finish event without output, with `usage` (input and output tokens) in it when given."""
-        told = "" if usage is None else f',"usage":{_usage(*usage)}'
-        return self._event("{}" if self._ask.chat else '""', reason, sent, told)
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """What follows the finish event, with the usage when it is to be told; all but the last mark."""
 
-    def usage(self, output_tokens: int, input_tokens: int | None = None) -> bytes:
+    def done(self) -> list[bytes]:
+        """The last mark of a stream, where there is one."""
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """The whole answer as one JSON document, or one that says nothing."""
+
+
+class ChoiceScript:
+    """Chat and completions: a list of choices, of which there is one."""
+
+    def __init__(self, ask: Ask, number: int, created: int) -> None:
+        self._ask = ask
+        self._chat = ask.endpoint == "chat"
+        self._number = number
+        self.plain = ask.saying.plain
+        name, kind = ("chatcmpl", "chat.completion") if self._chat else ("cmpl", "text_completion")
+        rest = f'"created":{created},"model":{json.dumps(ask.model)},'
+        self._whole_opening = f'{{"id":"{name}-{number:016x}","object":"{kind}",{rest}'
+        self._opening = (
+            self._whole_opening.replace(kind, "chat.completion.chunk", 1) if self._chat else self._whole_opening
+        )
+        start = b"data: " + self._opening.encode()
+        start += b'"choices":[{"index":0,"delta":{"content":"' if self._chat else b'"choices":[{"index":0,"text":"'
+        tail = _CHAT_TAIL if self._chat else _TEXT_TAIL
+        size = len(start) + len(WORDS[0]) + len(tail)
+        self._framed_start = b"%x\r\n%b" % (size, start)
+        self._framed_words = _CHAT_FRAMED if self._chat else _TEXT_FRAMED
+        self._start, self._stride = start_of(ask.key), stride_of(ask.key)
+
+    def framed_token(self, index: int) -> bytes:
+        """As `Script` says."""
+        return self._framed_start + self._framed_words[(self._start + index * self._stride) & MASK]
+
+    def opening(self) -> list[bytes]:
+        """The role event of a chat; nothing for completions."""
+        return [self._event('{"role":"assistant","content":""}', None, 0)] if self._chat else []
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """One event for each kind of token among them."""
+        spans = list(self._ask.saying.spans(first, count))
+        last = len(spans) - 1
+        return [
+            self._event(self._said(kind, at, size), reason if place == last else None, at + size)
+            for place, (kind, at, size) in enumerate(spans)
+        ]
+
+    def finish(self, reason: str, sent: int, usage: Usage | None = None) -> list[bytes]:
+        """As `Script` says."""
+        told = "" if usage is None else f',"usage":{usage_text(usage)}'
+        return [self._event("{}" if self._chat else '""', reason, sent, told)]
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
         """The event with empty choices that tells the usage."""
-        told = _usage(self._ask.input_tokens if input_tokens is None else input_tokens, output_tokens)
-        return f'data: {self._opening}"choices":[],"usage":{told}}}\n\n'.encode()
+        if usage is None or not self._ask.include_usage:
+            return []
+        return [f'data: {self._opening}"choices":[],"usage":{usage_text(usage)}}}\n\n'.encode()]
 
-    def document(self, text: str, reason: str, usage: tuple[int, int] | None) -> bytes:
-        """The whole answer as one JSON document."""
-        said = json.dumps(text)
-        content = f'"message":{{"role":"assistant","content":{said}}}' if self._ask.chat else f'"text":{said}'
+    def done(self) -> list[bytes]:
+        """As `Script` says."""
+        return [DONE]
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """As `Script` says."""
+        content = f'"message":{self._message(empty)}' if self._chat else f'"text":{json.dumps(self._text(empty))}'
         choice = f'{{"index":0,{content},"logprobs":null,"finish_reason":"{reason}","stop_reason":null}}'
-        told = "null" if usage is None else _usage(*usage)
+        told = "null" if usage is None else usage_text(usage)
         return f'{self._whole_opening}"choices":[{choice}],"usage":{told}}}'.encode()
 
+    def _text(self, empty: bool) -> str:
+        return "" if empty else self._ask.saying.text(0, self._ask.output_tokens)
+
+    def _message(self, empty: bool) -> str:
+        saying, count = self._ask.saying, 0 if empty else self._ask.output_tokens
+        message: dict[str, object] = {"role": "assistant", "content": "" if empty else None}
+        for kind, first, size in saying.spans(0, count):
+            text = saying.text(first, size)
+            if kind == "tool":
+                message["tool_calls"] = [self._call(text)]
+            else:
+                message["reasoning_content" if kind == "reasoning" else "content"] = text
+        return json.dumps(message, separators=(",", ":"))
+
+    def _said(self, kind: Kind, first: int, count: int) -> str:
+        """What stands for these tokens in an event."""
+        saying = self._ask.saying
+        text = saying.text(first, count)
+        if kind == "tool":
+            call = self._call(text) if first == saying.thought_tokens else {"function": {"arguments": text}}
+            return json.dumps({"tool_calls": [{"index": 0, **call}]}, separators=(",", ":"))
+        quoted = json.dumps(text)
+        if not self._chat:
+            return quoted
+        return f'{{"reasoning_content":{quoted}}}' if kind == "reasoning" else f'{{"content":{quoted}}}'
+
+    def _call(self, arguments: str) -> dict[str, object]:
+        function = {"name": self._ask.saying.tool, "arguments": arguments}
+        return {"id": f"call_{self._number:016x}", "type": "function", "function": function}
+
     def _event(self, said: str, reason: str | None, sent: int, usage: str = "") -> bytes:
-        field = "delta" if self._ask.chat else "text"
+        field = "delta" if self._chat else "text"
         if not usage and self._ask.continuous_usage:
-            usage = f',"usage":{_usage(self._ask.input_tokens, sent)}'
+            usage = f',"usage":{usage_text(Usage(self._ask.input_tokens, sent))}'
         ending = "null" if reason is None else f'"{reason}"'
         choice = f'{{"index":0,"{field}":{said},"logprobs":null,"finish_reason":{ending}}}'
         return f'data: {self._opening}"choices":[{choice}]{usage}}}\n\n'.encode()
@@ -105,9 +158,15 @@ def error_event(document: object) -> bytes:
     return f"data: {json.dumps(document)}\n\n".encode()
 
 
-def _usage(input_tokens: int, output_tokens: int) -> str:
-    total = input_tokens + output_tokens
-    return f'{{"prompt_tokens":{input_tokens},"total_tokens":{total},"completion_tokens":{output_tokens}}}'
+def usage_text(usage: Usage) -> str:
+    """Usage as chat and completions tell it; details only where they are known."""
+    total = usage.input_tokens + usage.output_tokens
+    counts = f'"prompt_tokens":{usage.input_tokens},"total_tokens":{total},"completion_tokens":{usage.output_tokens}'
+    if usage.cached_tokens is not None:
+        counts += f',"prompt_tokens_details":{{"cached_tokens":{usage.cached_tokens}}}'
+    if usage.reasoning_tokens is not None:
+        counts += f',"completion_tokens_details":{{"reasoning_tokens":{usage.reasoning_tokens}}}'
+    return f"{{{counts}}}"
 
 
 def _framed(tail: bytes) -> tuple[bytes, ...]:

@@ -1,68 +1,79 @@
-"""What a generation request asks for, read strictly, and refused in vLLM's words where vLLM refuses it."""
+"""What a request asks for, read strictly, and refused in vLLM's words where vLLM refuses it."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from zlib import crc32
 
+from benchgate.sim.limits import Endpoint, answer_length, check_context, count_of, limit_of, most_tokens, thought_tokens
+from benchgate.sim.prompts import (
+    Prompt,
+    chat_prompt,
+    completion_prompt,
+    document_texts,
+    embedding_prompts,
+    response_prompt,
+)
+from benchgate.sim.refused import Refused
 from benchgate.sim.settings import SimSettings
+from benchgate.sim.shapes import Unsupported, json_pieces, spoiled
+from benchgate.sim.wanted import read_wanted
+from benchgate.sim.words import Saying
 
-_UNLIMITED_TOKENS = 64  # length of a chat answer nobody bounded
-_COMPLETION_TOKENS = 16  # what the completions API gives when it is not told
 
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One input of a request for embeddings, or one document to be ranked. `key` decides its numbers."""
 
-class Refused(Exception):
-    """A request that is answered with an error document."""
-
-    def __init__(self, status: int, message: str, kind: str = "BadRequestError", param: str | None = None) -> None:
-        self.status = status
-        self.document = {"error": {"message": message, "type": kind, "param": param, "code": status}}
-        super().__init__(message)
+    text: str
+    key: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One request, understood. `key` decides the words of the answer: equal prompts get equal answers."""
 
-    chat: bool
+    endpoint: Endpoint
+    model: str
     stream: bool
     include_usage: bool
     continuous_usage: bool
     key: int
+    prompt: Prompt
     input_tokens: int
-    output_tokens: int
-    max_tokens: int  # as far as the engine must reserve room
+    output_tokens: int  # 0 where there are none to be had
+    room_tokens: int  # KV room that the engine must have for it
     finish_reason: str
+    saying: Saying
+    reasoning_tokens: int | None = None  # of the output; None: this model does not reason
+    adapter: str | None = None
+    priority: int = 0
+    items: tuple[Item, ...] = ()
+    width: int = 0  # numbers in an embedding, or how many documents are told of
+    base64: bool = False  # how embeddings are written
 
 
-def read_ask(chat: bool, body: bytes, settings: SimSettings) -> Ask:
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A request as it came, and by whom it is to be answered."""
+
+    endpoint: Endpoint
+    data: dict[str, object]
+    settings: SimSettings
+    adapter: str | None
+
+    def key(self, prompt: Prompt) -> int:
+        """What decides the answer to this prompt: the prompt, the adapter and the server's seed."""
+        seed = crc32((self.adapter or "").encode(), self.settings.seed & 0xFFFFFFFF)
+        return crc32(prompt.text.encode("utf-8", "surrogatepass"), seed)
+
+
+def read_ask(endpoint: Endpoint, body: bytes, settings: SimSettings) -> Ask:
     """Raises Refused."""
     data = read_object(body)
-    _check_model(data, settings.model)
-    text, input_tokens = _prompt(data, chat)
-    key = crc32(text.encode("utf-8", "surrogatepass"), settings.seed & 0xFFFFFFFF)
-    limit = _limit(data)
-    _check_context(input_tokens, limit, settings)
-    stream, options = bool(data.get("stream")), data.get("stream_options")
-    if options is not None and not stream:
-        raise Refused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
-    if data.get("n") not in (None, 1) or data.get("echo") or data.get("best_of") not in (None, 1):
-        raise Refused(400, "this server gives one answer, without echo: n, best_of and echo must be left out")
-    options = options if isinstance(options, dict) else {}
-    length, reason = _length(key, limit, chat, bool(data.get("ignore_eos")), settings)
-    length = min(length, settings.context_tokens - input_tokens)
-    return Ask(
-        chat=chat,
-        stream=stream,
-        include_usage=bool(options.get("include_usage")),
-        continuous_usage=bool(options.get("continuous_usage_stats")),
-        key=key,
-        input_tokens=input_tokens,
-        output_tokens=length,
-        max_tokens=limit or length,
-        finish_reason=reason,
-    )
+    return _READERS[endpoint](_Body(endpoint, data, settings, _adapter(data, settings)))
 
 
 def read_object(body: bytes) -> dict[str, object]:
@@ -77,83 +88,144 @@ def read_object(body: bytes) -> dict[str, object]:
     return data
 
 
-def count_tokens(data: dict[str, object]) -> int:
+def count_tokens(data: dict[str, object], image_tokens: int | None) -> int:
     """Input tokens of a request to count them: whitespace-separated words. Raises Refused."""
-    return _prompt(data, chat="messages" in data)[1]
+    if "messages" in data:
+        return len(chat_prompt(data["messages"], image_tokens))
+    return len(completion_prompt(data.get("prompt")))
 
 
-def _check_model(data: dict[str, object], served: str) -> None:
+def _generation(body: _Body) -> Ask:
+    endpoint, data, settings = body.endpoint, body.data, body.settings
+    prompt, limit = _prompt(body), limit_of(data)
+    key = body.key(prompt)
+    check_context(len(prompt), limit, settings)
+    stream, options = _streaming(data)
+    reasoning = thought_tokens(endpoint, key, settings)
+    length, reason = answer_length(endpoint, data, key, reasoning or 0, settings)
+    length = min(length, most_tokens(settings) - len(prompt))
+    saying, length, reason = _saying(body, key, min(reasoning or 0, length), length, reason)
+    check_context(len(prompt), length, settings)  # what follows a schema may be longer than it was to be
+    return Ask(
+        endpoint=endpoint,
+        model=body.adapter or settings.model,
+        stream=stream,
+        include_usage=bool(options.get("include_usage")) or endpoint == "responses",
+        continuous_usage=bool(options.get("continuous_usage_stats")),
+        key=key,
+        prompt=prompt,
+        input_tokens=len(prompt),
+        output_tokens=length,
+        room_tokens=len(prompt) + (limit or length),
+        finish_reason=reason,
+        saying=saying,
+        reasoning_tokens=None if reasoning is None else min(reasoning, length),
+        adapter=body.adapter,
+        priority=_priority(data),
+    )
+
+
+def _embedding(body: _Body) -> Ask:
+    prompts = embedding_prompts(body.data.get("input"))
+    ask = _pooled(body, prompts, [prompt.text for prompt in prompts])
+    width = count_of(body.data, "dimensions") or body.settings.embedding_size
+    return replace(ask, width=width, base64=body.data.get("encoding_format") == "base64")
+
+
+def _ranking(body: _Body) -> Ask:
+    texts, query = document_texts(body.data.get("documents")), body.data.get("query")
+    if not isinstance(query, str):
+        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.query")
+    ask = _pooled(body, [completion_prompt(f"{query} {text}") for text in texts], texts)
+    return replace(ask, width=count_of(body.data, "top_n") or len(texts))
+
+
+def _pooled(body: _Body, prompts: Sequence[Prompt], shown: Sequence[str]) -> Ask:
+    """A request that is read and not written on: its answer is numbers."""
+    for prompt in prompts:
+        check_context(len(prompt), None, body.settings)
+    keys = [body.key(prompt) for prompt in prompts]
+    return Ask(
+        endpoint=body.endpoint,
+        model=body.adapter or body.settings.model,
+        stream=False,
+        include_usage=True,
+        continuous_usage=False,
+        key=keys[0],
+        prompt=Prompt("", ()),
+        input_tokens=sum(map(len, prompts)),
+        output_tokens=0,
+        room_tokens=max(map(len, prompts)),  # one after the other
+        finish_reason="stop",
+        saying=Saying(keys[0]),
+        adapter=body.adapter,
+        priority=_priority(body.data),
+        items=tuple(Item(text, key) for text, key in zip(shown, keys, strict=True)),
+    )
+
+
+_READERS: Mapping[Endpoint, Callable[[_Body], Ask]] = {
+    "chat": _generation,
+    "completions": _generation,
+    "responses": _generation,
+    "embeddings": _embedding,
+    "rerank": _ranking,
+}
+
+
+def _adapter(data: dict[str, object], settings: SimSettings) -> str | None:
+    """The adapter that is asked for by its name; None for the model itself. Raises Refused."""
     model = data.get("model")
-    if model is not None and model != served:
-        message = f"The model `{model}` does not exist. Valid aliases: {served}."
-        raise Refused(404, message, "NotFoundError", "model")
+    if model is None or model == settings.model:
+        return None
+    if isinstance(model, str) and model in settings.adapters:
+        return model
+    names = ", ".join([settings.model, *settings.adapters])
+    raise Refused(404, f"The model `{model}` does not exist. Valid aliases: {names}.", "NotFoundError", "model")
 
 
-def _prompt(data: dict[str, object], chat: bool) -> tuple[str, int]:
-    """The text that decides the answer, and how many tokens it has."""
-    if not chat:
-        return _completion_prompt(data.get("prompt"))
-    messages = data.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise Refused(400, "1 validation error: Field required", "Bad Request", "body.messages")
-    text = "\n".join(_content(message) for message in messages)
-    return text, len(text.split())
+def _prompt(body: _Body) -> Prompt:
+    if body.endpoint == "chat":
+        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
+    if body.endpoint == "responses":
+        return response_prompt(body.data, body.settings.image_tokens)
+    return completion_prompt(body.data.get("prompt"))
 
 
-def _content(message: object) -> str:
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else [None]
-    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise Refused(400, "a message needs a content of text", "Bad Request", "body.messages")
-    return "".join(str(text) for text in texts)
+def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
+    """Whether the answer is a stream, and the options of it. Raises Refused."""
+    stream, options = bool(data.get("stream")), data.get("stream_options")
+    if options is not None and not stream:
+        raise Refused(400, "Stream options can only be defined when `stream=True`.", param="stream_options")
+    if data.get("n") not in (None, 1) or data.get("echo") or data.get("best_of") not in (None, 1):
+        raise Refused(400, "this server gives one answer, without echo: n, best_of and echo must be left out")
+    return stream, options if isinstance(options, dict) else {}
 
 
-def _completion_prompt(prompt: object) -> tuple[str, int]:
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]
-    if isinstance(prompt, str):
-        return prompt, len(prompt.split())
-    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
-        return repr(prompt), len(prompt)
-    raise Refused(400, "the prompt must be one text or one list of token ids", "Bad Request", "body.prompt")
+def _saying(body: _Body, key: int, thought: int, length: int, reason: str) -> tuple[Saying, int, str]:
+    """What the answer says, its length, and why it ends there; of a length as drawn where it is free to have it."""
+    wanted, limit = read_wanted(body.endpoint, body.data, key), limit_of(body.data)
+    if wanted.schema is None:
+        return Saying(key, thought), length, reason
+    try:
+        pieces = json_pieces(wanted.schema, key, length - thought, cut=False)
+    except Unsupported as error:
+        raise Refused(400, f"the JSON schema cannot be followed: {error}", param=wanted.param) from None
+    room = len(pieces) if limit is None else limit - thought
+    if len(pieces) > room:
+        return Saying(key, thought, pieces[:room], wanted.tool), thought + room, "length"
+    if _share(key) < body.settings.invalid_json_ratio:
+        pieces = spoiled(pieces, key)
+    return Saying(key, thought, pieces, wanted.tool), thought + len(pieces), "tool_calls" if wanted.tool else "stop"
 
 
-def _limit(data: dict[str, object]) -> int | None:
-    for name in ("max_completion_tokens", "max_tokens"):
-        value = data.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise Refused(400, f"{name} must be at least 1, got {value}. (parameter={name}, value={value})", param=name)
-        return value
-    return None
+def _share(key: int) -> float:
+    """Evenly from 0 to 1, and another for every key."""
+    return crc32(key.to_bytes(4, "big")) / 2**32
 
 
-def _check_context(input_tokens: int, limit: int | None, settings: SimSettings) -> None:
-    most = settings.context_tokens
-    if input_tokens >= most:
-        message = f"This model's maximum context length is {most} tokens. However, your prompt contains at least "
-        raise Refused(400, f"{message}{most + 1} input tokens. Please reduce its length.", param="input_tokens")
-    if limit is not None and input_tokens + limit > most:
-        message = f"max_tokens={limit} is too large: the prompt has {input_tokens} tokens, and max_model_len={most}."
-        raise Refused(400, message, param="max_tokens")
-    room = settings.batching.kv_tokens if settings.batching is not None else None
-    if room is not None and input_tokens + (limit or 1) > room:
-        message = f"The request needs {input_tokens + (limit or 1)} tokens of KV cache, and there is room for {room}."
-        raise Refused(400, message, param="max_tokens")
-
-
-def _length(key: int, limit: int | None, chat: bool, ignore_eos: bool, settings: SimSettings) -> tuple[int, str]:
-    """How many tokens the answer has, and why it ends there."""
-    if ignore_eos and limit is not None:
-        return limit, "length"
-    if settings.output_tokens is not None:
-        low, high = settings.output_tokens
-        drawn = low + key % (high - low + 1)
-        return (drawn, "stop") if limit is None or drawn < limit else (limit, "length")
-    if limit is not None:
-        return limit, "length"
-    return (_UNLIMITED_TOKENS, "stop") if chat else (_COMPLETION_TOKENS, "length")
+def _priority(data: dict[str, object]) -> int:
+    value = data.get("priority", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refused(400, "1 validation error: Input should be a valid integer", "Bad Request", "body.priority")
+    return value

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchgate.errors import UsageError
-from benchgate.sim.units import parse_share, parse_span_s
+from benchgate.sim.units import parse_share
+from benchgate.units import parse_span_s
 
 SHAPES = ("object", "string", "detail", "detail-list", "text")
 """The error bodies in use: `{"error": {…}}`, `{"error": "…"}`, `{"detail": "…"}`, `{"detail": […]}` and plain text."""
@@ -48,7 +49,7 @@ class Behaviour:
     early_head: bool = False
     early_role: bool = False
     # bytes that should not be there
-    spoiled: str | None = None  # utf8, json or line
+    spoiled: str | None = None  # utf8, json or line; of numbers: few or nan
     line_bytes: int = 0
     header_bytes: int = 0
     length: str | None = None  # more or less: a wrong content-length
@@ -155,6 +156,8 @@ KINDS: tuple[Kind, ...] = (
          {"early_head": True, "early_role": True}),
     Kind("bad-utf8", "bytes that are no UTF-8 inside a token", {"spoiled": "utf8"}),
     Kind("bad-json", "an event that is no JSON", {"spoiled": "json"}),
+    Kind("too-few", "embeddings and rankings: one item less than was asked for", {"spoiled": "few"}),
+    Kind("not-a-number", "embeddings and rankings: a NaN among the numbers", {"spoiled": "nan"}),
     Kind("huge-line", "one event of BYTES bytes", {"spoiled": "line"},
          (Value("line_bytes", "BYTES", "1000000", _positive),)),
     Kind("huge-header", "a response header of BYTES bytes", {}, (Value("header_bytes", "BYTES", "100000", _positive),)),

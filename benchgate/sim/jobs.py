@@ -20,8 +20,16 @@ class Job:
     output_tokens: int  # how many it will make
     reserved_tokens: int  # KV room it needs
     emit: Callable[[int, int], None]
+    priority: int = 0  # lower goes first
+    blocks: tuple[int, ...] = ()  # names of the blocks of the prompt and then of the answer, for a prefix cache
+    with_adapter: bool = False
     produced: int = 0
-    prefilled_tokens: int = 0
+    unread_tokens: int = 0  # what must be read before the next token: the prompt, and what it lost when preempted
+    prefilled_tokens: int = 0  # of those
+    cached_tokens: int | None = None  # of the prompt, found in the prefix cache; None until it was looked for
+    kept_blocks: int = 0  # of its own, put into the prefix cache
+    room_tokens: int = 0  # KV room it holds
+    admitted_ns: int | None = None  # when it came out of the queue, the first time
     held_until_ns: int = 0
     over: bool = False  # everything produced, or dropped
 
@@ -29,6 +37,11 @@ class Job:
     def left(self) -> int:
         """Tokens still to come."""
         return self.output_tokens - self.produced
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Who goes first: the lower."""
+        return self.priority, self.order
 
 
 class Due(NamedTuple):
@@ -39,8 +52,19 @@ class Due(NamedTuple):
     tokens: int
 
 
+@dataclass(slots=True)
+class Tally:
+    """What a model of time has counted since it began."""
+
+    preemptions: int = 0
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
+
+
 class Model(Protocol):
     """Decides when tokens are due. Pure: time is an argument."""
+
+    tally: Tally
 
     @property
     def running(self) -> int:
@@ -52,13 +76,19 @@ class Model(Protocol):
 
     @property
     def kv_ratio(self) -> float:
-        """Share of the KV cache that is reserved."""
+        """Share of the KV cache that is taken."""
+
+    def sheds(self, job: Job) -> bool:
+        """Whether the job must be turned away at once, because too many wait."""
 
     def admit(self, job: Job, now_ns: int) -> bool:
         """Take a job in; False when the queue is full."""
 
     def drop(self, job: Job) -> None:
         """Forget a job, whatever its state, and free its room at once."""
+
+    def abandon(self, job: Job) -> None:
+        """The same, because its client has left."""
 
     def hold(self, job: Job, until_ns: int) -> None:
         """Let the job get nothing before that instant."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from benchgate.sim.answers import DONE, error_event
+from benchgate.sim.answers import Usage, error_event
 from benchgate.sim.connection import Connection
 from benchgate.sim.http import EVENT_STREAM, JSON_TYPE
 from benchgate.sim.pipes import Pipe
 from benchgate.sim.replies import Case, Desk, Reply
 from benchgate.sim.settings import NS
 from benchgate.sim.truth import Outcome
+from benchgate.sim.vectors import VectorScript
 
 ERROR = {"error": {"message": "the practice server was told to fail", "type": "InternalServerError", "code": 500}}
 ERROR_TEXT = {"error": ERROR["error"]["message"]}
@@ -59,8 +61,8 @@ class OddReply(Reply):
         self._settle("failed")
         self._pipe.reset(unfinished)
 
-    def _usage_told(self, sent: int) -> tuple[int, int]:
-        return (0, 0) if self._does.usage == "zero" else (self.case.ask.input_tokens, sent)
+    def _usage_told(self, sent: int) -> Usage:
+        return Usage(0, 0) if self._does.usage == "zero" else self._usage(sent)
 
     def _settle(self, outcome: Outcome) -> None:
         super()._settle(outcome)
@@ -118,8 +120,7 @@ class OddStream(OddReply):
             self._pipe.open()
         if not self._role_is_out:
             self._role_is_out = True
-            role = self.case.script.role()
-            events = [role, *events] if role else events
+            events = [*self.case.script.opening(), *events]
         self._pipe.send(events)
 
     def _token_events(self, count: int, *, last: bool) -> list[bytes]:
@@ -129,7 +130,7 @@ class OddStream(OddReply):
             size = min(self._chunk_tokens, until - first) if first or self._does.tokens_per_event else 1
             ends = last and first + size == until and self._does.usage != "finish"
             reason = self.case.ask.finish_reason if ends else None
-            events.append(script.tokens(first, size, reason))
+            events += script.tokens(first, size, reason)
             first += size
         return self._with_spoilt(events)
 
@@ -146,9 +147,9 @@ class OddStream(OddReply):
 
     def _closing(self, sent: int) -> list[bytes]:
         """What follows the last token at once."""
-        usage, script = self._does.usage, self.case.script
-        finish = [script.finish(self.case.ask.finish_reason, sent, self._usage_told(sent))] if usage == "finish" else []
-        told = [] if usage == "late" else self._usage_events(sent)
+        usage, script, reason = self._does.usage, self.case.script, self.case.ask.finish_reason
+        finish = script.finish(reason, sent, self._usage_told(sent)) if usage == "finish" else []
+        told = [] if usage == "late" else self._usage_events(sent, reason)
         return [*finish, *told, *self._done()]
 
     def _complete(self) -> None:
@@ -158,17 +159,15 @@ class OddStream(OddReply):
             self._close("finished")
 
     def _tell_late(self) -> None:
-        self._send(self._usage_events(self.sent))
+        self._send(self._usage_events(self.sent, self.case.ask.finish_reason))
         self._close("finished")
 
-    def _usage_events(self, sent: int) -> list[bytes]:
-        if not self.case.ask.include_usage or self._does.usage in ("none", "finish"):
-            return []
-        input_tokens, output_tokens = self._usage_told(sent)
-        return [self.case.script.usage(output_tokens, input_tokens)]
+    def _usage_events(self, sent: int, reason: str) -> list[bytes]:
+        told = None if self._does.usage in ("none", "finish") else self._usage_told(sent)
+        return self.case.script.closing(reason, told)
 
     def _done(self) -> list[bytes]:
-        return [DONE] if self._does.says_done else []
+        return self.case.script.done() if self._does.says_done else []
 
     def _strike(self, ending: str) -> None:
         """What comes in place of the next token."""
@@ -180,19 +179,19 @@ class OddStream(OddReply):
             self._role_is_out = True  # the error is the first event there is
         if ending == "reset":
             self._send([])
-            self._reset(script.tokens(self.sent, 1))
+            self._reset(b"".join(script.tokens(self.sent, 1)))
             return
-        usage, done = self._usage_events(self.sent), self._done()
-        events = {
-            "error": [error_event(ERROR), *done],
-            "error-text": [error_event(ERROR_TEXT)],
-            "cut": [],
-            "abort": [script.finish("abort", self.sent), *usage, *done],
-            "empty-answer": [script.finish("stop", 0), *usage, *done],
-            "done-only": done,
-            "empty-body": [],
+        done = self._done()
+        events: dict[str, Callable[[], list[bytes]]] = {
+            "error": lambda: [error_event(ERROR), *done],
+            "error-text": lambda: [error_event(ERROR_TEXT)],
+            "cut": list,
+            "abort": lambda: [*script.finish("abort", self.sent), *self._usage_events(self.sent, "abort"), *done],
+            "empty-answer": lambda: [*script.finish("stop", 0), *self._usage_events(0, "stop"), *done],
+            "done-only": lambda: done,
+            "empty-body": list,
         }
-        self._send(events[ending])
+        self._send(events[ending]())
         self._close("failed")
 
 
@@ -226,10 +225,11 @@ class OddDocument(OddReply):
             return 500, error_event(ERROR if ending == "error" else ERROR_TEXT)[len("data: ") :]
         if ending in ("done-only", "empty-body"):
             return 200, b""
-        text = "" if ending == "empty-answer" else script.text(0, ask.output_tokens)
         reason = "abort" if ending == "abort" else ask.finish_reason
-        usage = {"none": None, "zero": (0, 0)}.get(self._does.usage, (ask.input_tokens, ask.output_tokens))
-        body = script.document(text, reason, usage)
+        usage = None if self._does.usage == "none" else self._usage_told(ask.output_tokens)
+        if isinstance(script, VectorScript):
+            script.spoilt = self._does.spoiled
+        body = script.document(reason, usage, empty=ending == "empty-answer")
         if self._does.spoiled == "utf8":
             body = body.replace(b':" ', b':" ' + _BAD_UTF8, 1)
         if ending == "cut" or self._does.spoiled == "json":

@@ -1,88 +1,84 @@
-"""Settings of a practice server from the texts of a command line."""
+"""Settings of a practice server from the options of a command line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from benchgate import units
 from benchgate.errors import UsageError
 from benchgate.sim.faults import KINDS, parse_faults
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.sim.units import parse_share, parse_span_s
+from benchgate.sim.units import parse_share
+from benchgate.units import parse_span_s
 
-_T = TypeVar("_T")
 _BOUNDS = re.compile(r"(\d{1,9}):(\d{1,9})")
 
 
-def parse_settings(
-    *,
-    ttft: str | None = None,
-    itl: str | None = None,
-    jitter: str = "0%",
-    chunk_tokens: int = 1,
-    prefill: str | None = None,
-    decode: str | None = None,
-    decode_per_sequence: str | None = None,
-    batch: int | None = None,
-    kv_tokens: int | None = None,
-    prefill_chunk: int | None = None,
-    queue: int | None = None,
-    queue_status: int | None = None,
-    output_tokens: str | None = None,
-    model: str = "sim",
-    context: int = 131_072,
-    seed: int = 0,
-    faults: Sequence[str] = (),
-    keep_alive: str | None = None,
-    ready_after: str = "0s",
-    host: str = "127.0.0.1",
-    port: int = 0,
-    uds: str | None = None,
-    cert: str | None = None,
-    key: str | None = None,
-    client_ca: str | None = None,
-) -> SimSettings:
-    """Any option of the batching engine selects it, and then those of the pace have no meaning. Raises UsageError."""
-    costs = {
-        "prefill_s": _span("--prefill", prefill),
-        "decode_s": _span("--decode", decode),
-        "decode_per_sequence_s": _span("--decode-per-sequence", decode_per_sequence),
-        "batch": batch,
-        "kv_tokens": kv_tokens,
-        "prefill_chunk_tokens": prefill_chunk,
-        "queue": queue,
-        "queue_status": queue_status,
-    }
-    pace = {"ttft_s": _span("--ttft", ttft), "itl_s": _span("--itl", itl)}
-    given = {name: value for name, value in costs.items() if value is not None}
-    paced = {name: value for name, value in pace.items() if value is not None}
-    if given and paced:
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    match = _BOUNDS.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{units.show_found(text)} are no bounds; write the fewest and the most, like 16:128")
+    return int(match[1]), int(match[2])
+
+
+_Option = tuple[str, Callable[[Any], Any]]
+"""The field of the settings that an option sets, and how its text is read."""
+
+_PACE: Mapping[str, _Option] = {"ttft": ("ttft_s", parse_span_s), "itl": ("itl_s", parse_span_s)}
+_ENGINE: Mapping[str, _Option] = {
+    "prefill": ("prefill_s", parse_span_s),
+    "decode": ("decode_s", parse_span_s),
+    "decode_per_sequence": ("decode_per_sequence_s", parse_span_s),
+    "batch": ("batch", _as_it_is),
+    "kv_tokens": ("kv_tokens", _as_it_is),
+    "prefill_chunk": ("prefill_chunk_tokens", _as_it_is),
+    "queue": ("queue", _as_it_is),
+    "queue_status": ("queue_status", _as_it_is),
+    "shed_above": ("shed_above", _as_it_is),
+    "shed_exempt": ("shed_exempt", _as_it_is),
+    "adapter_cost": ("adapter_s", parse_span_s),
+    "prefix_cache": ("prefix_blocks", _as_it_is),
+    "prefix_block": ("block_tokens", _as_it_is),
+    "preempt": ("preempts", _as_it_is),
+    "leak_kv": ("leak_kv", _as_it_is),
+}
+_SERVER: Mapping[str, _Option] = {
+    "jitter": ("jitter_ratio", parse_share),
+    "output_tokens": ("output_tokens", _bounds),
+    "reasoning_tokens": ("reasoning_tokens", _bounds),
+    "invalid_json": ("invalid_json_ratio", parse_share),
+    "context": ("context_tokens", _as_it_is),
+    "adapters": ("adapters", tuple),
+    "faults": ("faults", tuple),
+    "keep_alive": ("keep_alive_s", units.parse_duration_s),
+    "ready_after": ("ready_after_s", parse_span_s),
+    "load_time": ("load_time_s", parse_span_s),
+    **{name: (name, _as_it_is) for name in ("chunk_tokens", "model", "image_tokens", "embedding_size", "seed")},
+    **{name: (name, _as_it_is) for name in ("metrics_as", "replicas", "affinity")},
+    **{name: (name, _as_it_is) for name in ("host", "port", "uds", "cert", "key", "client_ca")},
+}
+
+
+def parse_settings(**given: Any) -> SimSettings:
+    """Settings from the options of `benchgate sim`, by their names; what is None or False was not given.
+
+    Any option of the batching engine selects it, and then those of the pace have no meaning. Raises UsageError.
+    """
+    told = {name: value for name, value in given.items() if value is not None and value is not False}
+    pace, costs = _fields(_PACE, told), _fields(_ENGINE, told)
+    if costs and pace:
         raise UsageError(
             "--ttft and --itl pace each stream by itself, and the other costs are those of an engine that batches; "
             "give the one or the other"
         )
-    parse_faults(faults)
-    return SimSettings(
-        **paced,
-        batching=BatchingCosts(**given) if given else None,  # type: ignore[arg-type]  # names and types are those above
-        jitter_ratio=_parsed("--jitter", parse_share, jitter),
-        chunk_tokens=chunk_tokens,
-        output_tokens=None if output_tokens is None else _parsed("--output-tokens", _bounds, output_tokens),
-        model=model,
-        context_tokens=context,
-        seed=seed,
-        faults=tuple(faults),
-        keep_alive_s=None if keep_alive is None else _parsed("--keep-alive", units.parse_duration_s, keep_alive),
-        ready_after_s=_parsed("--ready-after", parse_span_s, ready_after),
-        host=host,
-        port=port,
-        uds=uds,
-        cert=cert,
-        key=key,
-        client_ca=client_ca,
-    )
+    parse_faults(told.get("faults", ()))
+    return SimSettings(**pace, **_fields(_SERVER, told), batching=BatchingCosts(**costs) if costs else None)
 
 
 def list_faults() -> str:
@@ -91,19 +87,15 @@ def list_faults() -> str:
     return "".join(f"{kind.usage:{width}}  {kind.what}\n" for kind in KINDS)
 
 
-def _span(option: str, text: str | None) -> float | None:
-    return None if text is None else _parsed(option, parse_span_s, text)
+def _fields(options: Mapping[str, _Option], told: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(told) - set(_PACE) - set(_ENGINE) - set(_SERVER)
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}")
+    return {field: _parsed(name, parse, told[name]) for name, (field, parse) in options.items() if name in told}
 
 
-def _parsed(option: str, parse: Callable[[str], _T], text: str) -> _T:
+def _parsed(name: str, parse: Callable[[Any], Any], value: Any) -> Any:
     try:
-        return parse(text)
+        return parse(value)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
-def _bounds(text: str) -> tuple[int, int]:
-    match = _BOUNDS.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{units.show_found(text)} are no bounds; write the fewest and the most, like 16:128")
-    return int(match[1]), int(match[2])
+        raise UsageError(f"--{name.replace('_', '-')}: {error}") from None

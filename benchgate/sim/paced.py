@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 
-from benchgate.sim.jobs import Due, Job
+from benchgate.sim.jobs import Due, Job, Tally
 
 _BURST_TOKENS = 4096  # at one instant, when tokens take no time: an endless answer must not be made in one go
 _BURST_GAP_NS = 1_000_000
@@ -20,6 +20,7 @@ class Paced:
     """
 
     def __init__(self, ttft_ns: int, itl_ns: int, jitter_ratio: float, rng: random.Random) -> None:
+        self.tally = Tally()  # nothing is preempted or cached
         self._ttft_ns = ttft_ns
         self._itl_ns = itl_ns
         self._jitter_ratio = jitter_ratio
@@ -42,6 +43,10 @@ class Paced:
         """There is no KV cache here."""
         return 0.0
 
+    def sheds(self, job: Job) -> bool:
+        """Nobody is turned away."""
+        return False
+
     def admit(self, job: Job, now_ns: int) -> bool:
         """Every job is taken in at once."""
         heappush(self._heap, (job.arrived_ns + self._spread(self._ttft_ns), job.order, job))
@@ -53,6 +58,10 @@ class Paced:
         if not job.over:
             job.over = True
             self._running -= 1
+
+    def abandon(self, job: Job) -> None:
+        """As `drop`."""
+        self.drop(job)
 
     def hold(self, job: Job, until_ns: int) -> None:
         """What the job would have got before then comes from then on, at its pace."""

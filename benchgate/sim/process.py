@@ -65,6 +65,19 @@ class Sim:
         """Let the truth begin anew."""
         self._ask("POST", "/sim/reset")
 
+    def replicas(self) -> list[dict[str, Any]]:
+        """Every replica of a server that has several: `replica`, `pid`, `state`, `requests`, `in_flight`, `broken`."""
+        told: list[dict[str, Any]] = self._ask("GET", "/sim/replicas")["replicas"]
+        return told
+
+    def kill(self, replica: int) -> None:
+        """Kill the process of one replica with SIGKILL; it is gone when this returns."""
+        self._ask("POST", f"/sim/replicas/{replica}/kill")
+
+    def start(self, replica: int) -> None:
+        """Start a killed replica again; it takes requests after `ready_after_s`."""
+        self._ask("POST", f"/sim/replicas/{replica}/start")
+
     def _ask(self, method: str, path: str) -> Any:
         connection = self._connection()
         try:
@@ -106,6 +119,18 @@ def serve_sim(settings: SimSettings) -> Iterator[Sim]:
     The process is gone when the block is left, whatever happened in it, and goes by itself when this process dies.
     Raises UsageError with the server's own words when it does not start.
     """
+    process, url = start_sim(settings)
+    try:
+        yield Sim(url, process.pid, settings, process)
+    finally:
+        stop_sim(process)
+
+
+def start_sim(settings: SimSettings) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a process that serves, and wait for its URL. It goes when this process does, or by `stop_sim`.
+
+    Raises UsageError with the server's own words when it does not start.
+    """
     report_fd, child_fd = os.pipe()
     with TemporaryFile() as log, os.fdopen(report_fd, "rb") as report:
         try:
@@ -113,9 +138,23 @@ def serve_sim(settings: SimSettings) -> Iterator[Sim]:
         finally:
             os.close(child_fd)
         try:
-            yield Sim(_address(process, report.fileno(), log), process.pid, settings, process)
-        finally:
-            _stop(process)
+            return process, _address(process, report.fileno(), log)
+        except BaseException:
+            stop_sim(process)
+            raise
+
+
+def stop_sim(process: subprocess.Popen[bytes]) -> None:
+    """End the process: asked first, killed when it does not listen."""
+    try:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+    finally:
+        process.kill()  # does nothing once the process has been waited for
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _spawn(settings: SimSettings, child_fd: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -144,16 +183,3 @@ def _address(process: subprocess.Popen[bytes], report_fd: int, log: IO[bytes]) -
             raise UsageError("\n  ".join([f"the practice server did not start: it {why}. Its last words:", *words]))
         report += piece
     return report.decode().strip()
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the process: asked first, killed when it does not listen."""
-    try:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
-    finally:
-        process.kill()  # does nothing once the process has been waited for
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()

@@ -10,14 +10,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
-from benchgate.sim.answers import DONE, Script
+from benchgate.sim.answers import Script, Usage
 from benchgate.sim.asks import Ask
 from benchgate.sim.connection import Connection
 from benchgate.sim.faults import Behaviour
 from benchgate.sim.http import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, chunk, head, whole
 from benchgate.sim.jobs import Job, Model
 from benchgate.sim.metrics import Counters
-from benchgate.sim.truth import Outcome, Truth
+from benchgate.sim.truth import Asked, Outcome, Over, Truth
 
 ENDLESS_TOKENS = 1 << 62
 _STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
@@ -44,8 +44,10 @@ class Case:
     behaviour: Behaviour
     order: int
     received_ns: int
+    begins_ns: int  # when the model of time may begin with it: not before the model is loaded
     request_id: str | None
     keeps_alive: bool
+    blocks: tuple[int, ...] = ()  # for the prefix cache
 
 
 class Reply(ABC):
@@ -63,11 +65,14 @@ class Reply(ABC):
         endless = case.behaviour.endless
         self.job = Job(
             order=case.order,
-            arrived_ns=case.received_ns,
+            arrived_ns=case.begins_ns,
             input_tokens=case.ask.input_tokens,
-            output_tokens=ENDLESS_TOKENS if endless else case.ask.output_tokens,
-            reserved_tokens=case.ask.input_tokens + case.ask.max_tokens,
+            output_tokens=ENDLESS_TOKENS if endless else case.ask.output_tokens or 1,
+            reserved_tokens=case.ask.room_tokens,
             emit=self.emit,
+            priority=case.ask.priority,
+            blocks=case.blocks,
+            with_adapter=case.ask.adapter is not None,
         )
         line.late_writes = 0
         desk.replies.add(self)
@@ -84,7 +89,7 @@ class Reply(ABC):
     def abandon(self) -> None:
         """The client has left: its place is free at once."""
         if not self.over:
-            self._desk.model.drop(self.job)
+            self._desk.model.abandon(self.job)
             self._settle("aborted")
 
     def refuse(self, response: bytes) -> None:
@@ -99,21 +104,52 @@ class Reply(ABC):
         self._settle(outcome)
         self._line.done(keep=keep and self.case.keeps_alive)
 
+    def _usage(self, sent: int) -> Usage:
+        """What the answer took, with so many tokens sent."""
+        ask = self.case.ask
+        thought = None if ask.reasoning_tokens is None else min(ask.reasoning_tokens, sent)
+        return Usage(ask.input_tokens, sent, self.job.cached_tokens, thought)
+
     def _settle(self, outcome: Outcome) -> None:
         self.over = True
         self.job.emit = _ignore  # and no cycle of references is left behind
         self._desk.replies.discard(self)
-        self._desk.counters.over(self.case.ask, self.sent, outcome)
+        self._count(outcome)
         self.truth.late_writes += self._line.late_writes
+        ask = self.case.ask
         self.truth.ended(
-            outcome,
-            request_id=self.case.request_id,
-            fault=self.case.behaviour.spec,
-            received_ns=self.case.received_ns,
-            first_ns=self._first_ns,
-            last_ns=self._last_ns,
-            tokens=self.sent,
+            Over(
+                outcome,
+                self.case.request_id,
+                self.case.behaviour.spec,
+                self.case.received_ns,
+                Asked(ask.endpoint, ask.model, ask.priority),
+                self._first_ns,
+                self._last_ns,
+                self.sent,
+                ask.input_tokens,
+                self.job.cached_tokens,
+            )
         )
+
+    def _count(self, outcome: Outcome) -> None:
+        counters, job = self._desk.counters, self.job
+        counters.over(
+            self.case.ask,
+            sent_tokens=self.sent,
+            cached_tokens=job.cached_tokens or 0,
+            outcome=outcome,
+            read=self._last_ns is not None,
+        )
+        if job.admitted_ns is not None:
+            counters.queued.add(job.admitted_ns - self.case.received_ns)
+        if self._last_ns is None:
+            return
+        if self._first_ns is not None:
+            counters.prefill.add(max(0, self._first_ns - (job.admitted_ns or self.case.begins_ns)))
+            counters.decode.add(self._last_ns - self._first_ns)
+        if outcome == "finished":
+            counters.whole.add(self._last_ns - self.case.received_ns)
 
     def _handed(self, tokens: int, due_ns: int, *, streamed: bool = True) -> None:
         """Tokens have just gone to the kernel."""
@@ -123,7 +159,7 @@ class Reply(ABC):
             self.truth.gaps.add(now_ns - self._last_ns)
         elif streamed:
             self._first_ns = now_ns
-            self._desk.counters.first_token(now_ns - self.case.received_ns)
+            self._desk.counters.ttft.add(now_ns - self.case.received_ns)
         self._last_ns = now_ns
         self.sent += tokens
 
@@ -135,7 +171,7 @@ class Stream(Reply):
         super().__init__(case, line, desk)
         self._pending = 0
         self._chunk_tokens = desk.chunk_tokens
-        plain = desk.chunk_tokens == 1 and not case.ask.continuous_usage
+        plain = desk.chunk_tokens == 1 and not case.ask.continuous_usage and case.script.plain
         self._plain_until = case.ask.output_tokens - 1 if plain else 0  # the event of every token before is plain
 
     def emit(self, tokens: int, due_ns: int) -> None:
@@ -163,7 +199,7 @@ class Stream(Reply):
             size = 1 if first == 0 else min(self._chunk_tokens, self._pending)
             self._pending -= size
             reason = self.case.ask.finish_reason if last and not self._pending else None
-            pieces.append(chunk(self.case.script.tokens(first, size, reason)))
+            pieces += map(chunk, self.case.script.tokens(first, size, reason))
             first += size
         if last:
             pieces += self._closing()
@@ -173,12 +209,13 @@ class Stream(Reply):
             self._end("finished", keep=True)
 
     def _opening(self) -> list[bytes]:
-        role = self.case.script.role()
-        return [_STREAM_HEAD if self.case.keeps_alive else _LAST_STREAM_HEAD, chunk(role) if role else b""]
+        opening = _STREAM_HEAD if self.case.keeps_alive else _LAST_STREAM_HEAD
+        return [opening, *map(chunk, self.case.script.opening())]
 
     def _closing(self) -> list[bytes]:
-        usage = self.case.script.usage(self.case.ask.output_tokens) if self.case.ask.include_usage else b""
-        return [chunk(usage) if usage else b"", chunk(DONE), LAST_CHUNK]
+        ask, script = self.case.ask, self.case.script
+        closing = script.closing(ask.finish_reason, self._usage(ask.output_tokens))
+        return [*map(chunk, closing), *map(chunk, script.done()), LAST_CHUNK]
 
 
 class Document(Reply):
@@ -186,11 +223,10 @@ class Document(Reply):
 
     def emit(self, tokens: int, due_ns: int) -> None:
         """Count tokens up to the last."""
-        if self.job.produced < self.case.ask.output_tokens:
+        if self.job.produced < self.job.output_tokens:
             return
         ask, script = self.case.ask, self.case.script
-        text = script.text(0, ask.output_tokens)
-        body = script.document(text, ask.finish_reason, (ask.input_tokens, ask.output_tokens))
+        body = script.document(ask.finish_reason, self._usage(ask.output_tokens))
         closing = () if self.case.keeps_alive else ("connection: close",)
         self._line.write(whole(200, body, *closing, content_type=JSON_TYPE))
         self._handed(ask.output_tokens, due_ns, streamed=False)

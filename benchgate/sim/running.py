@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchgate.sim.listening import listen, raise_file_limit
+from benchgate.sim.router import Router
 from benchgate.sim.server import SimServer
 from benchgate.sim.settings import SimSettings
 
@@ -42,7 +43,7 @@ async def _serve(settings: SimSettings, ready: Callable[[str], None]) -> None:
     loop.set_exception_handler(surface)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server = SimServer(settings)
+    server = SimServer(settings) if settings.replicas == 1 else await Router.open(settings)
     listener, url = await listen(settings, server.connection)
     ready(url)
     try:
@@ -56,7 +57,7 @@ async def _serve(settings: SimSettings, ready: Callable[[str], None]) -> None:
         listener.close()
         for connection in list(server.connections):
             connection.reset()
-        server.alarm.close()
+        server.close()
         await asyncio.sleep(0)  # transports close in the turn after
     if defects:
         raise defects[0]

@@ -6,33 +6,57 @@ Time goes by one alarm: whenever it rings, the model of time gives up all that i
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic_ns
 
 from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.sim.alarm import Alarm
-from benchgate.sim.answers import DONE, Script, error_event
-from benchgate.sim.asks import Ask, Refused, count_tokens, read_ask, read_object
+from benchgate.sim.answers import DONE, ChoiceScript, Script, error_event
+from benchgate.sim.asks import Ask, count_tokens, read_ask, read_object
 from benchgate.sim.connection import Connection
 from benchgate.sim.engine import Engine
 from benchgate.sim.faults import SOUND, Behaviour, Faults, parse_faults
 from benchgate.sim.http import EVENT_STREAM, LAST_CHUNK, Request, chunk, head, json_response, whole
 from benchgate.sim.jobs import Model
+from benchgate.sim.limits import Endpoint
+from benchgate.sim.metric_pages import metric_page
+from benchgate.sim.metrics import Snapshot
 from benchgate.sim.odd import OddDocument, OddStream
 from benchgate.sim.paced import Paced
+from benchgate.sim.prefix_cache import block_names
 from benchgate.sim.refusals import refusal
+from benchgate.sim.refused import Refused
 from benchgate.sim.replies import Case, Desk, Document, Reply, Stream
+from benchgate.sim.responses import ResponseScript
 from benchgate.sim.settings import NS, SimSettings
 from benchgate.sim.truth import Truth
+from benchgate.sim.vectors import VectorScript
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
 _TICK_NS = 500_000  # rings come no closer than this: under load one ring then serves many streams
 _BUSY = "The engine is currently busy and cannot accept new requests. Please try again later."
-_PATHS = {"/v1/chat/completions": True, "/v1/completions": False}  # path, and whether it is the chat's
+_SHED = "Too many requests wait already. Please try again later."
+_RETRY_LATER = "retry-after: 1"
+_ENDPOINTS: Mapping[str, Endpoint] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/embeddings": "embeddings",
+    "/v1/rerank": "rerank",
+    "/rerank": "rerank",
+}
+_SCRIPTS: Mapping[Endpoint, Callable[[Ask, int, int], Script]] = {
+    "chat": ChoiceScript,
+    "completions": ChoiceScript,
+    "responses": ResponseScript,
+    "embeddings": VectorScript,
+    "rerank": VectorScript,
+}
 
 
 class SimServer:
@@ -44,10 +68,12 @@ class SimServer:
         self._desk = Desk(_model(settings), settings.chunk_tokens)
         self._created = int(time.time())
         self._order = 0
+        self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
+        self._loaded_ns: int | None = None if settings.load_time_s else 0
         self._armed_ns: int | None = None
         self._last_ring_ns = 0
         self.connections: set[Connection] = set()
-        self.alarm = Alarm(asyncio.get_running_loop(), self._ring)
+        self._alarm = Alarm(asyncio.get_running_loop(), self._ring)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
             "/version": ("GET", lambda _: json_response(200, {"version": f"sim-{__version__}"})),
@@ -62,25 +88,29 @@ class SimServer:
         """The protocol of a new connection."""
         return Connection(self.serve, self.connections, self._settings.keep_alive_s)
 
+    def close(self) -> None:
+        """Ring no more."""
+        self._alarm.close()
+
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request."""
-        chat = _PATHS.get(request.path)
+        endpoint = _ENDPOINTS.get(request.path)
         expected, route = self._routes.get(request.path, ("POST", None))
-        if chat is None and route is None:
+        if endpoint is None and route is None:
             line.write(json_response(404, {"detail": "Not Found"}))
         elif request.method != expected:
             line.write(json_response(405, {"detail": "Method Not Allowed"}, f"allow: {expected}"))
-        elif chat is not None:
-            self._generate(chat, request, line)
+        elif endpoint is not None:
+            self._generate(endpoint, request, line)
             return
         elif route is not None:
             line.write(_answered(route, request))
         line.done(keep=request.keeps_alive)
 
-    def _generate(self, chat: bool, request: Request, line: Connection) -> None:
+    def _generate(self, endpoint: Endpoint, request: Request, line: Connection) -> None:
         try:
             behaviour = self._behaviour(request.headers.get(FAULT_HEADER))
-            ask = read_ask(chat, request.body, self._settings)
+            ask = read_ask(endpoint, request.body, self._settings)
         except Refused as refused:
             self._desk.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
@@ -88,6 +118,9 @@ class SimServer:
             return
         reply = self._reply(ask, behaviour, request, line)
         instead = refusal(behaviour, request.path)
+        if instead is None and self._desk.model.sheds(reply.job):
+            self._desk.truth.shed += 1
+            instead = _too_many()
         if instead is not None:
             reply.refuse(instead)
             return
@@ -114,16 +147,33 @@ class SimServer:
             behaviour = replace(behaviour, http10=True)
         case = Case(
             ask=ask,
-            script=Script(ask, self._settings.model, self._order, self._created),
+            script=_SCRIPTS[ask.endpoint](ask, self._first_id + self._order, self._created),
             behaviour=behaviour,
             order=self._order,
             received_ns=line.received_ns,
+            begins_ns=self._begins_ns(line.received_ns),
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
+            blocks=self._blocks(ask),
         )
         if behaviour is SOUND:
             return (Stream if ask.stream else Document)(case, line, self._desk)
         return (OddStream if ask.stream else OddDocument)(case, line, self._desk)
+
+    def _begins_ns(self, received_ns: int) -> int:
+        """When a request can be worked on; the first one starts the loading of the model."""
+        if self._loaded_ns is None:
+            self._loaded_ns = received_ns + round(self._settings.load_time_s * NS)
+        return max(received_ns, self._loaded_ns)
+
+    def _blocks(self, ask: Ask) -> tuple[int, ...]:
+        """Of the prompt and then of the answer, which the next turn of a conversation repeats."""
+        batching = self._settings.batching
+        if batching is None or not batching.prefix_blocks:
+            return ()
+        thought = ask.saying.thought_tokens
+        answer = ask.saying.text(thought, ask.output_tokens - thought)
+        return block_names([*ask.prompt.words, *answer.split()], batching.block_tokens, ask.model)
 
     def _busy(self, ask: Ask) -> bytes:
         """The refusal of a full queue."""
@@ -133,7 +183,7 @@ class SimServer:
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
         document = {"error": {"message": _BUSY, "type": kind, "param": None, "code": code}}
         if status is not None or not ask.stream:
-            return json_response(code, document, *(["retry-after: 1"] if code == 429 else []))
+            return json_response(code, document, *([_RETRY_LATER] if code == 429 else []))
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK
 
@@ -152,45 +202,62 @@ class SimServer:
         due_ns = max(due_ns, self._last_ring_ns + _TICK_NS)
         if self._armed_ns is None or due_ns < self._armed_ns:
             self._armed_ns = due_ns
-            self.alarm.set(due_ns)
+            self._alarm.set(due_ns)
 
     def _models(self, _: Request) -> bytes:
         model = {
-            "id": self._settings.model,
             "object": "model",
             "created": self._created,
             "owned_by": "vllm",  # the dialect it speaks
             "root": self._settings.model,
             "max_model_len": self._settings.context_tokens,
         }
-        return json_response(200, {"object": "list", "data": [model]})
+        base = model | {"id": self._settings.model, "parent": None}
+        adapters = [model | {"id": name, "parent": self._settings.model} for name in self._settings.adapters]
+        return json_response(200, {"object": "list", "data": [base, *adapters]})
 
     def _metrics(self, _: Request) -> bytes:
-        model = self._desk.model
-        text = self._desk.counters.text(
-            self._settings.model,
+        model, desk = self._desk.model, self._desk
+        now = Snapshot(
+            model=self._settings.model,
+            counters=desk.counters,
             running=model.running,
             waiting=model.waiting,
             kv_ratio=model.kv_ratio,
-            tokens_under_way=sum(reply.sent for reply in self._desk.replies),
+            generation_tokens=desk.counters.generation_tokens + sum(reply.sent for reply in desk.replies),
+            preemptions=model.tally.preemptions,
+            prefix_queried_tokens=model.tally.prefix_queried_tokens,
+            prefix_hit_tokens=model.tally.prefix_hit_tokens,
         )
-        return whole(200, text.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
+        text = metric_page(self._settings.metrics_as, now)
+        born = [f"process-start-time-unix: {int(desk.counters.began_s)}"]  # which llama.cpp tells in no other way
+        headers = born if self._settings.metrics_as == "llamacpp" else []
+        return whole(200, text.encode(), *headers, content_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _tokenize(self, request: Request) -> bytes:
-        count = count_tokens(read_object(request.body))
+        count = count_tokens(read_object(request.body), self._settings.image_tokens)
         return json_response(
             200, {"count": count, "max_model_len": self._settings.context_tokens, "tokens": list(range(count))}
         )
 
     def _truth(self, request: Request) -> bytes:
-        truth = self._desk.truth
+        truth, preempted = self._desk.truth, self._desk.model.tally.preemptions
         under_way = sum(reply.sent for reply in self._desk.replies if reply.truth is truth)
-        with_requests = "requests=1" in request.query.split("&")
-        return json_response(200, truth.document(tokens_under_way=under_way, with_requests=with_requests))
+        asked = request.query.split("&")
+        if "state=1" in asked:
+            return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))
+        with_requests = "requests=1" in asked
+        told = truth.document(tokens_under_way=under_way, preempted=preempted, with_requests=with_requests)
+        return json_response(200, told)
 
     def _reset(self, _: Request) -> bytes:
-        self._desk.truth = Truth()
+        self._desk.truth = Truth(self._desk.model.tally.preemptions)
         return json_response(200, {})
+
+
+def _too_many() -> bytes:
+    document = {"error": {"message": _SHED, "type": "Too Many Requests", "param": None, "code": 429}}
+    return json_response(429, document, _RETRY_LATER)
 
 
 def _model(settings: SimSettings) -> Model:

@@ -1,17 +1,8 @@
-"""Quantities of a practice server. Unlike a limit, a cost may be nothing at all."""
+"""Quantities of a practice server."""
 
 from __future__ import annotations
 
-import re
-
-from benchgate.units import parse_duration_s, parse_percent_ratio
-
-_NOTHING = re.compile(r"0+(?:\.0+)?\s*(?:ns|us|µs|ms|s|m|min|h)?")
-
-
-def parse_span_s(text: str) -> float:
-    """`"50ms"` → 0.05, and `"0"` or `"0ms"` → 0. Raises ValueError."""
-    return 0.0 if _NOTHING.fullmatch(text.strip()) else parse_duration_s(text)
+from benchgate.units import parse_percent_ratio
 
 
 def parse_share(text: str) -> float:

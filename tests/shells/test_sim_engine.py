@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +16,18 @@ from benchgate.errors import UsageError
 from benchgate.sim.engine import Engine
 from benchgate.sim.jobs import Due, Job, Model
 from benchgate.sim.paced import Paced
+from benchgate.sim.prefix_cache import block_names
 from benchgate.sim.settings import BatchingCosts, SimSettings
 
 MS = 1_000_000
 COSTS = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, batch=4, prefill_chunk_tokens=100)
 
 
-def job(order: int, *, at_ms: int = 0, prompt: int = 10, output: int = 3, reserved: int | None = None) -> Job:
+def job(
+    order: int, *, at_ms: int = 0, prompt: int = 10, output: int = 3, reserved: int | None = None, **more: Any
+) -> Job:
     room = prompt + output if reserved is None else reserved
-    return Job(order, at_ms * MS, prompt, output, room, lambda tokens, due_ns: None)
+    return Job(order, at_ms * MS, prompt, output, room, lambda tokens, due_ns: None, **more)
 
 
 def engine(costs: BatchingCosts = COSTS) -> Engine:
@@ -197,14 +202,158 @@ def test_job_that_arrived_after_a_step_began_is_not_in_it_however_late_the_look(
     assert instants_ms(out, late) == [31]
 
 
+def test_lower_priority_number_goes_first_and_equal_ones_as_they_came() -> None:
+    model = engine(BatchingCosts(batch=1))
+    running, later, urgent, last = job(0), job(1), job(2, priority=-1), job(3)
+    for one in (running, later, urgent, last):
+        model.admit(one, 0)
+    out = run(model, [])
+    assert sorted((instants_ms(out, one)[0], one.order) for one in (running, later, urgent, last)) == [
+        (instants_ms(out, one)[0], one.order) for one in (running, urgent, later, last)
+    ]
+
+
+def test_urgent_job_that_is_not_there_yet_holds_nobody_up() -> None:
+    model = engine(BatchingCosts(batch=1, prefill_s=0.001, decode_s=0.01))
+    first, waiting, urgent = job(0, output=1), job(1, output=1), job(2, at_ms=50, output=1, priority=-1)
+    model.admit(first, 0)
+    model.admit(waiting, 1 * MS)
+    model.admit(urgent, 50 * MS)  # seen before the first step was looked at
+    out = run(model, [])
+    assert instants_ms(out, waiting) == [20]
+
+
+def test_job_is_shed_when_too_many_wait_unless_it_is_exempt_or_can_run_at_once() -> None:
+    model = engine(BatchingCosts(batch=1, shed_above=1, shed_exempt=-5))
+    assert not model.sheds(job(0))
+    for order in range(2):
+        model.admit(job(order), 0)
+    assert [model.sheds(job(2, priority=priority)) for priority in (0, -4, -5, -9)] == [True, True, False, False]
+    model = engine(BatchingCosts(batch=3, shed_above=0))
+    for order in range(3):  # the last two enter with the next step
+        assert not model.sheds(job(order))
+        model.admit(job(order), 0)
+    assert model.sheds(job(3))
+
+
+def test_sequences_with_an_adapter_make_their_steps_longer_and_no_others() -> None:
+    costs = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, adapter_s=0.005)
+    base, adapted = job(0, prompt=10, output=4), job(1, prompt=10, output=2, with_adapter=True)
+    assert instants_ms(run(engine(costs), [adapted]), adapted) == [15, 31]
+    out = run(engine(costs), [job(2, prompt=10, output=2)])
+    assert [due.at_ns / MS for due in out] == [10, 21]
+    adapted = job(1, prompt=10, output=2, with_adapter=True)
+    assert instants_ms(run(engine(costs), [base, adapted]), base) == [10, 36, 53, 64]
+
+
+CACHE = BatchingCosts(prefill_s=0.001, decode_s=0.01, prefix_blocks=8, block_tokens=4, batch=2)
+
+
+def names(words: str) -> tuple[int, ...]:
+    return block_names(words.split(), 4, "")
+
+
+def test_prompt_that_begins_as_an_earlier_one_is_read_only_from_there_on() -> None:
+    model = engine(CACHE)
+    first = job(0, prompt=10, output=1, blocks=names("a b c d e f g h i j"))
+    second = job(1, at_ms=100, prompt=10, output=1, blocks=names("a b c d e f g h x y"))
+    out = run(model, [first, second])
+    assert instants_ms(out, first) == [10]
+    assert instants_ms(out, second) == [102]
+    assert (second.cached_tokens, model.tally.prefix_hit_tokens, model.tally.prefix_queried_tokens) == (8, 8, 20)
+
+
+def test_prompt_that_is_cached_whole_is_still_read_to_its_last_block() -> None:
+    jobs = [job(at, at_ms=100 * at, prompt=8, output=1, blocks=names("a b c d e f g h")) for at in range(2)]
+    assert instants_ms(run(engine(CACHE), jobs), jobs[1]) == [104]
+
+
+def test_neighbours_in_one_step_share_and_the_answer_is_shared_by_the_next_turn() -> None:
+    turn = "a b c d e f g h i j k l"
+    first, twin = (job(at, prompt=8, output=4, blocks=names(turn)) for at in range(2))
+    after = job(2, at_ms=500, prompt=14, output=1, blocks=names(f"{turn} m n"))
+    model = engine(CACHE)
+    run(model, [first, twin, after])
+    assert (first.cached_tokens, twin.cached_tokens, after.cached_tokens) == (0, 4, 12)
+
+
+def test_block_that_was_not_used_for_longest_makes_room() -> None:
+    model = engine(replace(CACHE, prefix_blocks=2))
+    texts = ("a a a a x", "b b b b x", "a a a a y", "c c c c x", "b b b b y", "a a a a z")
+    jobs = [job(at, at_ms=100 * at, prompt=5, output=1, blocks=names(text)) for at, text in enumerate(texts)]
+    run(model, jobs)
+    assert [one.cached_tokens for one in jobs] == [0, 0, 4, 0, 0, 0]
+
+
+def test_large_cache_finds_all_that_earlier_prompts_have_in_common_with_a_later_one() -> None:
+    rng, seen, jobs, shared_tokens = random.Random(4), set[tuple[int, ...]](), [], 0
+    for order in range(80):
+        blocks = [rng.randrange(2) for _ in range(rng.randrange(1, 9))]  # each of 4 tokens, and then 2 of its own
+        shared_tokens += 4 * sum(tuple(blocks[: at + 1]) in seen for at in range(len(blocks)))
+        seen |= {tuple(blocks[: at + 1]) for at in range(len(blocks))}
+        words = [f"{block}.{index}" for block in blocks for index in range(4)] + [f"own {order}", "too"]
+        named = block_names(words, 4, "")
+        jobs.append(job(order, at_ms=order * rng.randrange(3), prompt=len(words), output=2, blocks=named))
+    model = engine(replace(CACHE, prefix_blocks=10_000, batch=6, prefill_chunk_tokens=9))
+    run(model, jobs)
+    assert model.tally.prefix_hit_tokens == shared_tokens > 500
+    assert model.tally.prefix_queried_tokens == sum(one.input_tokens for one in jobs)
+
+
+def test_without_a_cache_nothing_is_found_or_counted() -> None:
+    model = engine()
+    jobs = [job(at, at_ms=100 * at, prompt=8, output=1, blocks=names("a b c d e f g h")) for at in range(2)]
+    run(model, jobs)
+    assert (model.tally.prefix_queried_tokens, jobs[1].cached_tokens) == (0, None)
+
+
+def test_full_cache_preempts_the_least_urgent_which_then_reads_all_of_it_again() -> None:
+    costs = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0, kv_tokens=30, preempts=True)
+    urgent, other = job(0, prompt=10, output=9), job(1, prompt=10, output=9)
+    model = engine(costs)
+    out = run(model, [urgent, other])
+    assert model.tally.preemptions == 1
+    assert [len(instants_ms(out, one)) for one in (urgent, other)] == [9, 9]
+    gaps = [round(late - early) for early, late in pairwise(instants_ms(out, other))]
+    assert max(gaps) > 10 + 14  # it waited for the other's room, and read its prompt and its own words once more
+    assert max(round(late - early) for early, late in pairwise(instants_ms(out, urgent))) <= 20
+    assert model.kv_ratio == 0
+
+
+def test_room_of_a_client_that_left_comes_back_unless_the_engine_leaks() -> None:
+    for leaks, left_ratio in ((False, 0.0), (True, 0.25)):
+        model = engine(BatchingCosts(kv_tokens=80, leak_kv=leaks))
+        gone, waits = job(0, reserved=20), job(1, at_ms=5, reserved=70)
+        model.admit(gone, 0)
+        model.admit(waits, 5 * MS)
+        model.abandon(gone)
+        model.abandon(gone)
+        assert model.kv_ratio == left_ratio
+        out = list(model.take(10_000 * MS))
+        assert [due.job for due in out] == ([] if leaks else [waits] * 3)
+    finished = job(2, reserved=20)
+    model = engine(BatchingCosts(kv_tokens=80, leak_kv=True))
+    run(model, [finished])
+    assert model.kv_ratio == 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     shapes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 300), st.integers(1, 20)), min_size=1, max_size=25),
     batch=st.integers(1, 5),
+    preempts=st.booleans(),
+    blocks=st.integers(0, 9),
 )
-def test_every_token_comes_out_once_in_order_of_time(shapes: list[tuple[int, int, int]], batch: int) -> None:
-    costs = BatchingCosts(batch=batch, kv_tokens=400, prefill_chunk_tokens=64)
-    jobs = [job(order, at_ms=at, prompt=prompt, output=out) for order, (at, prompt, out) in enumerate(shapes)]
+def test_every_token_comes_out_once_in_order_of_time(
+    shapes: list[tuple[int, int, int]], batch: int, preempts: bool, blocks: int
+) -> None:
+    costs = BatchingCosts(
+        batch=batch, kv_tokens=400, prefill_chunk_tokens=64, preempts=preempts, prefix_blocks=blocks, block_tokens=32
+    )
+    jobs = [
+        job(order, at_ms=at, prompt=prompt, output=out, priority=out % 3, blocks=tuple(range((prompt + out) // 32)))
+        for order, (at, prompt, out) in enumerate(shapes)
+    ]
     model = engine(costs)
     out = run(model, jobs)
     assert [due.at_ns for due in out] == sorted(due.at_ns for due in out)
@@ -222,6 +371,14 @@ def test_every_token_comes_out_once_in_order_of_time(shapes: list[tuple[int, int
         ({"chunk_tokens": 0}, "chunk_tokens is 0"),
         ({"output_tokens": (5, 2)}, "5:2"),
         ({"port": 70_000}, "port is 70000"),
+        ({"reasoning_tokens": (4, 2)}, "reasoning_tokens is 4:2"),
+        ({"invalid_json_ratio": 2}, "invalid_json_ratio is 2"),
+        ({"image_tokens": 0}, "image_tokens is 0"),
+        ({"adapters": ("a", "a")}, "a name of its own"),
+        ({"adapters": ("sim",)}, "a name of its own"),
+        ({"metrics_as": "vlm"}, "did you mean vllm"),
+        ({"replicas": 0}, "replicas is 0"),
+        ({"affinity": "prefix"}, "among several replicas"),
         ({"model": ""}, "no name"),
         ({"cert": "a.pem"}, "both a certificate and its key"),
         ({"client_ca": "a.pem"}, "a matter of TLS"),
@@ -234,13 +391,23 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, object], says: str) 
         SimSettings(**wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
-@pytest.mark.parametrize("wrong", [{"batch": 0}, {"prefill_s": 0}, {"queue": -1}, {"queue_status": 200}])
+@pytest.mark.parametrize(
+    "wrong", [{"batch": 0}, {"prefill_s": 0}, {"queue": -1}, {"queue_status": 200}, {"shed_above": -1}]
+)
 def test_costs_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         BatchingCosts(**wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_settings_survive_the_way_to_another_process() -> None:
-    whole = SimSettings(batching=BatchingCosts(queue=3), output_tokens=(1, 5), faults=("crlf@10%",), keep_alive_s=5)
+    whole = SimSettings(
+        batching=BatchingCosts(queue=3, preempts=True),
+        output_tokens=(1, 5),
+        adapters=("lora",),
+        faults=("crlf@10%",),
+        keep_alive_s=5,
+        replicas=2,
+        affinity="prefix",
+    )
     assert SimSettings.from_json(whole.to_json()) == whole
     assert SimSettings.from_json(SimSettings().to_json()) == SimSettings()

@@ -8,6 +8,8 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from math import isnan
+from typing import Any
 
 import pytest
 
@@ -176,7 +178,18 @@ def test_error_body_has_each_of_the_five_shapes(sim: Sim, shape: str) -> None:
 
 def test_every_fault_there_is_has_a_test_here() -> None:
     tested = {part.partition(":")[0] for spec in (*STREAMED, *SILENT, *DOCUMENTS) for part in spec.split("+")}
-    assert {kind.name for kind in KINDS} - tested == {"endless"}
+    assert {kind.name for kind in KINDS} - tested == {"endless", "too-few", "not-a-number"}
+
+
+def test_numbers_can_be_missing_or_wrong(sim: Sim) -> None:
+    def told(path: str, body: object, fault: str) -> Any:
+        return json.loads(talk(sim.port, request_bytes(path, body, {"x-sim-fault": fault})).body)
+
+    texts, ranked = {"input": ["a", "b", "c"]}, {"query": "q", "documents": ["a", "b", "c"]}
+    assert [row["index"] for row in told("/v1/embeddings", texts, "too-few")["data"]] == [0, 1]
+    assert len(told("/v1/rerank", ranked, "too-few")["results"]) == 2
+    assert all(isnan(row["embedding"][0]) for row in told("/v1/embeddings", texts, "not-a-number")["data"])
+    assert all(isnan(row["relevance_score"]) for row in told("/v1/rerank", ranked, "not-a-number")["results"])
 
 
 def test_answer_shorter_than_the_fault_waits_for_still_meets_it(sim: Sim) -> None:

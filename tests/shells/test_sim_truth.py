@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.sim.truth import Durations, Truth, spread
+from benchgate.sim.durations import Durations, spread
+from benchgate.sim.truth import Asked, Over, Truth
 
 SECOND = 1_000_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -52,9 +55,51 @@ def test_refused_request_counts_as_failed_and_has_no_latency() -> None:
             "id": "mine",
             "outcome": "failed",
             "fault": None,
+            "endpoint": None,
+            "model": None,
+            "priority": None,
             "received_ns": 100,
             "first_ns": None,
             "last_ns": None,
+            "input_tokens": 0,
+            "cached_tokens": None,
             "output_tokens": 0,
         }
     ]
+
+
+def served(first_s: int, priority: int = 0) -> Truth:
+    """Two requests: one answered after so many seconds, with gaps of a millisecond and of two seconds, and one cut."""
+    truth = Truth()
+    for at_ns in (0, SECOND):
+        truth.arrived(at_ns, "crlf" if at_ns else "")
+    truth.gaps.add(1_000_000)
+    truth.gaps.add(2 * SECOND)
+    asked = Asked("chat", "sim", priority)
+    truth.ended(Over("finished", "a", "", 0, asked, first_s * SECOND, 9 * SECOND, 7, 20, 16))
+    truth.ended(Over("aborted", "b", "crlf", SECOND, asked, tokens=2, input_tokens=5))
+    return truth
+
+
+def test_truth_of_several_servers_together_is_that_of_one_that_did_it_all() -> None:
+    both = Truth()
+    for part in (served(2), served(4, priority=5)):
+        both.absorb(json.loads(json.dumps(part.state(tokens_under_way=3, preempted=1))))
+    told = both.document(with_requests=True)
+    assert (told["requests"], told["finished"], told["aborted"], told["in_flight"]) == (4, 2, 2, 0)
+    assert (told["output_tokens"], told["input_tokens"], told["cached_tokens"]) == (24, 50, 32)
+    assert (told["preemptions"], told["faults"], told["span_s"]) == (2, {"crlf": 2}, 9.0)
+    ttft, itl = told["ttft_s"], told["itl_s"]
+    assert isinstance(ttft, dict)
+    assert isinstance(itl, dict)
+    assert (ttft["n"], ttft["p50"], ttft["max"]) == (2, 3.0, 4.0)
+    assert (itl["n"], itl["max"], itl["mean"]) == (4, 2.0, pytest.approx(1.0005))
+    groups = told["by_priority"]
+    assert isinstance(groups, dict)
+    assert {value: (group["requests"], group["ttft_s"]["p50"]) for value, group in groups.items()} == {
+        "0": (2, 2.0),
+        "5": (2, 4.0),
+    }
+    rows = told["rows"]
+    assert isinstance(rows, list)
+    assert len(rows) == 4

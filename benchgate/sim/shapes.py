@@ -1,0 +1,205 @@
+"""Answers that obey a JSON schema: a small instance of a simple schema, written in tokens and padded to a length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from benchgate.sim.words import word
+
+_MOST_NESTED = 16
+_KNOWN = frozenset(
+    [
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "minItems",
+        "maxItems",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "$ref",
+        "$defs",
+        "definitions",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$schema",
+        "$id",
+        "format",
+        "strict",
+    ]
+)
+JSON_OBJECT: Mapping[str, object] = {"type": "object", "properties": {"answer": {"type": "string"}}}
+"""What an answer is that must be JSON and nothing more."""
+
+
+class Unsupported(ValueError):
+    """A schema that says more than is understood here, or contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """A string that may have any number of words."""
+
+
+class _Instance:
+    """One instance of a schema."""
+
+    def __init__(self, schema: Mapping[str, object], key: int) -> None:
+        self._root = schema
+        self._key = key
+
+    def of(self, schema: object, depth: int = 0) -> object:
+        """A value that the schema allows. Raises Unsupported."""
+        if schema is True:
+            return _Free()
+        if not isinstance(schema, Mapping) or depth > _MOST_NESTED:
+            raise Unsupported("it is no schema" if depth <= _MOST_NESTED else f"it nests deeper than {_MOST_NESTED}")
+        unknown = sorted(set(schema) - _KNOWN)
+        if unknown:
+            raise Unsupported(f"this server does not know the keyword {unknown[0]!r}")
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return self._one_of(schema["enum"])
+        for choice in ("anyOf", "oneOf"):
+            if choice in schema:
+                return self.of(self._first(schema[choice]), depth + 1)
+        if "$ref" in schema:
+            return self.of(self._referred(schema["$ref"]), depth + 1)
+        return self._typed(schema, depth)
+
+    def _typed(self, schema: Mapping[str, object], depth: int) -> object:
+        kind = schema.get("type", "object" if "properties" in schema else "string")
+        kind = self._first(kind) if isinstance(kind, list) else kind
+        if kind == "object":
+            return self._object(schema, depth)
+        if kind == "array":
+            return self._array(schema, depth)
+        if kind == "string":
+            return self._string(schema)
+        if kind in ("integer", "number"):
+            return self._number(schema, whole=kind == "integer")
+        if kind == "boolean":
+            return bool(self._key & 1)
+        if kind == "null":
+            return None
+        raise Unsupported(f"there is no type {kind!r}")
+
+    def _object(self, schema: Mapping[str, object], depth: int) -> dict[str, object]:
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        if not isinstance(properties, Mapping) or not isinstance(required, list):
+            raise Unsupported("the properties of an object are no map, or what it requires is no list")
+        missing: dict[str, object] = {str(name): True for name in required if name not in properties}
+        return {str(name): self.of(inner, depth + 1) for name, inner in {**properties, **missing}.items()}
+
+    def _array(self, schema: Mapping[str, object], depth: int) -> list[object]:
+        least, most = _bound(schema, "minItems") or 1, _bound(schema, "maxItems")
+        count = least if most is None else min(least, most)
+        return [self.of(schema.get("items", True), depth + 1) for _ in range(count)]
+
+    def _string(self, schema: Mapping[str, object]) -> object:
+        least, most = _bound(schema, "minLength") or 0, _bound(schema, "maxLength")
+        if most is None and not least:
+            return _Free()
+        text = word(self._key, 0).strip()
+        text += "x" * max(0, least - len(text))
+        return text if most is None else text[:most]
+
+    def _number(self, schema: Mapping[str, object], *, whole: bool) -> object:
+        for bound, step in (("minimum", 0), ("exclusiveMinimum", 1), ("maximum", 0), ("exclusiveMaximum", -1)):
+            value = schema.get(bound)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                within = value + step if whole else value + step / 1024
+                return int(within) if whole else within
+        return self._key % 100 if whole else self._key % 1000 / 10
+
+    def _one_of(self, values: object) -> object:
+        if not isinstance(values, list) or not values:
+            raise Unsupported("an enum has no values")
+        return values[self._key % len(values)]
+
+    def _first(self, values: object) -> object:
+        if not isinstance(values, list) or not values:
+            raise Unsupported("a choice has nothing to choose from")
+        return values[0]
+
+    def _referred(self, place: object) -> object:
+        found: object = self._root
+        for step in str(place).removeprefix("#/").split("/"):
+            if not isinstance(found, Mapping) or step not in found:
+                raise Unsupported(f"{place!r} refers to nothing in it")
+            found = found[step]
+        return found
+
+
+def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: bool) -> tuple[str, ...]:
+    """An instance in exactly so many tokens, padded with words or with blanks after it.
+
+    Where the instance does not fit, its first so many tokens with `cut`, else all of it. Raises Unsupported.
+    """
+    value = _Instance(schema, key).of(schema)
+    pieces = list(_Writer(key, 0).write(value))
+    if len(pieces) < tokens:
+        pieces = list(_Writer(key, tokens - len(pieces)).write(value))
+        pieces += ["\n"] * (tokens - len(pieces))
+    return tuple(pieces[:tokens] if cut else pieces)
+
+
+def spoiled(pieces: tuple[str, ...], key: int) -> tuple[str, ...]:
+    """The same with a word in place of its last sign: no JSON any more."""
+    last = max(index for index, piece in enumerate(pieces) if piece.strip())
+    return (*pieces[:last], word(key, 7), *pieces[last + 1 :])
+
+
+class _Writer:
+    """Writes a value token by token; the first string that may have any number of words gets all that are spare."""
+
+    def __init__(self, key: int, spare: int) -> None:
+        self._key = key
+        self._spare = spare
+
+    def write(self, value: object) -> Iterator[str]:
+        """The tokens of the value."""
+        if isinstance(value, _Free):
+            more, self._spare = self._spare, 0
+            yield '"' + word(self._key, 0).strip()
+            yield from (word(self._key, index) for index in range(1, 1 + more))
+            yield '"'
+        elif isinstance(value, dict):
+            yield from self._members("{}", [(f"{json.dumps(name)}: ", inner) for name, inner in value.items()])
+        elif isinstance(value, list):
+            yield from self._members("[]", [("", inner) for inner in value])
+        else:
+            yield json.dumps(value)
+
+    def _members(self, brackets: str, members: list[tuple[str, object]]) -> Iterator[str]:
+        yield brackets[0]
+        for number, (name, inner) in enumerate(members):
+            if number:
+                yield ", "
+            if name:
+                yield name
+            yield from self.write(inner)
+        yield brackets[1]
+
+
+def _bound(schema: Mapping[str, object], name: str) -> int | None:
+    value = schema.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Unsupported(f"{name} is {value!r}, which is no number of things")
+    return value

@@ -1,0 +1,322 @@
+"""What the practice server understands and says, without a socket: every endpoint, reasoning, schemas and tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchgate.sim.affinity import affinity_of, preferred
+from benchgate.sim.answers import ChoiceScript, Script, Usage
+from benchgate.sim.asks import Ask, read_ask
+from benchgate.sim.http import Request
+from benchgate.sim.limits import Endpoint
+from benchgate.sim.refused import Refused
+from benchgate.sim.responses import ResponseScript
+from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.shapes import Unsupported, json_pieces
+
+PLAIN = SimSettings()
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 18},
+        "ratio": {"type": "number", "exclusiveMaximum": 1},
+        "kind": {"enum": ["a", "b", "c"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 3}, "minItems": 2},
+        "home": {"$ref": "#/$defs/place"},
+        "note": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+    },
+    "required": ["name", "also"],
+    "$defs": {"place": {"type": "object", "properties": {"open": {"type": "boolean"}, "no": {"const": 7}}}},
+}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "one two three"}]}
+
+
+def check_person(text: str) -> None:
+    """That the text is JSON which PERSON allows; said by hand, as the schema says it."""
+    person = json.loads(text)
+    assert person.keys() == {"name", "age", "ratio", "kind", "tags", "home", "note", "also"}
+    assert isinstance(person["name"], str)
+    assert isinstance(person["age"], int)
+    assert person["age"] >= 18
+    assert person["ratio"] < 1
+    assert person["kind"] in ("a", "b", "c")
+    assert len(person["tags"]) == 2
+    assert all(0 < len(tag) <= 3 for tag in person["tags"])
+    assert isinstance(person["home"]["open"], bool)
+    assert person["home"]["no"] == 7
+    assert person["note"] is None
+
+
+def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> Ask:
+    return read_ask(endpoint, json.dumps(body).encode(), served)
+
+
+def message(ask: Ask) -> dict[str, Any]:
+    document = json.loads(ChoiceScript(ask, 1, 2).document(ask.finish_reason, None))
+    found: dict[str, Any] = document["choices"][0]["message"]
+    return found
+
+
+def streamed(script: Script, ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
+    """The events of a whole stream, so many tokens at a time."""
+    events = script.opening()
+    for first in range(0, ask.output_tokens, sizes):
+        count = min(sizes, ask.output_tokens - first)
+        last = first + count == ask.output_tokens
+        events += script.tokens(first, count, ask.finish_reason if last else None)
+    events += script.closing(ask.finish_reason, Usage(ask.input_tokens, ask.output_tokens))
+    return [json.loads(event.decode().partition("data: ")[2]) for event in events]
+
+
+def deltas(ask: Ask, sizes: int = 1) -> list[dict[str, Any]]:
+    events = streamed(ChoiceScript(ask, 1, 2), ask, sizes)
+    return [event["choices"][0]["delta"] for event in events if event["choices"]][1:]
+
+
+@pytest.mark.parametrize("limit", [2, 3, 9])
+def test_answer_begins_with_its_reasoning_and_is_cut_with_it(limit: int) -> None:
+    ask = asked(CHAT | {"max_tokens": limit}, served=SimSettings(reasoning_tokens=(3, 3)))
+    kinds = [next(iter(delta)) for delta in deltas(ask)]
+    assert kinds == ["reasoning_content"] * min(limit, 3) + ["content"] * (limit - 3)
+    assert ask.reasoning_tokens == min(limit, 3)
+    assert len(str(message(ask)["content"] or "").split()) == max(0, limit - 3)
+
+
+def test_reasoning_within_its_bounds_comes_before_an_answer_that_ends_by_itself() -> None:
+    served = SimSettings(reasoning_tokens=(2, 9), output_tokens=(4, 4))
+    asks = [asked({"messages": [{"role": "user", "content": f"p {i}"}]}, served=served) for i in range(60)]
+    assert {ask.reasoning_tokens for ask in asks} == set(range(2, 10))
+    assert {ask.output_tokens - (ask.reasoning_tokens or 0) for ask in asks} == {4}
+    assert asked({"prompt": "x"}, "completions", served).reasoning_tokens is None
+
+
+def test_pieces_of_several_tokens_are_cut_between_reasoning_and_answer() -> None:
+    ask = asked(CHAT | {"max_tokens": 8}, served=SimSettings(reasoning_tokens=(3, 3)))
+    found = deltas(ask, sizes=4)
+    assert [(next(iter(delta)), len(next(iter(delta.values())).split())) for delta in found] == [
+        ("reasoning_content", 3),
+        ("content", 1),
+        ("content", 4),
+    ]
+
+
+@settings(max_examples=80, deadline=None)
+@given(key=st.integers(0, 2**32 - 1), tokens=st.integers(1, 120))
+def test_instance_of_a_schema_satisfies_it_in_as_many_tokens_as_there_are(key: int, tokens: int) -> None:
+    whole = json_pieces(PERSON, key, tokens, cut=False)
+    check_person("".join(whole))
+    assert len(whole) == tokens or len(whole) == len(json_pieces(PERSON, key, 1, cut=False)) > tokens
+    assert json_pieces(PERSON, key, tokens, cut=True) == whole[:tokens]
+
+
+SMALL: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
+    ({"type": "array", "items": {"type": "integer"}, "maxItems": 0}, lambda v: v == []),
+    ({"type": "string", "minLength": 9, "maxLength": 11}, lambda v: isinstance(v, str) and 9 <= len(v) <= 11),
+    ({"type": ["null", "string"]}, lambda v: v is None),
+    ({"type": "integer", "exclusiveMinimum": 4, "maximum": 9}, lambda v: isinstance(v, int) and 4 < v <= 9),
+    ({"type": "number", "exclusiveMinimum": 4}, lambda v: v > 4),
+    ({"oneOf": [{"type": "boolean"}]}, lambda v: isinstance(v, bool)),
+    ({"type": "object"}, lambda v: v == {}),
+    ({}, lambda v: isinstance(v, str)),
+]
+
+
+@pytest.mark.parametrize(("schema", "holds"), SMALL, ids=[str(schema) for schema, _ in SMALL])
+def test_small_schemas_are_satisfied(schema: dict[str, Any], holds: Callable[[Any], bool]) -> None:
+    assert holds(json.loads("".join(json_pieces(schema, 77, 30, cut=False))))
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "string", "pattern": "^a$"}, "does not know the keyword 'pattern'"),
+        ({"type": "text"}, "no type 'text'"),
+        ({"$ref": "#/$defs/none"}, "refers to nothing"),
+        ({"$ref": "#"}, "refers to nothing"),
+        ({"enum": []}, "no values"),
+        ({"$ref": "#/$defs/me", "$defs": {"me": {"$ref": "#/$defs/me"}}}, "nests deeper"),
+        ({"type": "array", "minItems": "2"}, "minItems is '2'"),
+    ],
+    ids=str,
+)
+def test_schema_that_says_more_than_is_known_is_refused(schema: dict[str, Any], says: str) -> None:
+    with pytest.raises(Unsupported, match=says):
+        json_pieces(schema, 1, 10, cut=False)
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    with pytest.raises(Refused, match="cannot be followed"):
+        asked(CHAT | {"response_format": form})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("chat", CHAT | {"response_format": {"type": "json_schema", "json_schema": {"schema": PERSON}}}),
+        ("chat", CHAT | {"structured_outputs": {"json": PERSON}}),
+        ("completions", {"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": PERSON}}}),
+        ("responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "p", "schema": PERSON}}}),
+    ],
+)
+def test_schema_is_understood_wherever_it_is_said(endpoint: Endpoint, body: dict[str, Any]) -> None:
+    ask = asked(body | {"max_tokens": 70}, endpoint)
+    assert (ask.output_tokens, ask.finish_reason) == (70, "stop")
+    check_person(ask.saying.text(0, 70))
+    cut = asked(body | {"max_tokens": 5}, endpoint)
+    assert (cut.output_tokens, cut.finish_reason) == (5, "length")
+
+
+def test_schema_comes_after_the_reasoning_and_needs_no_limit() -> None:
+    form = {"response_format": {"type": "json_object"}}
+    ask = asked(CHAT | form, served=SimSettings(reasoning_tokens=(4, 4), output_tokens=(1, 1)))
+    assert json.loads(message(ask)["content"]).keys() == {"answer"}
+    assert len(message(ask)["reasoning_content"].split()) == 4
+
+
+def test_stated_share_of_the_answers_to_a_schema_is_no_json() -> None:
+    served = SimSettings(invalid_json_ratio=0.25)
+    form = {"response_format": {"type": "json_object"}, "max_tokens": 12}
+    bad = 0
+    for number in range(400):
+        ask = asked(form | {"messages": [{"role": "user", "content": f"p {number}"}]}, served=served)
+        try:
+            json.loads(message(ask)["content"])
+        except ValueError:
+            bad += 1
+    assert 70 <= bad <= 130
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "parameters": PERSON}},
+    {"type": "function", "function": {"name": "wait"}},
+]
+
+
+def test_tools_are_called_with_arguments_that_satisfy_them() -> None:
+    chosen = {"tool_choice": {"type": "function", "function": {"name": "look"}}}
+    ask = asked(CHAT | {"tools": TOOLS, "max_tokens": 80} | chosen)
+    (call,) = message(ask)["tool_calls"]
+    assert (call["function"]["name"], ask.finish_reason, message(ask)["content"]) == ("look", "tool_calls", None)
+    check_person(call["function"]["arguments"])
+    calls = [delta["tool_calls"][0] for delta in deltas(ask)]
+    assert "".join(piece["function"]["arguments"] for piece in calls) == call["function"]["arguments"]
+    assert [piece.get("id") for piece in calls] == [call["id"]] + [None] * 79
+    assert asked(CHAT | {"tools": TOOLS, "tool_choice": "none"}).saying.plain
+    assert asked(CHAT | {"tools": TOOLS} | chosen | {"max_tokens": 3}).finish_reason == "length"
+    names = {asked({"messages": [{"role": "user", "content": f"{i}"}], "tools": TOOLS}).saying.tool for i in range(20)}
+    assert names == {"look", "wait"}
+
+
+def test_response_is_a_row_of_numbered_events_that_say_what_the_document_says() -> None:
+    ask = asked({"input": "x y", "max_output_tokens": 7}, "responses", SimSettings(reasoning_tokens=(3, 3)))
+    events = streamed(ResponseScript(ask, 5, 6), ask)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    names = [event["type"].removeprefix("response.") for event in events]
+    thinking = ["reasoning_text.delta"] * 3 + ["reasoning_text.done", "content_part.done", "output_item.done"]
+    answer = ["output_text.delta"] * 4 + ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    added = ["output_item.added", "content_part.added"]
+    assert names == ["created", "in_progress", *added, *thinking, *added, *answer]
+    whole = json.loads(ResponseScript(ask, 5, 6).document(ask.finish_reason, Usage(2, 7)))
+    assert events[-1]["response"] == whole
+    assert (whole["status"], whole["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert (whole["usage"]["input_tokens"], whole["usage"]["output_tokens"], whole["usage"]["total_tokens"]) == (
+        2,
+        7,
+        9,
+    )
+    said = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+    assert whole["output"][1]["content"][0]["text"] == said
+    finished = asked({"input": "x"}, "responses", SimSettings(output_tokens=(3, 3)))
+    assert streamed(ResponseScript(finished, 1, 2), finished)[-1]["response"]["status"] == "completed"
+
+
+def test_tool_of_a_response_is_an_item_of_its_own() -> None:
+    tools = [{"type": "function", "name": "look", "parameters": PERSON}]
+    ask = asked({"input": "x", "tools": tools}, "responses")
+    last = streamed(ResponseScript(ask, 5, 6), ask)[-1]["response"]
+    (item,) = last["output"]
+    assert (item["type"], item["name"]) == ("function_call", "look")
+    check_person(item["arguments"])
+
+
+def test_input_of_a_response_is_the_same_prompt_in_each_of_its_forms() -> None:
+    forms: list[Any] = [
+        "a b c",
+        [{"role": "user", "content": "a b c"}],
+        [{"role": "user", "content": [{"type": "input_text", "text": "a b c"}]}],
+    ]
+    assert len({asked({"input": form}, "responses").key for form in forms}) == 1
+    assert asked({"input": "a b", "instructions": "be short"}, "responses").input_tokens == 4
+
+
+def test_images_count_when_they_are_taken_and_are_refused_else() -> None:
+    parts = [{"type": "text", "text": "a b"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+    body = {"messages": [{"role": "user", "content": parts}]}
+    assert asked(body, served=SimSettings(image_tokens=50)).input_tokens == 52
+    with pytest.raises(Refused, match="content of text"):
+        asked(body)
+
+
+def test_turns_with_tool_calls_are_prompts() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    turns = [*CHAT["messages"], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    ask = asked({"messages": [*turns, {"role": "tool", "tool_call_id": "c", "content": "found it"}]})
+    assert ask.input_tokens > 5
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "says"),
+    [
+        ("chat", CHAT | {"priority": "high"}, "valid integer"),
+        ("chat", CHAT | {"response_format": {"type": "yaml"}}, "json_object or json_schema"),
+        ("chat", CHAT | {"response_format": {"type": "json_schema"}}, "needs a JSON schema"),
+        ("chat", CHAT | {"tools": TOOLS, "tool_choice": {"function": {"name": "nope"}}}, "not among the tools"),
+        ("responses", {"input": []}, "Field required"),
+        ("embeddings", {"input": []}, "Field required"),
+        ("embeddings", {"input": [1.5]}, "one text or one list"),
+        ("embeddings", {"input": "x", "dimensions": 0}, "at least 1"),
+        ("rerank", {"documents": ["a"]}, "Field required"),
+        ("rerank", {"query": "a", "documents": [1]}, "list of texts"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused(endpoint: Endpoint, body: dict[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        asked(body, endpoint)
+
+
+def test_answer_nobody_bounded_still_fits_the_cache() -> None:
+    ask = asked(CHAT, served=SimSettings(batching=BatchingCosts(kv_tokens=20)))
+    assert ask.room_tokens <= 20
+
+
+def request(body: dict[str, Any], **headers: str) -> Request:
+    return Request("POST", "/v1/chat/completions", "", headers, json.dumps(body).encode(), http10=False)
+
+
+def test_turns_of_one_conversation_belong_together_and_others_do_not() -> None:
+    system = {"role": "system", "content": "the same for all"}
+
+    def turns(*texts: str) -> Request:
+        said = [{"role": role, "content": text} for role, text in zip(("user", "assistant") * 3, texts, strict=False)]
+        return request({"messages": [system, *said]})
+
+    first, later, other = turns("hello"), turns("hello", "yes", "and"), turns("good day")
+    assert affinity_of(first, "session") == affinity_of(later, "session") != affinity_of(other, "session")
+    assert affinity_of(request({"user": "u", **CHAT}), "session") == "u"
+    assert affinity_of(request(CHAT, **{"x-user": "7"}), "X-User") == "7"
+    assert affinity_of(request(CHAT), "X-User") is None
+    long = " ".join(map(str, range(100)))
+    assert affinity_of(request({"prompt": long + " a"}), "prefix") == affinity_of(request({"prompt": long}), "prefix")
+    assert affinity_of(Request("POST", "/", "", {}, b"{", http10=False), "prefix") is None
+
+
+def test_lost_replica_moves_only_what_belonged_to_it() -> None:
+    keys = [f"session {number}" for number in range(300)]
+    first = [preferred(key, 3)[0] for key in keys]
+    assert all(60 <= first.count(replica) <= 140 for replica in range(3))
+    assert all(sorted(preferred(key, 3)) == [0, 1, 2] for key in keys)
