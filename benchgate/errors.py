@@ -74,6 +74,12 @@ class SuiteError(BenchgateError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+def lacking(what: str, extra: str) -> str:
+    """What is missing, and what to do: benchgate comes from a checkout or a wheel, and cannot be had by its name."""
+    again = f"install benchgate again from where it came, with the extra `{extra}`"
+    return f"{what}; {again}: pip install '/path/to/benchgate[{extra}]'"
+
+
 class EmbeddedError(BenchgateError):
     """The embedded engine could not be built, started or stopped."""
 

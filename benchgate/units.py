@@ -11,10 +11,13 @@ import re
 
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 _DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h)")
+_NO_TIME = re.compile(r"0+(?:\.0+)?\s*(?:ns|us|µs|ms|s|m|min|h)?")
 _RATE = re.compile(_NUMBER + r"\s*(?:req)?/\s*(?P<unit>s|m|min|h)")
 _PERCENT = re.compile(_NUMBER + r"\s*%")
 _POINTS = re.compile(_NUMBER + r"\s*(?:points?|pp|pts?)")
 _PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*h(?:our)?")
+_MULTIPLE = re.compile(_NUMBER + r"\s*x")
+_COUNT = re.compile(r"\d{1,9}")
 _TOKENS = re.compile(_NUMBER + r"\s*(?:tokens?|tok)?")
 
 _SHOWN_CHARACTERS = 40
@@ -44,6 +47,13 @@ def parse_duration_s(text: object) -> float:
     return _quantity(match, "duration", scale=_SECONDS[match["unit"]])
 
 
+def parse_span_s(text: object) -> float:
+    """The same, and `"0ms"` → 0.0: unlike a limit, a cost may be nothing at all."""
+    if isinstance(text, str) and _NO_TIME.fullmatch(text.strip()):
+        return 0.0
+    return parse_duration_s(text)
+
+
 def parse_rate_rps(text: object) -> float:
     """`"8/s"` → 8.0 requests per second; `"30/m"` → 0.5."""
     match = _match(_RATE, text, "rate", '"8/s" or "30/m"')
@@ -58,6 +68,18 @@ def parse_percent_ratio(text: object) -> float:
 def parse_points_ratio(text: object) -> float:
     """`"2 points"` → 0.02, an absolute difference between two shares (percentage points)."""
     return _quantity(_match(_POINTS, text, "difference in points", '"2 points"'), "difference") / 100
+
+
+def parse_multiple(text: object) -> float:
+    """`"1.2x"` → 1.2, so many times another value."""
+    return _quantity(_match(_MULTIPLE, text, "multiple", '"2x"'), "multiple")
+
+
+def parse_count(text: object) -> int:
+    """`"4"` → 4. Zero is allowed: that nothing happens is a bound."""
+    if not isinstance(text, str) or _COUNT.fullmatch(text.strip()) is None:
+        raise ValueError(f"{show_found(text)} is not a number of things; write a whole number, like 4")
+    return int(text)
 
 
 def parse_price_usd_per_hour(text: object) -> float:
@@ -109,6 +131,11 @@ def show_points(ratio: float, *, signed: bool = False) -> str:
     return f"{_three_digits(ratio * 100, signed=signed)} points"
 
 
+def show_multiple(value: float) -> str:
+    """2.1345 → `2.13x`."""
+    return "∞" if math.isinf(value) else f"{_three_digits(value)}x"
+
+
 def show_number(value: float) -> str:
     """5981.4 → `5,981`; 3.14159 → `3.14`."""
     return _three_digits(value)
@@ -116,7 +143,7 @@ def show_number(value: float) -> str:
 
 def as_written(shown: str) -> str:
     """A bound that someone wrote down, without the zeros that measured values carry: `95.0 %` → `95 %`."""
-    return re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?= |$)", r"\1\2", shown)
+    return re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?=x?(?: |$))", r"\1\2", shown)
 
 
 def _three_digits(value: float, *, signed: bool = False) -> str:

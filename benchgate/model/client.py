@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchgate.model.deployment import canonical_json
+from benchgate.model.deployment import sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +81,6 @@ class ClientProfile:
         """The same of one-token answers."""
         return any(step.at_limit for step in self.steps if step.streams is None)
 
-    @property
-    def cpu_us_per_token(self) -> float | None:
-        """Processor time of one streamed token at the largest sound step."""
-        largest = [step for step in self.steps if step.sound and step.streams == self.streams]
-        return largest[-1].cpu_us_per_token if largest and self.streams is not None else None
-
     def to_json(self) -> dict[str, object]:
         """Plain JSON values, for the store."""
         return {
@@ -105,7 +98,7 @@ class ClientProfile:
 
 def machine_fingerprint(machine: Mapping[str, object]) -> str:
     """SHA-256 over a machine's facts: a curve holds only where all of them are the same."""
-    return hashlib.sha256(canonical_json(dict(machine))).hexdigest()
+    return sha256_of(dict(machine))
 
 
 def _most(values: Iterable[float]) -> float | None:

@@ -41,7 +41,12 @@ class Deployment:
     def fingerprint(self) -> str:
         """SHA-256 over what identifies the deployment: two with the same fingerprint are the same thing served."""
         identity = {k: v for k, v in asdict(self).items() if k not in ("name", "price_usd_per_hour")}
-        return hashlib.sha256(canonical_json(identity)).hexdigest()
+        return sha256_of(identity)
+
+
+def sha256_of(value: object) -> str:
+    """Identity of a plain value: SHA-256 over its one spelling."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def canonical_json(value: object) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model.records import ABSENT, ACCEPTED_FINISH, BoolArray, FloatArray, RequestColumns
+from benchgate.model.records import ABSENT, ACCEPTED_FINISH, BoolArray, FloatArray, IntArray, RequestColumns
 
 _NS = 1e-9
 
@@ -18,14 +18,17 @@ _NS = 1e-9
 def succeeded(columns: RequestColumns) -> BoolArray:
     """Success: sent, HTTP 200, no error, an output token and chunk, an end, an accepted finish reason.
 
-    The status alone proves nothing: servers report failures inside a stream that began with 200.
+    The status alone proves nothing: servers report failures inside a stream that began with 200. An embedding or a
+    ranking has no tokens and no finish reason; what is wrong with one is its error.
     """
+    tokenless = columns.tokenless == 1
     accepted = np.array([finish in ACCEPTED_FINISH for finish in columns.finish_reason], dtype=np.bool_)
     unharmed = np.array([error is None for error in columns.error], dtype=np.bool_)
     timed: BoolArray = (columns.sent_ns != ABSENT) & (columns.end_ns != ABSENT)
     status_ok: BoolArray = columns.http_status == 200
-    answered = status_ok & (columns.output_tokens > 0) & (_chunk_counts(columns) > 0)
-    return accepted & unharmed & timed & answered
+    answered = status_ok & (_chunk_counts(columns) > 0)
+    ended: BoolArray = tokenless | (accepted & (columns.output_tokens > 0))
+    return ended & unharmed & timed & answered
 
 
 def ttft_s(columns: RequestColumns) -> FloatArray:
@@ -36,6 +39,18 @@ def ttft_s(columns: RequestColumns) -> FloatArray:
 def ttft_sent_s(columns: RequestColumns) -> FloatArray:
     """The same from the actual send; the difference to `ttft_s` is the client's own delay."""
     return _latency(columns, _edge(columns, first=True) - columns.sent_ns)
+
+
+def ttfot_s(columns: RequestColumns) -> FloatArray:
+    """First chunk whose output is not reasoning alone, minus the intended send. +inf for a failed request.
+
+    +inf too for a success that came to no answer: all of its tokens went into reasoning. NaN where no request of the
+    stage has such a chunk: nobody kept it (before 0.2.0), or nobody answered, and either way it is not known.
+    """
+    there: BoolArray = columns.first_answer_ns != ABSENT
+    if not there.any():
+        return np.full(len(columns), np.nan)
+    return np.where(there, _latency(columns, columns.first_answer_ns - columns.intended_ns), np.inf)
 
 
 def tpot_s(columns: RequestColumns) -> FloatArray:
@@ -125,7 +140,41 @@ def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | 
     return float(columns.output_tokens[counted].sum()) / window_s if window_s > 0 else None
 
 
-def arrivals(columns: RequestColumns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def decoding_at_once(columns: RequestColumns, window_s: float) -> float | None:
+    """How many requests were between their first output chunk and their last at once, on average over the window.
+
+    Little's law: the sum of those spans of successful requests over the window. It counts what the server works on and
+    not what waits, so it stops growing where the server's places are all taken, whatever a place costs. None without a
+    window, and where no answer came in more than one piece, which shows no span.
+    """
+    span_ns = (_edge(columns, first=False) - _edge(columns, first=True))[succeeded(columns)]
+    busy_s = float(span_ns.sum()) * _NS
+    return busy_s / window_s if window_s > 0 and busy_s > 0 else None
+
+
+def validity_ratio(columns: RequestColumns) -> float | None:
+    """Answers that are what their JSON schema or tools ask for, over those asked to be. None when none was asked.
+
+    A request that failed is in the denominator: it brought no valid answer.
+    """
+    asked: BoolArray = columns.valid != ABSENT
+    return float(np.mean(columns.valid[asked] == 1)) if asked.any() else None
+
+
+def reasoning_ratio(columns: RequestColumns) -> float | None:
+    """Reasoning tokens over output tokens of successful requests. None unless the server told both for each of them."""
+    return _token_ratio(columns, columns.reasoning_tokens, columns.output_tokens)
+
+
+def cached_ratio(columns: RequestColumns) -> float | None:
+    """Prompt tokens the server did not compute again over all prompt tokens of successful requests.
+
+    None unless the server told both for each of them.
+    """
+    return _token_ratio(columns, columns.cached_tokens, columns.input_tokens)
+
+
+def arrivals(columns: RequestColumns) -> IntArray:
     """How many different instants the output chunks of each request arrived at; 0 without a chunk."""
     if len(columns.chunk_ns) == 0:
         return np.zeros(len(columns), dtype=np.int64)
@@ -136,15 +185,22 @@ def arrivals(columns: RequestColumns) -> np.ndarray[tuple[int], np.dtype[np.int6
     return np.where(_chunk_counts(columns) > 0, spanned, 0)
 
 
-def _latency(columns: RequestColumns, span_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
+def _token_ratio(columns: RequestColumns, part: IntArray, whole: IntArray) -> float | None:
+    ok = succeeded(columns)
+    told = (part[ok] != ABSENT) & (whole[ok] != ABSENT)
+    total = int(whole[ok].sum())
+    return int(part[ok].sum()) / total if told.all() and total > 0 else None
+
+
+def _latency(columns: RequestColumns, span_ns: IntArray) -> FloatArray:
     return np.where(succeeded(columns), span_ns.astype(np.float64) * _NS, np.inf)
 
 
-def _chunk_counts(columns: RequestColumns) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _chunk_counts(columns: RequestColumns) -> IntArray:
     return np.diff(columns.chunk_start)
 
 
-def _edge(columns: RequestColumns, *, first: bool) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
     """Instant of each row's first (or last) output chunk; ABSENT where there is none."""
     if len(columns.chunk_ns) == 0:
         return np.full(len(columns), ABSENT, dtype=np.int64)

@@ -21,6 +21,8 @@ class ColumnBuilder:
         self._input_tokens, self._output_tokens = _column(), _column()
         self._http_status, self._reconnects = _column(), _column()
         self._chunk_start, self._chunk_ns = array("q", [0]), _column()
+        self._first_answer_ns, self._reasoning_tokens, self._cached_tokens = _column(), _column(), _column()
+        self._valid, self._left, self._tokenless = _column(), _column(), _column()
         self._token_source: list[str | None] = []
         self._finish_reason: list[str | None] = []
         self._error: list[str | None] = []
@@ -39,6 +41,12 @@ class ColumnBuilder:
         self._reconnects.append(record.reconnects)
         self._chunk_ns.extend(record.chunk_ns)
         self._chunk_start.append(len(self._chunk_ns))
+        self._first_answer_ns.append(_or_absent(record.first_answer_ns))
+        self._reasoning_tokens.append(_or_absent(record.reasoning_tokens))
+        self._cached_tokens.append(_or_absent(record.cached_tokens))
+        self._valid.append(_or_absent(record.valid))
+        self._left.append(record.left)
+        self._tokenless.append(record.tokenless)
         once = self._texts.setdefault
         self._token_source.append(record.token_source)
         self._error.append(record.error)
@@ -59,6 +67,12 @@ class ColumnBuilder:
                 reconnects=_array(self._reconnects),
                 chunk_start=_array(self._chunk_start),
                 chunk_ns=_array(self._chunk_ns),
+                first_answer_ns=_array(self._first_answer_ns),
+                reasoning_tokens=_array(self._reasoning_tokens),
+                cached_tokens=_array(self._cached_tokens),
+                valid=_array(self._valid),
+                left=_array(self._left),
+                tokenless=_array(self._tokenless),
                 token_source=_spent(self._token_source),
                 finish_reason=_spent(self._finish_reason),
                 error=_spent(self._error),
@@ -71,14 +85,15 @@ def in_order(columns: RequestColumns) -> RequestColumns:
     """The same rows in order of their index, so that two arms' rows meet."""
     if (np.diff(columns.index) >= 0).all():
         return columns
-    order = np.argsort(columns.index, kind="stable")
-    moved: dict[str, object] = {}
-    for column in fields(RequestColumns):
-        values = getattr(columns, column.name)
-        if column.name not in ("chunk_start", "chunk_ns"):
-            moved[column.name] = values[order] if isinstance(values, np.ndarray) else _picked(values, order)
-    moved["chunk_start"], moved["chunk_ns"] = _chunks_in(columns, order)
-    return RequestColumns(**moved)  # type: ignore[arg-type]  # typed by name
+    return _rows(columns, np.argsort(columns.index, kind="stable"))
+
+
+def parted(columns: RequestColumns) -> tuple[RequestColumns, RequestColumns]:
+    """The rows that tell how requests went, and those that the client broke off on purpose."""
+    left = columns.left == 1
+    if not left.any():
+        return columns, RequestColumns.pack([])
+    return _rows(columns, np.flatnonzero(~left)), _rows(columns, np.flatnonzero(left))
 
 
 def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
@@ -98,11 +113,22 @@ def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
     return in_order(RequestColumns(**whole))  # type: ignore[arg-type]  # typed by name
 
 
+def _rows(columns: RequestColumns, rows: IntArray) -> RequestColumns:
+    """These rows, in this order."""
+    moved: dict[str, object] = {}
+    for column in fields(RequestColumns):
+        values = getattr(columns, column.name)
+        if column.name not in ("chunk_start", "chunk_ns"):
+            moved[column.name] = values[rows] if isinstance(values, np.ndarray) else _picked(values, rows)
+    moved["chunk_start"], moved["chunk_ns"] = _chunks_in(columns, rows)
+    return RequestColumns(**moved)  # type: ignore[arg-type]  # typed by name
+
+
 def _chunks_in(columns: RequestColumns, order: IntArray) -> tuple[IntArray, IntArray]:
-    """`chunk_start` and `chunk_ns` with the rows in this order; a block of rows at a time, for little extra memory."""
+    """`chunk_start` and `chunk_ns` of these rows in this order; a block of rows at a time, for little extra memory."""
     lengths = np.diff(columns.chunk_start)[order]
     starts = _starts(lengths)
-    chunks = np.empty(len(columns.chunk_ns), dtype=np.int64)
+    chunks = np.empty(starts[-1], dtype=np.int64)
     for first in range(0, len(order), _BLOCK_ROWS):
         rows = slice(first, first + _BLOCK_ROWS)
         begin, end = starts[first], starts[min(first + _BLOCK_ROWS, len(order))]

@@ -25,6 +25,9 @@ ABSENT = -1
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 """Named columns of one observation: numeric arrays, or texts of which some may be absent."""
 
+LATER = ("first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless")
+"""Columns of requests that were not kept from the beginning."""
+
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of a success (docs/metrics.md). `abort` and unknown ones are failures: the text was cut."""
 
@@ -48,7 +51,6 @@ class TokenSource(StrEnum):
     """Where a count of output tokens comes from, best first. Events are not tokens: `chunks` is only an estimate."""
 
     USAGE = "usage"
-    TOKENIZER = "tokenizer"
     CHUNKS = "chunks"
 
 
@@ -56,9 +58,14 @@ class TokenSource(StrEnum):
 class RequestRecord:
     """Timeline of one request; times in ns since the start of its stage.
 
-    `chunk_ns` are the arrivals of the chunks that carry output (content, reasoning or tool-call text), ascending.
-    `end_ns` is the finish event or `[DONE]`, not the end of the connection. A failed request has an `error`; it keeps
-    whatever was seen before it failed.
+    `chunk_ns` are the arrivals of the chunks that carry output (content, reasoning or tool-call text), ascending;
+    `first_answer_ns` is the first of them that is not reasoning alone. `end_ns` is the finish event or `[DONE]`, not
+    the end of the connection. A failed request has an `error`; it keeps whatever was seen before it failed.
+
+    `reasoning_tokens` are part of `output_tokens`, `cached_tokens` of `input_tokens`, as far as the server tells.
+    `valid`: the answer is what its JSON schema or its tools ask for; None when nothing was asked. `left`: the client
+    was to break it off, or did, so it says nothing of success. `tokenless`: an embedding or a ranking, which has
+    neither output tokens nor a finish reason.
     """
 
     index: int
@@ -74,6 +81,12 @@ class RequestRecord:
     error: ErrorClass | None
     error_detail: str | None
     reconnects: int = 0
+    first_answer_ns: int | None = None
+    reasoning_tokens: int | None = None
+    cached_tokens: int | None = None
+    valid: bool | None = None
+    left: bool = False
+    tokenless: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +94,8 @@ class RequestColumns:
     """The records of one stage of one arm in one block, packed; row i is planned request `index[i]`.
 
     Integer columns are int64 with ABSENT (-1) for None. `chunk_ns[chunk_start[i]:chunk_start[i+1]]` are the output
-    chunks of row i, so `chunk_start` has one element more than there are rows.
+    chunks of row i, so `chunk_start` has one element more than there are rows. `valid`, `left` and `tokenless` are 1
+    for yes and 0 for no. The columns of `LATER` are missing from what older versions stored, and ABSENT then.
     """
 
     index: IntArray
@@ -94,6 +108,12 @@ class RequestColumns:
     reconnects: IntArray
     chunk_start: IntArray
     chunk_ns: IntArray
+    first_answer_ns: IntArray
+    reasoning_tokens: IntArray
+    cached_tokens: IntArray
+    valid: IntArray
+    left: IntArray
+    tokenless: IntArray
     token_source: tuple[str | None, ...]
     finish_reason: tuple[str | None, ...]
     error: tuple[str | None, ...]
@@ -118,6 +138,12 @@ class RequestColumns:
             reconnects=_ints([r.reconnects for r in rows]),
             chunk_start=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
             chunk_ns=_ints([ns for r in rows for ns in r.chunk_ns]),
+            first_answer_ns=_ints([r.first_answer_ns for r in rows]),
+            reasoning_tokens=_ints([r.reasoning_tokens for r in rows]),
+            cached_tokens=_ints([r.cached_tokens for r in rows]),
+            valid=_ints([r.valid for r in rows]),
+            left=_ints([r.left for r in rows]),
+            tokenless=_ints([r.tokenless for r in rows]),
             token_source=tuple(r.token_source for r in rows),
             finish_reason=tuple(r.finish_reason for r in rows),
             error=tuple(r.error for r in rows),
@@ -130,8 +156,11 @@ class RequestColumns:
 
     @classmethod
     def from_columns(cls, columns: ColumnMap) -> RequestColumns:
-        """The inverse of `to_columns`; raises KeyError when a column is missing."""
-        return cls(**{f.name: columns[f.name] for f in fields(cls)})  # type: ignore[arg-type]  # typed by name
+        """The inverse of `to_columns`; raises KeyError when a column is missing that was always there."""
+        rows = len(columns["index"])
+        unknown = {name: _ints([None] * rows) for name in LATER if name not in columns}
+        there = {f.name: columns[f.name] for f in fields(cls) if f.name not in unknown}
+        return cls(**there, **unknown)  # type: ignore[arg-type]  # typed by name
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
+from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
 
 
@@ -55,7 +56,8 @@ class ClientUse:
     the same event loop, or (`kernel`) of the answers themselves by the kernel's stamps. None where it was not measured.
     `faults` name workers that were lost or late: then the load was not the one that was planned.
     `start_uncertainty_s` is how far from the common instant the worst placed of several machines may have started, by
-    what is known of their clocks; None on one machine.
+    what is known of their clocks; None on one machine. `unasked`: how often a server sent something over a connection
+    when no request was under way, other than that it closes it.
     """
 
     cpu_s: float
@@ -68,6 +70,7 @@ class ClientUse:
     read_delay_by: Literal["canary", "kernel"] | None = None
     faults: tuple[str, ...] = ()
     start_uncertainty_s: float | None = None
+    unasked: int = 0
 
     @property
     def cpu_share(self) -> float:
@@ -77,7 +80,11 @@ class ClientUse:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadObservation:
-    """One load stage of one arm in one block. `position` counts the stage executions of the run in time order."""
+    """One load stage, or one class of traffic in it, of one arm in one block.
+
+    `position` counts the executions of the run in time order. `requests` are those that tell how requests went; `left`
+    are those that the client broke off on purpose, which are in no rate, no share and no latency.
+    """
 
     stage: str
     arm: Arm
@@ -86,6 +93,12 @@ class LoadObservation:
     requests: RequestColumns
     window_s: float
     client: ClientUse
+    left: RequestColumns = field(default_factory=lambda: RequestColumns.pack([]))
+
+    @property
+    def recorded(self) -> int:
+        """How many requests have a record."""
+        return len(self.requests) + len(self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +131,15 @@ class TargetFault:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """One start of a deployment's server, from nothing to its first good completion; `number` counts from 0 per arm."""
+
+    arm: Arm
+    number: int
+    to_answer_s: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """All that was observed in a run, as the store gives it back. Sequences are in order of observation."""
@@ -127,6 +149,8 @@ class Evidence:
     quality: tuple[QualityObservation, ...]
     shadow: ShadowObservation | None
     target_faults: tuple[TargetFault, ...]
+    telemetry: tuple[TelemetryWindow, ...] = ()
+    starts: tuple[StartUp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
 from benchgate.errors import ExitCode
-from benchgate.model.deployment import canonical_json
+from benchgate.model.deployment import sha256_of
 
 
 class Outcome(StrEnum):
@@ -37,8 +36,8 @@ class Outcome(StrEnum):
 
 
 def policy_sha256(gate: object) -> str:
-    """Identity of a policy: SHA-256 over the gate section of a stored suite."""
-    return hashlib.sha256(canonical_json(gate)).hexdigest()
+    """Identity of a policy: over the gate section of a stored suite."""
+    return sha256_of(gate)
 
 
 _ORDER = (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.BLOCK)
@@ -58,6 +57,9 @@ class Unit(StrEnum):
     TOKENS_PER_S = "tokens/s"
     REQUESTS_PER_S = "requests/s"
     RATIO = "ratio"
+    POINTS = "points"  # a difference of two shares, 0.02 = 2 points
+    MULTIPLE = "x"  # a value over another one
+    COUNT = "count"
 
 
 class Scale(StrEnum):
@@ -104,6 +106,8 @@ class CheckResult:
     n_unit: str  # "blocks", "items", "requests", "prompts"
     method: str
     notes: tuple[str, ...] = ()
+    over: str | None = None  # the stage whose value the candidate's is held against, instead of a baseline's
+    at_least: bool | None = None  # whether an ABSOLUTE margin is the least or the most that is allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,22 @@
 """What a plan asks of the load generator, and whether the machine it runs on can deliver that.
 
 Nothing is sent to find out: the schedule of an open loop is known, and so is the curve that `benchgate doctor --client`
-measured. How fast a closed loop will go is the servers' to say; of it only the streams in flight are known before.
+measured, or else a usual one. How fast a closed loop will go is the servers' to say; of it only the streams in flight
+are known before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model.client import ClientProfile
+from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import FloatArray
 from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.suite.capacity import CAPACITY_STAGE
 from benchgate.suite.schema import Suite
 from benchgate.units import show_number
 
@@ -24,10 +26,11 @@ _WINDOW_S = (1.0, 5.0)  # least and most: over as long a time as the client's CP
 
 @dataclass(frozen=True, slots=True)
 class StageDemand:
-    """One stage as it will be asked of each arm in each block; of blocks that differ, the most demanding.
+    """One stage as it will be asked of each arm in each block, all classes together; of blocks the most demanding.
 
     `offered_rps` is the stated rate, or the mean where it changes; the peaks are over the busiest 5 s of the schedule
-    (over all of it where it is shorter, and at least a second). None where a closed loop leaves them to the servers.
+    (over all of it where it is shorter, and at least a second). None where a closed loop leaves them to the servers; a
+    stage of several classes may have both.
     """
 
     name: str
@@ -79,43 +82,79 @@ def beyond_the_curve(demand: StageDemand, profile: ClientProfile, workers: int) 
 
 
 def most_workers(suite: Suite, cpus: int) -> int:
-    """How many load generator processes can work at a time: as many as the suite says and there are cores.
-
-    Without a word of the suite half the cores: a server may live on the others.
-    """
+    """How many load generator processes can work at a time: as many as the suite says and there are cores."""
     if suite.load is not None and suite.load.workers != "auto":
         return min(suite.load.workers, cpus)
+    return unasked_workers(cpus)
+
+
+def unasked_workers(cpus: int) -> int:
+    """The most that are started when nobody says how many: half the cores, for a server may live on the others."""
     return max(1, cpus // 2)
 
 
-def chosen_workers(suite: Suite, plan: Plan, profile: ClientProfile, cpus: int) -> int:
-    """How many are started for a suite: as many as it says, or what its most demanding stage needs by the curve."""
+def chosen_workers(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> int:
+    """How many are started for a suite: as many as it says, or as many as its stages need."""
     if suite.load is not None and suite.load.workers != "auto":
         return suite.load.workers
-    most = most_workers(suite, cpus)
-    return min(most, max((workers_needed(demand, profile) or most for demand in stage_demands(plan)), default=1))
+    return workers_to_start([*stage_demands(plan), *_searched(suite)], profile, most_workers(suite, cpus))
+
+
+def _searched(suite: Suite) -> list[StageDemand]:
+    """What a capacity search asks for at the highest level it may come to."""
+    capacity = suite.load.capacity if suite.load is not None else None
+    if suite.load is None or capacity is None:
+        return []
+    asked, requests = suite.load.workloads.get(capacity.workload or "", suite.load.workload), capacity.probe_requests
+    if capacity.over == "concurrency":
+        return [StageDemand(CAPACITY_STAGE, requests, int(capacity.highest), None, None, None, None)]
+    tokens_per_s = capacity.highest * (asked.most_output_tokens or 1)
+    rps = capacity.highest
+    return [StageDemand(CAPACITY_STAGE, requests, None, rps, rps, tokens_per_s, requests / rps)]
+
+
+def workers_to_start(demands: Sequence[StageDemand], profile: ClientProfile | None, most: int) -> int:
+    """What the most demanding stage needs by the curve, at most `most`, and at least one.
+
+    Without a curve the usual cost is assumed. Where no number of processes is known to be enough, all are started.
+    """
+    curve = USUAL_CLIENT if profile is None else profile
+    return max(1, min(most, max((workers_needed(demand, curve) or most for demand in demands), default=1)))
 
 
 def _most_demanding(stages: tuple[PlannedStage, ...]) -> StageDemand:
     """The same stage over all blocks, which differ only by chance or by the rows of a trace: the most of each."""
-    first, offered = stages[0], [_offered(stage) for stage in stages if stage.concurrency is None]
+    first = stages[0]
+    offered = [_offered(stage) for stage in stages if any(group.concurrency is None for group in stage.classes)]
     rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
     return StageDemand(
         name=first.name,
-        requests=len(first.requests),
-        concurrency=first.concurrency,
-        offered_rps=max((stage.rate_rps for stage in stages if stage.rate_rps is not None), default=None),
+        requests=len(first.foreground),
+        concurrency=sum(group.concurrency or 0 for group in first.classes) or None,
+        offered_rps=max((_stated_rps(stage) for stage in stages), default=0.0) or None,
         peak_rps=max(rps, default=None),
         peak_tokens_per_s=max(tokens, default=None),
         duration_s=max(last_s, default=None),
     )
 
 
+def _stated_rps(stage: PlannedStage) -> float:
+    return sum(group.rate_rps or 0.0 for group in stage.classes)
+
+
 def _offered(stage: PlannedStage) -> tuple[float, float, float]:
-    """Peak requests/s, peak tokens/s and the last planned send in s of an open loop; never below its stated rate."""
-    offsets_s = np.array([(request.offset_ns or 0) * _NS for request in stage.requests])
-    tokens = np.array([float(request.output_tokens) for request in stage.requests])
-    mean_rps = stage.rate_rps or 0.0
+    """Peak requests/s, peak tokens/s and the last planned send in s of its open loops; never below their stated rate.
+
+    The later turns of a conversation come when the servers let them: they count at the instant of its first one.
+    """
+    asked: list[tuple[float, float]] = []
+    for group in stage.classes:
+        begun_ns = 0
+        for request in group.requests if group.concurrency is None else ():
+            begun_ns = begun_ns if request.offset_ns is None else request.offset_ns
+            asked.append((begun_ns * _NS, float(request.ask.output_tokens or 1)))
+    offsets_s, tokens = np.array(sorted(asked)).T
+    mean_rps = _stated_rps(stage)
     rps, tokens_per_s = max(_peak(offsets_s, np.ones(len(tokens))), mean_rps), _peak(offsets_s, tokens)
     return rps, max(tokens_per_s, mean_rps * float(tokens.mean())), float(offsets_s.max())
 
@@ -129,21 +168,24 @@ def _peak(offsets_s: FloatArray, weights: FloatArray) -> float:
 
 
 def _asked(demand: StageDemand) -> str:
-    if demand.concurrency is not None:
-        return f"{demand.concurrency:,} streams in flight"
-    tokens, requests = demand.peak_tokens_per_s or 0.0, demand.peak_rps or 0.0
-    return f"up to {show_number(tokens)} tokens/s in {show_number(requests)} requests/s"
+    asked = [] if demand.concurrency is None else [f"{demand.concurrency:,} streams in flight"]
+    if demand.peak_tokens_per_s is not None and demand.peak_rps is not None:
+        asked.append(
+            f"up to {show_number(demand.peak_tokens_per_s)} tokens/s in {show_number(demand.peak_rps)} requests/s"
+        )
+    return " and ".join(asked)
 
 
 def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bool]]:
     """What tokens (or streams) and requests take of one worker, each with whether the curve knows its limit."""
+    shares: list[tuple[float, bool]] = []
     if demand.concurrency is not None:
-        return [(_part(demand.concurrency, profile.streams), profile.streams_limited)]
-    assert demand.peak_tokens_per_s is not None and demand.peak_rps is not None, "an open loop has rates"
-    return [
-        (_part(demand.peak_tokens_per_s, profile.tokens_per_s), profile.streams_limited),
-        (_part(demand.peak_rps, profile.requests_per_s), profile.requests_limited),
-    ]
+        shares.append((_part(demand.concurrency, profile.streams), profile.streams_limited))
+    if demand.peak_tokens_per_s is not None and demand.peak_rps is not None:
+        shares.append((_part(demand.peak_tokens_per_s, profile.tokens_per_s), profile.streams_limited))
+        shares.append((_part(demand.peak_rps, profile.requests_per_s), profile.requests_limited))
+    assert shares, "a closed loop has streams, an open one rates"
+    return shares
 
 
 def _part(asked: float, possible: float | None) -> float:
@@ -156,6 +198,15 @@ def _whole(shares: Iterable[float]) -> int | None:
     return None if math.isinf(share) else max(1, math.ceil(share))
 
 
+def _usual_step(streams: int | None, rps: float, tokens_per_s: float) -> ClientStep:
+    return ClientStep(streams, rps, tokens_per_s, None, None, None, None, ())
+
+
+# Where none was measured: about half of what one process takes on a machine of no particular speed before its own
+# delays show.
+USUAL_CLIENT = ClientProfile("", {}, (_usual_step(256, 256, 25_000), _usual_step(None, 1_000, 1_000)))
+
+
 def _processes(workers: int) -> str:
     return f"{workers} load generator process{'es' if workers > 1 else ''} on this machine"
 
@@ -166,10 +217,11 @@ def _measured(profile: ClientProfile) -> str:
 
 def _reached(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     """What so many workers deliver by the largest sound steps; None where there is none."""
-    if demand.concurrency is not None:
-        streams = workers * (profile.streams or 0)
-        return f"{streams:,} stream{'s' if streams > 1 else ''}" if streams else None
     able = []
+    if demand.concurrency is not None and (streams := workers * (profile.streams or 0)):
+        able.append(f"{streams:,} stream{'s' if streams > 1 else ''}")
+    if demand.peak_rps is None:
+        return able[0] if able else None
     if profile.tokens_per_s:
         able.append(f"{show_number(workers * profile.tokens_per_s)} tokens/s")
     if profile.requests_per_s:

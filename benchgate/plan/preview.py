@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
+from benchgate.plan.asks import text_tokens
 from benchgate.plan.demand import (
     StageDemand,
     beyond_the_client,
@@ -15,6 +16,8 @@ from benchgate.plan.demand import (
     workers_needed,
 )
 from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.stats.search import SearchSettings
+from benchgate.suite.arms import measured_arms
 from benchgate.suite.schema import Suite
 
 _SHADOW_ANSWERS = 3  # the baseline's twice, the candidate's once
@@ -31,7 +34,7 @@ class StagePreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run before it is made. Requests and tokens are of both arms over all blocks, warm-up included.
+    """A run before it is made. Requests and tokens are of all arms over all blocks, warm-up included.
 
     `load_s` is how long the load will take at least: the schedules of its open loops. Closed loops go as fast as their
     servers, so `load_s_known` is False where there are any; what answers take after the last send is not in it.
@@ -39,12 +42,14 @@ class Preview:
 
     stages: tuple[StagePreview, ...]
     blocks: int
+    arms: int
     load_requests: int
     warmup_requests: int
     input_tokens: int
     output_tokens: int
     load_s: float
     load_s_known: bool
+    capacity_requests: int  # of all arms at most: a search ends as soon as it knows; 0 without one
     eval_items: int
     shadow_prompts: int
     shadow_requests: int
@@ -56,7 +61,7 @@ class Preview:
 
 def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> Preview:
     """Count a plan, and hold it against the curve of the machine, when there is one, with so many cores."""
-    demands = stage_demands(plan)
+    demands, arms = stage_demands(plan), len(measured_arms(suite))
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
     return Preview(
         stages=tuple(
@@ -64,12 +69,14 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
             for demand, stage in zip(demands, suite.load.sweep if suite.load else (), strict=True)
         ),
         blocks=len(plan.blocks),
-        load_requests=sum(len(stage.requests) for stage in stages) * len(Arm),
-        warmup_requests=sum(len(stage.requests) for stage in plan.warmup) * len(Arm),
-        input_tokens=sum(_input_tokens(suite, stage) for stage in stages) * len(Arm),
-        output_tokens=sum(request.output_tokens for stage in stages for request in stage.requests) * len(Arm),
-        load_s=sum(_schedule_s(stage) for stage in stages) * len(Arm),
+        arms=arms,
+        load_requests=sum(len(stage.foreground) for stage in stages) * arms,
+        warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
+        input_tokens=sum(_input_tokens(suite, stage) for stage in stages) * arms,
+        output_tokens=sum(r.ask.output_tokens or 0 for stage in stages for r in stage.foreground) * arms,
+        load_s=sum(_schedule_s(stage) for stage in stages) * arms,
         load_s_known=all(demand.concurrency is None for demand in demands),
+        capacity_requests=_most_searched(suite) * arms,
         eval_items=sum(len(task.rows) for task in plan.tasks) * len(Arm),
         shadow_prompts=len(plan.shadow),
         shadow_requests=len(plan.shadow) * _SHADOW_ANSWERS,
@@ -78,6 +85,22 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
         problems=client_problems(suite, plan, profile, cpus),
         unknowns=_client_unknowns(suite, plan, profile, cpus),
     )
+
+
+def _most_searched(suite: Suite) -> int:
+    """The requests of one arm's capacity search, did it look at every level it may as long as it may."""
+    capacity = suite.load.capacity if suite.load is not None else None
+    if capacity is None:
+        return 0
+    return SearchSettings(
+        over=capacity.over,
+        lowest=capacity.lowest,
+        highest=capacity.highest,
+        target_ratio=0.5,  # has no part in it
+        resolution_ratio=capacity.resolution_ratio,
+        probe_requests=capacity.probe_requests,
+        budget_requests=capacity.budget_requests,
+    ).most_requests
 
 
 def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
@@ -105,5 +128,11 @@ def _schedule_s(stage: PlannedStage) -> float:
 
 def _input_tokens(suite: Suite, stage: PlannedStage) -> int:
     """About as many as the prompts hold: one short word each, or one letter for byte-level models."""
-    letters = suite.load is not None and suite.load.workload.text == "letters"
-    return sum(len(r.prompt) if letters else r.prompt.count(" ") + 1 for r in stage.requests)
+    levels = suite.load.levels() if suite.load is not None else ()
+    byte_level = {level.name for level in levels if level.workload.text == "letters"}
+    return sum(
+        text_tokens(request.ask.content, letters=stage.observed_as(group) in byte_level)
+        for group in stage.classes
+        if not group.background
+        for request in group.requests
+    )

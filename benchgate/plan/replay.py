@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """One row of a trace: when it came, in ns since the first row, and its lengths where the trace says them."""
+    """One row of a trace: when it came, in ns since the first row, and its lengths where the trace says them.
+
+    `hash_ids` stand for the blocks of its prompt, in order: prompts that begin with equal ones begin alike. `line` is
+    where it stands in its file, from 1.
+    """
 
     at_ns: int
     input_tokens: int | None
     output_tokens: int | None
+    hash_ids: tuple[int, ...] = ()
+    line: int | None = field(default=None, compare=False)
 
 
 def replayed_rows(trace: Sequence[TracedRequest], count: int, block: int, blocks: int) -> Sequence[TracedRequest]:

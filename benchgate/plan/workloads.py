@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -24,8 +27,40 @@ _WORDS = (
 # fmt: on
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The pieces that made-up texts consist of, one token each, and what stands between them."""
+
+    pieces: tuple[str, ...]
+    between: str
+
+
+VOCABULARIES: Mapping[str, Vocabulary] = MappingProxyType(
+    {"words": Vocabulary(_WORDS, " "), "letters": Vocabulary(tuple(string.ascii_lowercase), "")}
+)
+"""What texts of each kind are made of where no tokenizer says more."""
+
+
 def prompt_text(kind: Literal["words", "letters"], tokens: int, generator: np.random.Generator) -> str:
     """A random text of about `tokens` tokens: that many words, or for byte-level models that many letters."""
-    pieces, between = (string.ascii_lowercase, "") if kind == "letters" else (_WORDS, " ")
+    return drawn_text(VOCABULARIES[kind], tokens, generator)
+
+
+def drawn_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generator) -> str:
+    """A random text of `tokens` pieces."""
+    pieces = vocabulary.pieces
     # What `generator.choice` draws, nine times as fast: the prompts of a long trace are millions of words.
-    return between.join([pieces[at] for at in generator.integers(0, len(pieces), size=tokens).tolist()])
+    return vocabulary.between.join([pieces[at] for at in generator.integers(0, len(pieces), size=tokens).tolist()])
+
+
+def stable_text(vocabulary: Vocabulary, tokens: int, key: Sequence[int]) -> str:
+    """The first `tokens` pieces of an endless text that follows from `key` alone: a shorter one begins a longer one."""
+    whole = []
+    for chunk in range(0, tokens, _CHUNK_TOKENS):
+        generator = np.random.default_rng([*key, chunk // _CHUNK_TOKENS])
+        drawn = generator.integers(0, len(vocabulary.pieces), size=_CHUNK_TOKENS).tolist()
+        whole += [vocabulary.pieces[at] for at in drawn[: tokens - chunk]]
+    return vocabulary.between.join(whole)
+
+
+_CHUNK_TOKENS = 512

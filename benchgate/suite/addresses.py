@@ -41,6 +41,14 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
     return readable and parts.scheme in schemes and bool(parts.hostname)
 
 
+def version_problem(address: str) -> str | None:
+    """Why an address that ends in the API's version is refused; None for any other."""
+    address = address.rstrip("/")
+    if not address.endswith("/v1"):
+        return None
+    return f'ends in /v1, which benchgate adds itself; write "{address.removesuffix("/v1").rstrip(":")}"'
+
+
 def check_proxy(address: str) -> str:
     """A proxy's address without its trailing slash; ValueError, which repeats nothing of it, for anything else."""
     if "@" in address:

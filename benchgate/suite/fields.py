@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
 from benchgate import units
+from benchgate.model.arrivals import parse_arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def positive_share(text: object) -> float:
 
 
 Duration = Annotated[float, *_unit(units.parse_duration_s, 'a duration like "500ms" or "30s"')]
+Span = Annotated[float, *_unit(units.parse_span_s, 'a time like "5ms", or "0ms"'), Field(ge=0)]
 Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
 Percent = Annotated[float, *_unit(share, 'a percentage like "1%"'), Field(ge=0, le=1)]
 PositivePercent = Annotated[float, *_unit(positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
@@ -61,6 +63,16 @@ Name = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
     Expected("a name of at most 64 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
+]
+
+
+def _checked_arrival(text: str) -> str:
+    parse_arrival(text)
+    return text
+
+
+ArrivalText = Annotated[
+    str, AfterValidator(_checked_arrival), Expected('"poisson", "constant" or "gamma:2", whose gaps vary twice as much')
 ]
 
 

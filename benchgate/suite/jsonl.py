@@ -44,18 +44,36 @@ def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
 def parse_object(line: str) -> dict[str, object]:
     """One JSON object; ValueError, with what to write, for anything else, a key written twice and what is no text."""
     try:
-        values = json.loads(line, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys)
+        values = parse_json(line)
     except json.JSONDecodeError as exc:
         raise ValueError(f"not JSON: {exc.msg} at column {exc.colno}; write one JSON object per line") from None
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
     if not isinstance(values, dict):
         raise ValueError(f'{line.strip()[:40]} is not a JSON object; write {{"id": "…", …}}')
-    if re.search("[\ud800-\udfff]", json.dumps(values, ensure_ascii=False)):
-        raise ValueError(
-            "holds half of a surrogate pair (\\ud800 to \\udfff), which is no text; write the character itself"
-        )
     return values
+
+
+def parse_json(text: str) -> object:
+    """A value that can be sent on as JSON. JSONDecodeError where it is no JSON, ValueError for a key written twice, a
+    number that is not finite and what is no text.
+    """
+    try:
+        value: object = json.loads(
+            text, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys
+        )
+        written = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if holds_half_a_pair(written):
+        raise ValueError(HALF_A_PAIR)
+    return value
+
+
+HALF_A_PAIR = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no text; write the character itself"
+
+
+def holds_half_a_pair(text: str) -> bool:
+    """Whether a text has what no request could carry and no store keep."""
+    return re.search("[\ud800-\udfff]", text) is not None
 
 
 def _check_id(values: dict[str, object], first_line: dict[str, int], number: int) -> None:

@@ -16,7 +16,8 @@ from benchgate.suite.wording import faults_of
 
 __all__ = ["parse_suite", "resolve_secret"]
 
-_HOMES = "`api_key`, `url`, `proxy` and the values of its `headers`"
+_HOMES = "`api_key`, `url`, `proxy`, `metrics`, `gpu` and the values of its `headers`"
+_WITH_REFERENCES = ("api_key", "proxy", "url", "metrics", "gpu")
 
 
 def parse_suite(text: str, source: str) -> Suite:
@@ -59,4 +60,4 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
 def _may_refer(path: Path) -> bool:
     if len(path) == 4:
         return path[0] == "deployments" and path[2] == "headers"
-    return len(path) == 3 and path[0] == "deployments" and path[2] in ("api_key", "proxy", "url")
+    return len(path) == 3 and path[0] == "deployments" and path[2] in _WITH_REFERENCES

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from benchgate.suite.capacity import Capacity
+from benchgate.suite.levels import Level, level_of, workload_name
 from benchgate.suite.schema import Check, DeploymentSpec, Gate, Load, Quality, Stage, Suite, Workload
+from benchgate.suite.stage_forms import expanded
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-SECTIONS = ("slo", "load", "quality", "shadow")
+SECTIONS = ("slo", "start", "load", "quality", "shadow")
+MEASUREMENTS = frozenset({"start", "load", "quality", "shadow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,16 @@ class Parts:
     candidate: str | None
     blocks: int | None
     workload: Workload | None
-    stages: tuple[Stage | None, ...]
+    workloads: dict[str, Workload | None]
+    stages: tuple[Stage | None, ...]  # one for every value where a stage varies one
     stage_names: tuple[str | None, ...]
+    stage_at: tuple[int, ...]  # the position of each in the sweep as it is written
+    levels: tuple[Level, ...]  # what is observed apart, as far as its parts are sound
     tasks: tuple[str, ...]
     alpha: float | None
     checks: tuple[Check | None, ...]
+    searches: bool  # whether there is a `load.capacity`, sound or not
+    capacity: Capacity | None
 
 
 def parts_of(suite: Suite) -> Parts:
@@ -41,31 +51,70 @@ def parts_of(suite: Suite) -> Parts:
         candidate=suite.candidate,
         blocks=load.blocks if load else None,
         workload=load.workload if load else None,
+        workloads=dict(load.workloads) if load else {},
         stages=load.sweep if load else (),
         stage_names=tuple(stage.name for stage in load.sweep) if load else (),
+        stage_at=tuple(range(len(load.sweep))) if load else (),
+        levels=load.levels() if load else (),
         tasks=suite.quality.tasks if suite.quality else (),
         alpha=suite.gate.alpha,
         checks=suite.gate.checks,
+        searches=load is not None and load.capacity is not None,
+        capacity=load.capacity if load else None,
     )
 
 
 def sound_parts(data: dict[str, Any]) -> Parts:
     """The sound parts of a suite's plain data, whatever else is in it."""
     load, quality, gate = (_mapping(data.get(name)) for name in ("load", "quality", "gate"))
-    stages, tasks = _list(load.get("sweep")), _list(quality.get("tasks"))
+    tasks = _list(quality.get("tasks"))
+    stages = [
+        (position, name, stage) for position, one in enumerate(_list(load.get("sweep"))) for name, stage in _stages(one)
+    ]
+    workload = _sound(Workload, load.get("workload"))
+    workloads = {name: _sound(Workload, one) for name, one in _mapping(load.get("workloads")).items()}
     return Parts(
         declared=frozenset(name for name in SECTIONS if data.get(name) is not None),
         deployments={name: _sound(DeploymentSpec, spec) for name, spec in _mapping(data.get("deployments")).items()},
         baseline=_sound_field(Suite, "baseline", data),
         candidate=_sound_field(Suite, "candidate", data),
         blocks=_sound_field(Load, "blocks", load),
-        workload=_sound(Workload, load.get("workload")),
-        stages=tuple(_sound(Stage, stage) for stage in stages),
-        stage_names=tuple(_text(_mapping(stage).get("stage")) for stage in stages),
+        workload=workload,
+        workloads=workloads,
+        stages=tuple(stage for _, _, stage in stages),
+        stage_names=tuple(name for _, name, _ in stages),
+        stage_at=tuple(position for position, _, _ in stages),
+        levels=_levels(stages, workload, workloads),
         tasks=_sound_field(Quality, "tasks", {"tasks": tasks}) or (),
         alpha=_sound_field(Gate, "alpha", gate),
         checks=tuple(_sound(Check, check) for check in _list(gate.get("checks"))),
+        searches=load.get("capacity") is not None,
+        capacity=_sound(Capacity, load.get("capacity")),
     )
+
+
+def _levels(
+    stages: list[tuple[int, str | None, Stage | None]], workload: Workload | None, others: dict[str, Workload | None]
+) -> tuple[Level, ...]:
+    """Those whose stage and workload are sound."""
+    if workload is None:
+        return ()
+    sound = {name: one for name, one in others.items() if one is not None}
+    return tuple(
+        level_of(stage, group, workload, sound)
+        for _, _, stage in stages
+        if stage is not None
+        for group in stage.parts
+        if workload_name(stage, group) in (None, *sound)
+    )
+
+
+def _stages(data: object) -> list[tuple[str | None, Stage | None]]:
+    """What one entry of the sweep comes to, by name: itself, or one stage for every value that it varies."""
+    stage = _sound(Stage, data)
+    if stage is None:
+        return [(_text(_mapping(data).get("stage")), None)]
+    return [(one.name, one) for one in expanded((stage,))]
 
 
 def _sound(model: type[_Model], data: object) -> _Model | None:
@@ -96,3 +145,8 @@ def _list(value: object) -> list[Any]:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def task_stem(path: str) -> str:
+    """What a check calls the task of a task file: `tasks/add.yaml` → `add`."""
+    return PurePosixPath(path).stem

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from benchgate.errors import UsageError
-from benchgate.suite.addresses import is_http_base, unix_parts
+from benchgate.suite.addresses import is_http_base, unix_parts, version_problem
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -50,10 +50,9 @@ def check_address(text: str) -> str:
         raise ValueError(
             f'"{text[:60]}" is not an address; write it like http://host:8000, unix:/run/server.sock or ${{env:NAME}}'
         )
-    address = text.rstrip("/")
-    if address.endswith("/v1"):
-        raise ValueError(f'ends in /v1, which benchgate adds itself; write "{address.removesuffix("/v1").rstrip(":")}"')
-    return address
+    if (problem := version_problem(text)) is not None:
+        raise ValueError(problem)
+    return text.rstrip("/")
 
 
 def resolve_secret(reference: str, environment: Mapping[str, str]) -> str:

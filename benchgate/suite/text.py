@@ -24,6 +24,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from benchgate.errors import Problem, SuiteError
+from benchgate.suite.jsonl import HALF_A_PAIR, holds_half_a_pair
 
 MAX_CHARACTERS = 256 * 1024
 MAX_NODES = 10_000
@@ -36,7 +37,7 @@ Path = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the root, like `("load", "sweep", 1, "rate")`."""
 
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
-_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,2})?")
+_FLOAT = re.compile(r"[-+]?(\d{1,200}\.?\d*|\.\d+)([eE][-+]?\d{1,2})?")  # always finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,8 @@ def _node_complaint(event: NodeEvent, nodes: int, depth: int, anchors: set[str])
         return _too_much(depth, "levels of nesting", MAX_DEPTH)
     if isinstance(event, ScalarEvent | CollectionStartEvent) and event.tag is not None:
         return "a YAML tag is not allowed in a suite; remove the `!` word, or quote a value that starts with one"
+    if isinstance(event, ScalarEvent) and holds_half_a_pair(event.value):
+        return HALF_A_PAIR
     if isinstance(event, AliasEvent) and event.anchor not in anchors:
         # Without the name: what looks like an alias may be a secret that was not quoted.
         return "this alias names no anchor above it; quote a value that starts with `*`"

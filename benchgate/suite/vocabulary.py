@@ -64,8 +64,19 @@ def slot_at(path: Path) -> Slot | None:
     return slot
 
 
-def sections(slot: Slot = ROOT, place: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty."""
+def sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
+
+    One that stands in several places comes once, with the first of them.
+    """
+    met: set[type[BaseModel]] = set()
+    for place, model in _sections(ROOT, ""):
+        if model not in met:
+            met.add(model)
+            yield place, model
+
+
+def _sections(slot: Slot, place: str) -> Iterator[tuple[str, type[BaseModel]]]:
     if slot.model is None:
         return
     yield place, slot.model
@@ -73,9 +84,9 @@ def sections(slot: Slot = ROOT, place: str = "") -> Iterator[tuple[str, type[Bas
         below = f"{place}.{key}" if place else key
         if inner.entry is not None:
             suffix = "[]" if get_origin(inner.kind) is tuple else ".<name>"
-            yield from sections(inner.entry, below + suffix)
+            yield from _sections(inner.entry, below + suffix)
         else:
-            yield from sections(inner, below)
+            yield from _sections(inner, below)
 
 
 def homes_of(key: str) -> list[str]:
@@ -139,8 +150,9 @@ def _slot(annotation: Any, metadata: Iterable[object]) -> Slot:
             marks += [mark for inner in more for mark in (inner.metadata if isinstance(inner, FieldInfo) else [inner])]
         elif get_origin(annotation) in (Union, UnionType):
             kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-            if len(kinds) > 1:
+            models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+            if len(kinds) > 1 and len(models) != 1:
                 return Slot(annotation, tuple(marks))  # what it is annotated with says what fits
-            annotation = kinds[0]
+            annotation = models[0] if models else kinds[0]  # beside a section stands its short form
         else:
             return Slot(annotation, tuple(marks))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchgate.errors import TargetError
+from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.targets.dialect import Endpoint
 from benchgate.targets.refusals import Secret, json_object, one_line, said
 
 MAX_BODY_BYTES = 16 * 1024 * 1024

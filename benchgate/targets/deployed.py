@@ -35,22 +35,28 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
         secret_headers={
             name: resolve_secret(value, environment) for name, value in spec.headers.items() if name not in shown
         },
-        route=_route(spec, environment, folder),
+        route=route_of(spec, _proxy(spec, environment), folder),
     )
     if url.startswith("https:"):
         tls_context(target.route)
     return target
 
 
-def _route(spec: DeploymentSpec, environment: Mapping[str, str], folder: Path) -> Route:
+def route_of(spec: DeploymentSpec, proxy: str | None, folder: Path) -> Route:
+    """The way to a deployment through a proxy that is known; certificates are relative to `folder`."""
+
     def whole(path: str | None) -> str | None:
         return None if path is None else str((folder / path).absolute())  # another process may stand elsewhere
 
-    proxy = None if spec.proxy is None else resolve_secret(spec.proxy, environment)
-    try:
-        proxy = None if proxy is None else check_proxy(proxy)
-    except ValueError as exc:
-        raise UsageError(f"`proxy` {exc}") from None
     if spec.tls is None:
         return Route(proxy=proxy)
     return Route(whole(spec.tls.ca), whole(spec.tls.cert), whole(spec.tls.key), proxy)
+
+
+def _proxy(spec: DeploymentSpec, environment: Mapping[str, str]) -> str | None:
+    if spec.proxy is None:
+        return None
+    try:
+        return check_proxy(resolve_secret(spec.proxy, environment))
+    except ValueError as exc:
+        raise UsageError(f"`proxy` {exc}") from None

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
 
+from benchgate.model.ask import GENERATING, Ask, Endpoint, text_ask
 from benchgate.model.deployment import Arm
 from benchgate.suite.schema import DeploymentSpec, MaxTokensField
 from benchgate.targets.route import DIRECT, Route
+from benchgate.targets.spelling import spelled_fields
 
-Endpoint = Literal["chat", "completions"]
-
-PATHS: Mapping[str, str] = MappingProxyType({"chat": "/v1/chat/completions", "completions": "/v1/completions"})
+PATHS: Mapping[Endpoint, str] = MappingProxyType(
+    {
+        "chat": "/v1/chat/completions",
+        "completions": "/v1/completions",
+        "responses": "/v1/responses",
+        "embeddings": "/v1/embeddings",
+        "rerank": "/v1/rerank",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,32 @@ def secrets_in(credentials: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda part: (-len(part), part)))
 
 
+def ask_body(target: Target, ask: Ask, *, seed: int | None = None) -> dict[str, object]:
+    """The JSON body of one request in the target's dialect; where text is generated, greedily.
+
+    `stream_options` goes only with `stream` (vLLM answers 400 to it otherwise), and the responses endpoint, which
+    always tells its usage, knows neither it nor a seed. `ignore_eos` is silently not asked of an engine without it: the
+    records show how long the answers were. What the suite says of this one server (`extra`) stands above all else.
+    """
+    dialect = target.dialect
+    body: dict[str, object] = {"model": ask.model or target.model}
+    if ask.endpoint in GENERATING:
+        body[_limit_field(dialect, ask.endpoint)] = ask.output_tokens
+        body["temperature"] = 0
+    body.update(ask.content)
+    if seed is not None and ask.endpoint in ("chat", "completions"):
+        body["seed"] = seed
+    if ask.stream:
+        body["stream"] = True
+        if dialect.stream_usage and ask.endpoint != "responses":
+            body["stream_options"] = {"include_usage": True}
+    if ask.ignore_eos and dialect.ignore_eos is not None and _runs_on(dialect, ask.endpoint):
+        body.update(dialect.ignore_eos)
+    body.update(spelled_fields(dialect.engine, ask.endpoint, ask.fields))
+    body.update(dialect.extra)
+    return {name: value for name, value in body.items() if name not in dialect.leave_out}
+
+
 def request_body(
     target: Target,
     endpoint: Endpoint,
@@ -121,23 +154,18 @@ def request_body(
     seed: int | None = None,
     ignore_eos: bool = False,
 ) -> dict[str, object]:
-    """The JSON body of one generation request, greedy, in the target's dialect.
+    """`ask_body` of one text."""
+    ask = text_ask(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
+    return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
 
-    `stream_options` goes only with `stream` (vLLM answers 400 to it otherwise). `ignore_eos` is silently not asked of
-    an engine without it: the records show how long the answers were.
-    """
-    body: dict[str, object] = {"model": target.model, target.dialect.max_tokens_field: max_tokens, "temperature": 0}
-    if endpoint == "chat":
-        body["messages"] = [{"role": "user", "content": prompt}]
-    else:
-        body["prompt"] = prompt
-    if seed is not None:
-        body["seed"] = seed
-    if stream:
-        body["stream"] = True
-        if target.dialect.stream_usage:
-            body["stream_options"] = {"include_usage": True}
-    if ignore_eos and target.dialect.ignore_eos is not None:
-        body.update(target.dialect.ignore_eos)
-    body.update(target.dialect.extra)
-    return {name: value for name, value in body.items() if name not in target.dialect.leave_out}
+
+def _runs_on(dialect: Dialect, endpoint: Endpoint) -> bool:
+    """Whether an engine takes its word for a full length at this endpoint; TensorRT-LLM refuses it in responses."""
+    return endpoint in ("chat", "completions") or (endpoint == "responses" and dialect.engine in _TAKES_ANY_FIELD)
+
+
+_TAKES_ANY_FIELD = ("vllm", "sglang", "llamacpp")
+
+
+def _limit_field(dialect: Dialect, endpoint: Endpoint) -> str:
+    return "max_output_tokens" if endpoint == "responses" else dialect.max_tokens_field

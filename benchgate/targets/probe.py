@@ -12,19 +12,19 @@ from typing import NamedTuple
 import httpx2
 
 from benchgate.errors import TargetError
+from benchgate.model.ask import Endpoint
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
-from benchgate.targets.dialect import PATHS, Endpoint, Target, request_body
+from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.proof import answered, missing, probe_ask
 from benchgate.targets.refusals import json_object, message, one_line, said
+from benchgate.targets.route import tls_fault
 
-_PROMPT = "Say hello."
-_TOKENS = 8  # one token of a reasoning model is a mark without any text
 _LARGEST_BODY_BYTES = 4 * 2**20
 _POLL_S = 0.25
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
 _ALIVE_S = 10.0
 _HOPELESS = frozenset({400, 401, 403, 405, 422})  # waiting does not mend these
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}  # "owned_by" of a model
 _FACTS = ("ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train", "max_model_len")
 
@@ -83,12 +83,14 @@ def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
 
 
 def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Answer:
-    body = request_body(target, endpoint, _PROMPT, _TOKENS, stream=False, seed=0, ignore_eos=True)
+    body = ask_body(target, probe_ask(endpoint), seed=0)
     try:
         status, content = _fetch(client, "POST", PATHS[endpoint], body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        return _Answer(_told(str(exc) or type(exc).__name__, target), hopeless=_is_about_certificates(exc))
-    document = json_object(content)
+        broken = _tls_error(exc)
+        reason = str(exc) if broken is None else tls_fault(broken)
+        return _Answer(_told(reason or type(exc).__name__, target), hopeless=_is_about_certificates(broken))
+    document = answered(endpoint, content)
     if status != 200:
         problem = _told(f"HTTP {status}: {said(content)}", target)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
@@ -96,16 +98,23 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
         return _Answer(problem, hopeless=status in _HOPELESS or in_own_words)
     if document is None:
         return _Answer(_told(f"HTTP 200 without a JSON object: {said(content)}", target))
-    return _Answer(_fault_of(document, target))
+    if document.get("error") is not None:
+        return _Answer(_told(f"HTTP 200 with an error: {message(document)}", target))
+    return _Answer(missing(endpoint, document))
 
 
-def _is_about_certificates(error: BaseException | None) -> bool:
-    """Whether one end does not accept the other's certificate."""
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in (error.reason or "")
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """What TLS itself said, beneath what the client made of it."""
+    while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
-    return False
+    return error
+
+
+def _is_about_certificates(error: ssl.SSLError | None) -> bool:
+    """Whether one end does not accept the other's certificate."""
+    if error is None:
+        return False
+    return isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in (error.reason or "")
 
 
 def _told(text: str, target: Target) -> str:
@@ -123,21 +132,6 @@ def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -
             if len(content) > _LARGEST_BODY_BYTES:
                 break
     return response.status_code, bytes(content)
-
-
-def _fault_of(document: dict[str, object], target: Target) -> str | None:
-    """Why a 200 is no answer; None when it is one."""
-    if document.get("error") is not None:
-        return _told(f"HTTP 200 with an error: {message(document)}", target)
-    choices = document.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, dict):
-        return "HTTP 200 without a choice in it"
-    answer = choice.get("message")
-    texts = [answer.get(name) for name in _TEXT_FIELDS] if isinstance(answer, dict) else [choice.get("text")]
-    if not any(isinstance(text, str) and text for text in texts):
-        return "an empty answer"
-    return None
 
 
 def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:

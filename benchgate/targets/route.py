@@ -87,6 +87,19 @@ def _require_readable(what: str, path: str) -> None:
         raise UsageError(f"the {what} in {path} could not be read: {exc.strerror}") from exc
 
 
+def tls_fault(error: ssl.SSLError) -> str:
+    """A broken handshake in words, with what to do where a client certificate is what the server misses."""
+    told = str(error)
+    if "CERTIFICATE_REQUIRED" in told:
+        return f"the server asks for a client certificate, and none was shown: {_SHOW_ONE}"
+    if "HANDSHAKE_FAILURE" in told:  # all that TLS 1.2 says of it, and of much else
+        return f"the server refused the TLS handshake ({_reason(error)}); if it asks for a certificate, {_SHOW_ONE}"
+    return told
+
+
+_SHOW_ONE = "give one by `tls: {cert, key}` of the deployment, or --cert and --key"
+
+
 def _reason(error: ssl.SSLError) -> str:
     """OpenSSL's word for it, without the place in its source."""
     return (error.reason or "it is not in PEM form").lower().replace("_", " ")

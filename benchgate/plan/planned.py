@@ -1,0 +1,122 @@
+"""What a plan holds of the load: requests with their instants, in classes, stages and blocks. Frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchgate.model.ask import Ask
+from benchgate.model.deployment import Arm
+from benchgate.plan.arrivals import peak_rps
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A client that disconnects on purpose: after so many output chunks, or so long after the intended send."""
+
+    after_tokens: int | None
+    after_s: float | None
+
+    def __post_init__(self) -> None:
+        if (self.after_tokens is None) == (self.after_s is None):
+            raise ValueError("a client leaves after so many tokens or after a time: exactly one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The place of a request in a conversation.
+
+    `session` numbers the conversations of a class, `turn` the requests of one, both from 0. A later turn is due
+    `think_s` after the answer to the one before has ended. With `carries` the model's own earlier answers stand in its
+    messages: they are put there at run time (`model.ask.carried_on`).
+    """
+
+    session: int
+    turn: int
+    last: bool
+    think_s: float
+    carries: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One request to be sent.
+
+    `offset_ns` is its intended send since the start of the stage; None in a closed loop, and for the later turns of a
+    conversation, which wait for the answer before them. `leave` is set where the client goes away on purpose.
+    """
+
+    index: int
+    offset_ns: int | None
+    ask: Ask
+    seed: int
+    turn: Turn | None = None
+    leave: Leave | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClass:
+    """One class of traffic in a stage: its requests in order, those of one conversation in the order of its turns.
+
+    A closed loop has `concurrency` in flight (of conversations where there are any: one that thinks counts), an open
+    one offers `rate_rps`: the rate asked for, or where it changes or is a trace's, the mean over the stage; of
+    conversations it is how many begin. `background` is a closed loop that goes on, from its first request again when
+    it has sent the last, until the other classes are done; what is under way then is cut off and not counted.
+    """
+
+    name: str  # "" when the stage has no other
+    concurrency: int | None
+    rate_rps: float | None
+    requests: tuple[PlannedRequest, ...]
+    background: bool = False
+
+    @property
+    def peak_rps(self) -> float | None:
+        """The most requests with an instant that are due within one second, wherever it begins; None if closed."""
+        if self.concurrency is not None:
+            return None
+        return peak_rps([request.offset_ns for request in self.requests if request.offset_ns is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage: the classes that are sent at the same time, most often a single one without a name."""
+
+    name: str
+    classes: tuple[PlannedClass, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, concurrency: int | None, rate_rps: float | None, requests: tuple[PlannedRequest, ...]
+    ) -> PlannedStage:
+        """A stage of one class."""
+        return cls(name, (PlannedClass("", concurrency, rate_rps, requests),))
+
+    @property
+    def only(self) -> PlannedClass:
+        """The one class of a stage that has no other; ValueError for a stage of several."""
+        if len(self.classes) != 1:
+            raise ValueError(f"stage {self.name} has {len(self.classes)} classes, not one")
+        return self.classes[0]
+
+    @property
+    def requests(self) -> tuple[PlannedRequest, ...]:
+        """The requests of all its classes, one class after the other."""
+        return tuple(request for group in self.classes for request in group.requests)
+
+    @property
+    def foreground(self) -> tuple[PlannedRequest, ...]:
+        """Those of the classes that send each once; how many others send follows from how long that takes."""
+        return tuple(request for group in self.classes if not group.background for request in group.requests)
+
+    def observed_as(self, group: PlannedClass) -> str:
+        """What the observations of a class are stored as: `stage`, or `stage/class` where the class has a name."""
+        return f"{self.name}/{group.name}" if group.name else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """One pass over the arms: every stage is run on `order[0]`, then at once on `order[1]` where there is a second."""
+
+    number: int
+    order: tuple[Arm, ...]
+    stages: tuple[PlannedStage, ...]

@@ -1,0 +1,65 @@
+"""What means nothing for a deployment that benchgate starts itself, and what can be done to one during a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchgate.suite.parts import Parts
+from benchgate.suite.schema import DeploymentSpec
+from benchgate.suite.stage import Stage
+from benchgate.suite.text import Fault, Path
+
+_OF_A_URL = ("model", "api_key", "headers", "tls", "proxy")
+
+
+def broken_deployments(parts: Parts) -> Iterator[Fault]:
+    """Everything about deployments that does not fit together, beyond their own keys."""
+    yield from _ours(parts)
+    yield from _starts(parts)
+    for position, stage in zip(parts.stage_at, parts.stages, strict=True):
+        if stage is not None:
+            yield from _actions(parts, stage, ("load", "sweep", position, "actions"))
+
+
+def _ours(parts: Parts) -> Iterator[Fault]:
+    for name, spec in parts.deployments.items():
+        if spec is None or spec.url is not None:
+            continue
+        kind, engine = ("an embedded deployment", "llamacpp") if spec.embedded else ("a practice server", "vllm")
+        if spec.engine != engine:
+            what = "the embedded engine is llamacpp" if spec.embedded else "the practice server speaks as vllm"
+            yield Fault(("deployments", name, "engine"), f"{what}, not {spec.engine}; remove it")
+        for key in _OF_A_URL:
+            if getattr(spec, key):
+                yield Fault(("deployments", name, key), f"means nothing for {kind}; remove it")
+
+
+def _starts(parts: Parts) -> Iterator[Fault]:
+    """Only what benchgate starts itself can be started over and over."""
+    for arm, name, spec in _arms(parts):
+        if "start" in parts.declared and spec.url is not None:
+            message = f'the {arm} "{name}" is not started by benchgate, so how long that takes is not known; remove it'
+            yield Fault(("start",), message, at_key=True)
+            return
+
+
+def _actions(parts: Parts, stage: Stage, path: Path) -> Iterator[Fault]:
+    """Replicas are those of practice servers; what else is to be done is a command's."""
+    for position, action in enumerate(stage.actions or ()):
+        if action.run is not None:
+            continue
+        key, number = ("kill", action.kill) if action.kill is not None else ("start", action.start)
+        for arm, name, spec in _arms(parts):
+            replicas = spec.sim.replicas if spec.sim is not None else 1
+            if number is not None and number >= (replicas if replicas > 1 else 0):
+                has = f"the replicas 0 to {replicas - 1}" if replicas > 1 else "no replicas"
+                remedy = "name one of them" if replicas > 1 else "give a `sim` some `replicas`, or `run` a command"
+                yield Fault((*path, position, key), f'the {arm} "{name}" has {has}; {remedy}')
+                break
+
+
+def _arms(parts: Parts) -> Iterator[tuple[str, str, DeploymentSpec]]:
+    for arm, name in (("baseline", parts.baseline), ("candidate", parts.candidate)):
+        spec = parts.deployments.get(name) if name is not None else None
+        if name is not None and spec is not None:
+            yield arm, name, spec

@@ -1,0 +1,78 @@
+"""What can be asked of each metric: what measures it, how it is bounded, and what it may be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Side = Literal["max", "min"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One metric's place in the language of checks.
+
+    `at`: a load stage (or a class of one), the whole sweep, a task, or the run. `bound` is what `max` and `min` are
+    written in, `sides` which of them there are; `margin` what an allowed harm is written in. `over`: whether a stage
+    may be held against another one. `rises`: whether more of it is better.
+    """
+
+    needs: Literal["start", "load", "quality", "shadow"]
+    at: Literal["stage", "sweep", "task", "run"]
+    bound: Literal["duration", "rate", "percentage", "whole number", "level"] | None
+    sides: tuple[Side, ...] = ()
+    margin: Literal["percent", "points"] | None = None
+    over: bool = False
+    rises: bool = False
+
+
+_LATENCY = Kind("load", "stage", "duration", ("max",), "percent", over=True)
+_RATE = Kind("load", "stage", "rate", ("min",), "percent", over=True, rises=True)
+_FAILURES = Kind("load", "stage", "percentage", ("max",), "points", over=True)
+_SUCCESSES = Kind("load", "stage", "percentage", ("min",), "points", over=True, rises=True)
+_BOTH: tuple[Side, ...] = ("max", "min")
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "ttft": _LATENCY,
+        "ttfot": _LATENCY,
+        "tpot": _LATENCY,
+        "itl": _LATENCY,
+        "e2e": _LATENCY,
+        "output_throughput": _RATE,
+        "request_throughput": _RATE,
+        "goodput": _SUCCESSES,
+        "error_rate": _FAILURES,
+        "rejected": Kind("load", "stage", "percentage", _BOTH, "points", over=True),
+        "validity": _SUCCESSES,
+        "capacity": Kind("load", "run", "level", ("min",), "percent", rises=True),
+        "knee": Kind("load", "sweep", "whole number", _BOTH),
+        "kv_usage_after": Kind("load", "stage", "percentage", ("max",)),
+        "prefix_hit_rate": Kind("load", "stage", "percentage", _BOTH, rises=True),
+        "preemptions": Kind("load", "stage", "whole number", ("max",)),
+        "queue_depth": Kind("load", "stage", "whole number", ("max",)),
+        "cold_start": Kind("start", "run", "duration", ("max",)),
+        "accuracy": Kind("quality", "task", "percentage", ("min",), "points", rises=True),
+        "shadow_excess": Kind("shadow", "run", None, (), "points"),
+    }
+)
+
+Metric = Literal[
+    "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput", "error_rate",
+    "rejected", "validity", "capacity", "knee", "kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth",
+    "cold_start", "accuracy", "shadow_excess",
+]  # fmt: skip
+METRICS = tuple(KINDS)
+LATENCY_METRICS = tuple(name for name, kind in KINDS.items() if kind is _LATENCY)
+THROUGHPUT_METRICS = tuple(name for name, kind in KINDS.items() if kind is _RATE)
+FAILURE_METRICS = ("goodput", "error_rate")
+TELEMETRY_METRICS = ("kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth")
+STAGE_METRICS = tuple(name for name, kind in KINDS.items() if kind.at == "stage")
+LOAD_METRICS = tuple(name for name, kind in KINDS.items() if kind.needs == "load")
+RATIO_METRICS = tuple(name for name, kind in KINDS.items() if kind.margin == "percent")
+SHARE_METRICS = tuple(name for name, kind in KINDS.items() if kind.margin == "points")
+OVER_METRICS = tuple(name for name, kind in KINDS.items() if kind.over)
+STATISTICS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+Statistic = Literal["p50", "p90", "p95", "p99"]

@@ -1,0 +1,183 @@
+"""What requests ask for, as a suite says it: texts made up or recorded, their lengths, and how clients behave."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Strict,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
+
+from benchgate.model.ask import Endpoint
+from benchgate.suite.body_fields import check_body_fields
+from benchgate.suite.fields import Expected, Flag, PositivePercent, StrictSection, Text, Whole, is_stored
+from benchgate.suite.lengths import Count, Length, Lengths, Pause, Turns
+from benchgate.units import parse_duration_s, parse_tokens, show_found
+
+BodyFields = Annotated[
+    dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
+]
+JsonSchema = Annotated[
+    Text | dict[str, Any], BeforeValidator(lambda found: _mapping_or_file(found)),
+    Expected("a JSON schema, or the file of one"),
+]  # fmt: skip
+Tools = Annotated[
+    Text | list[dict[str, Any]], BeforeValidator(lambda found: _list_or_file(found)),
+    Expected("a list of tools as OpenAI spells them, or the JSON file of one"),
+]  # fmt: skip
+
+
+def _mapping_or_file(found: object) -> object:
+    if (isinstance(found, str) and found) or (isinstance(found, dict) and found):
+        return found
+    raise ValueError(f"found {show_found(found)}; expected a JSON schema, or the file of one")
+
+
+def _list_or_file(found: object) -> object:
+    if isinstance(found, str) and found:
+        return found
+    if isinstance(found, list | tuple) and found and all(isinstance(tool, dict) for tool in found):
+        return list(found)
+    raise ValueError(f"found {show_found(found)}; expected a list of tools as OpenAI spells them, or the file of one")
+
+
+def _after(found: object, info: ValidationInfo) -> object:
+    """So many tokens, or a time."""
+    if not is_stored(info):
+        try:
+            parse_tokens(found)
+        except ValueError:
+            try:
+                parse_duration_s(found)
+            except ValueError:
+                raise ValueError(
+                    f"{show_found(found)} is neither tokens nor a time; write it like 20 tokens or 500ms"
+                ) from None
+    return str(found)
+
+
+class Prefix(StrictSection):
+    """The beginning that prompts share. It is part of their `input`."""
+
+    groups: Whole = Field(default=1, ge=1, le=100_000)  # different beginnings; each prompt has one of them, by chance
+    prefix_tokens: Count | None = Field(default=None, alias="tokens")  # of a beginning
+    share_ratio: PositivePercent | None = Field(default=None, alias="share")  # or this share of each prompt
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if (self.prefix_tokens is None) == (self.share_ratio is None):
+            raise ValueError("a shared prefix has a length, `tokens`, or is a `share` of each prompt: exactly one")
+        if self.share_ratio == 1:
+            raise ValueError("`share` of 100% leaves no prompt a text of its own; write less")
+        return self
+
+
+class Session(StrictSection):
+    """Conversations: each turn repeats what was said before, the model's own answers included."""
+
+    turns: Turns
+    think: Pause | None = None  # from the end of an answer to the next turn
+
+
+class LeaveSpec(StrictSection):
+    """Clients that disconnect on purpose before their answer is whole."""
+
+    share_ratio: PositivePercent = Field(alias="share")  # of the requests
+    after: Annotated[str, BeforeValidator(_after), Expected("`20 tokens` or `500ms`")]
+
+    @property
+    def after_tokens(self) -> int | None:
+        """So many chunks of output have come; None where it is a time."""
+        try:
+            return parse_tokens(self.after)
+        except ValueError:
+            return None
+
+    @property
+    def after_s(self) -> float | None:
+        """So long after the request was due; None where it is tokens."""
+        return None if self.after_tokens is not None else parse_duration_s(self.after)
+
+
+class Images(StrictSection):
+    """Pictures beside the text of each chat request: of noise, or files taken in turn."""
+
+    count: Whole = Field(default=1, ge=1, le=64)
+    width: Whole = Field(default=224, ge=1, le=4096)
+    height: Whole = Field(default=224, ge=1, le=4096)
+    files: tuple[Text, ...] = ()  # PNG, JPEG, WebP or GIF
+
+
+class Workload(StrictSection):
+    """What the requests of a stage or a class ask for: made-up texts of stated lengths, or recorded ones."""
+
+    endpoint: Endpoint = "chat"
+    input_tokens: Length | None = Field(default=None, alias="input")  # required but with `prompts`
+    text: Literal["words", "letters"] = "words"  # one short common word a token; letters for byte-level models
+    output_tokens: Length | None = Field(default=None, alias="output")  # required where text is generated
+    ignore_eos: Flag = True  # where the engine knows it; answers of equal length make tokens/s comparable
+    tokenizer: Text | None = None  # "server", or a tokenizer.json beside the suite: lengths are then exact
+    prompts: Text | None = None  # a file of recorded requests beside the suite
+    prefix: Prefix | None = None
+    session: Session | None = None
+    leave: LeaveSpec | None = None
+    stream: Flag = True
+    documents: Whole = Field(default=8, ge=1, le=1000)  # that a rerank request ranks, each of `input` tokens
+    images: Images | None = None
+    tools: Tools | None = None
+    answer_schema: JsonSchema | None = Field(default=None, alias="schema")  # answers are held to it
+    constrained: Flag = True  # the engine is told the schema too, and does not only get judged by it
+    adapter: Text | None = None  # the name under which the server knows a LoRA adapter
+    priority: Annotated[int, Strict()] | None = Field(default=None, ge=-1000, le=1000)
+    body: BodyFields = Field(default_factory=dict)  # further fields of every body
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
+        written: dict[str, Any] = serialise(self)
+        usual = {"stream": True, "documents": 8, "constrained": True, "body": {}}
+        return {
+            key: value
+            for key, value in written.items()
+            if key in _FIRST_KEYS or value != usual.get(key)
+        }  # fmt: skip
+
+    @property
+    def generates(self) -> bool:
+        """Whether answers are text, and so have a length."""
+        return self.endpoint not in ("embeddings", "rerank")
+
+    @property
+    def streams(self) -> bool:
+        """Whether answers come piece by piece."""
+        return self.stream and self.generates
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of lengths that it names."""
+        lengths = (self.input_tokens, self.output_tokens)
+        return tuple(length.file for length in lengths if isinstance(length, Lengths) and length.file is not None)
+
+    @property
+    def most_input_tokens(self) -> int | None:
+        """The longest prompt that is made up; None where files say it."""
+        return _most(self.input_tokens)
+
+    @property
+    def most_output_tokens(self) -> int | None:
+        """The longest answer that is asked for; None where files say it, and where no text is generated."""
+        return _most(self.output_tokens)
+
+
+_FIRST_KEYS = frozenset({"endpoint", "input_tokens", "text", "output_tokens", "ignore_eos"})
+
+
+def _most(length: int | Lengths | None) -> int | None:
+    return length.most_tokens if isinstance(length, Lengths) else length
