@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
-from benchgate.gate.saturation import saturation_reasons
-from benchgate.load.fleet import CutShort, run_fleet
+from benchgate.load.bare_document import SATURATION_REMEDY, describe
+from benchgate.load.cluster import ClusterFleet
+from benchgate.load.drawn import Drawn
+from benchgate.load.fleet import Fleet
 from benchgate.load.options import BareOptions
-from benchgate.load.worker import StageResult
-from benchgate.model import metrics
+from benchgate.load.worker import Level, Shard, StageResult
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import Slo
-from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
-from benchgate.model.run import ClientUse
-from benchgate.model.verdict import Outcome
-from benchgate.stats.limits import Limits
+from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine
-from benchgate.units import show_duration, show_percent
 
-__all__ = ["SATURATION_REMEDY", "BareOptions", "run_bare"]
-
-_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
-_TARGET_RATIO = 0.95
-_ALPHA = 0.05  # one-sided
-_MOST_BLOCKS = 10
-_LEAST_OF_BLOCK = 5  # requests
-_NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
-SATURATION_REMEDY = (
-    "lower the load, or give the load generator a machine, cores or workers of its own (`benchgate doctor`)"
-)
+__all__ = ["SATURATION_REMEDY", "BareOptions", "CutShort", "run_bare", "run_load"]
 
 
 def run_bare(options: BareOptions) -> dict[str, object]:
@@ -41,6 +24,16 @@ def run_bare(options: BareOptions) -> dict[str, object]:
     A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
     been answered by then and `partial` true.
     """
+    target, engine = target_of(options)
+    try:
+        result, partial = run_load(options, target), False
+    except CutShort as cut:
+        result, partial = cut.left, True
+    return describe(options, engine, result, partial=partial)
+
+
+def target_of(options: BareOptions) -> tuple[Target, str]:
+    """The server, with the name of its engine, which is looked up where the options do not say it."""
     target = Target(
         Arm.CANDIDATE,
         options.url,
@@ -52,164 +45,40 @@ def run_bare(options: BareOptions) -> dict[str, object]:
         route=options.route,
     )
     engine = detect_engine(target) if options.engine == "auto" else options.engine
-    target = replace(target, dialect=DIALECTS[engine])
-    try:
-        result, partial = run_fleet(options, target), False
-    except CutShort as cut:
-        result, partial = cut.left, True
-    return _document(options, engine, result, partial=partial)
+    return replace(target, dialect=DIALECTS[engine]), engine
 
 
-def _document(options: BareOptions, engine: str, result: StageResult, *, partial: bool) -> dict[str, object]:
-    columns = result.requests
-    ok = metrics.succeeded(columns)
-    output_tokens = int(columns.output_tokens[ok].sum())
-    reasons = saturation_reasons(result.client, columns, options.offered_rps)
-    document: dict[str, object] = {
-        "url": options.url,
-        "model": options.model,
-        "engine": engine,
-        "endpoint": options.endpoint,
-        "load": _load(options),
-        "partial": partial,
-        "requests": {
-            "scheduled": len(columns),
-            "ok": int(ok.sum()),
-            "failed_by_class": dict(sorted(Counter(e for e in columns.error if e is not None).items())),
-        },
-        "failures": _failures(columns),
-        "output_tokens": output_tokens,
-        "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
-        "window_s": result.window_s,
-        "down_after_s": result.down_after_s,
-        "throughput": {
-            "output_tokens_per_s": metrics.output_tokens_per_s(columns, result.window_s),
-            "requests_per_s": metrics.requests_per_s(columns, result.window_s),
-        },
-        "goodput_ratio": metrics.goodput_ratio(columns, options.slo or Slo()),
-    }
-    for measure in (
-        metrics.ttft_s, metrics.ttft_sent_s, metrics.tpot_s, metrics.itl_s, metrics.e2e_s, metrics.send_lag_s,
-    ):  # fmt: skip
-        document[measure.__name__] = _summary(measure(columns))
-    cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
-    document["client"] = {
-        "cpu_s": cpu_s,
-        "cpu_us_per_token": cpu_s / output_tokens * 1e6 if output_tokens and cpu_s is not None else None,
-        "workers": result.client.workers,
-        "read_delay_s": _read_delay(result.client),
-        "start_uncertainty_s": result.client.start_uncertainty_s,
-        "saturated": bool(reasons),
-        "reasons": list(reasons),
-    }
-    if options.slo is not None:
-        document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
-    return document
+class CutShort(KeyboardInterrupt):
+    """A load was interrupted; `left` is what had been answered by then."""
+
+    def __init__(self, left: StageResult) -> None:
+        super().__init__()
+        self.left = left
 
 
-def _read_delay(use: ClientUse) -> dict[str, object]:
-    """How long what had arrived waited to be read, and who says so: the kernel, of answers, or a canary of our own."""
-    return {
-        "by": use.read_delay_by,
-        "p50": use.read_delay_p50_s,
-        "p99": use.read_delay_p99_s,
-        "max": use.read_delay_max_s,
-    }
+def run_load(options: BareOptions, target: Target) -> StageResult:
+    """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster.
 
-
-def _load(options: BareOptions) -> dict[str, object]:
-    """What was asked for."""
-    return {
-        "concurrency": options.concurrency,
-        "rate_rps": options.rate_rps,
-        "arrival": None if options.rate_rps is None else options.arrival.process,
-        "arrival_cv": options.arrival.cv
-        if options.rate_rps is not None and options.arrival.process == "gamma"
-        else None,
-        "trace": None if options.replay is None else options.replay.path,
-        "speed": None if options.replay is None else options.replay.speed,
-        "requests": options.requests,
-        "duration_s": options.duration_s,
-        "input_tokens": options.input_tokens,
-        "output_tokens": options.output_tokens,
-        "seed": options.seed,
-    }
-
-
-def _failures(columns: RequestColumns) -> list[dict[str, object]]:
-    """The commonest reasons in words, so that nobody has to run it again to learn why."""
-    details = Counter(detail for detail in columns.error_detail if detail is not None)
-    return [{"count": count, "detail": detail} for detail, count in details.most_common(5)]
-
-
-def _summary(values: FloatArray) -> dict[str, object]:
-    """Failures are +inf: counted in `n` and in every quantile, which is null where it falls on one of them."""
-    applicable = values[~np.isnan(values)]
-    failed = int(np.isinf(applicable).sum())
-    mean = float(applicable.mean()) if len(applicable) and not failed else None
-    summary: dict[str, object] = {"n": len(applicable), "failed": failed, "mean": mean}
-    for name, q in _QUANTILES.items():
-        value = metrics.quantile(applicable, q)
-        summary[name] = None if value is None or np.isinf(value) else value
-    return summary
-
-
-def _verdict(
-    options: BareOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
-) -> dict[str, object]:
-    """Is the share of good requests shown to be at least, or shown to be below, 95 %? By one-sided 95 % limits."""
-    outcome, lower, upper, method = Outcome.INVALID, None, None, None
-    reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
-    if reason is None:
-        good = metrics.good(result.requests, slo)
-        limits, method = _limits(good[np.argsort(result.requests.intended_ns, kind="stable")])
-        lower, upper = limits.lower, limits.upper
-        outcome, standing = _judge(lower, upper)
-        count = f"{int(good.sum())} of {len(good)} requests were good"
-        reason = f"{count}, {standing} the target of {show_percent(_TARGET_RATIO)}"
-    return {
-        "outcome": outcome.value,
-        "exit_code": int(outcome.exit_code()),
-        "reason": reason,
-        "target_ratio": _TARGET_RATIO,
-        "goodput_lower": lower,
-        "goodput_upper": upper,
-        "method": method,
-    }
-
-
-def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
-    """Why the requests say nothing of the server's goodput; None when they do."""
-    columns = result.requests
-    if len(columns) == 0:
-        return "no request was scheduled"
-    if all(error in _NO_SERVER for error in columns.error):
-        return f"the server was not there: {columns.error_detail[0]}"
-    if result.down_after_s is not None:
-        asked = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
-        return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{asked}"
-    return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}" if saturated else None
-
-
-def _limits(good: BoolArray) -> tuple[Limits, str]:
-    """Limits of the share of good requests, given in the order they were due, and how they were found.
-
-    Requests near each other in time share the server's bad moments and are no independent trials. Stretches of
-    consecutive ones stand in for blocks, as far as there are enough requests for two.
+    Raises CutShort when interrupted.
     """
-    from benchgate.stats.attainment import attainment_limits  # scipy takes a second to load
-    from benchgate.stats.proportions import clopper_pearson
+    until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
+    stage = Shard.of(
+        target,
+        Drawn(options),
+        Level(options.concurrency, options.peak_rps, until_s),
+        Limits(),
+        audit=options.audit,
+    )
+    if options.cluster is not None:
+        with ClusterFleet(options.cluster, options.workers) as cluster:
+            return _run_or_salvage(cluster, stage)
+    with Fleet(options.workers or 1) as fleet:
+        return _run_or_salvage(fleet, stage)
 
-    blocks = np.array_split(good, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
-    missed = attainment_limits([int(block.sum()) for block in blocks], [len(block) for block in blocks], _ALPHA)
-    if missed is None:
-        return clopper_pearson(int(good.sum()), len(good), _ALPHA), "clopper_pearson"
-    return Limits(lower=1 - missed.upper, upper=1 - missed.lower), f"korn_graubard over {len(blocks)} blocks"
 
-
-def _judge(lower: float, upper: float) -> tuple[Outcome, str]:
-    if lower >= _TARGET_RATIO:
-        return Outcome.PASS, "which shows"
-    if upper < _TARGET_RATIO:
-        return Outcome.BLOCK, "which shows a breach of"
-    return Outcome.INCONCLUSIVE, "too few to show or to refute"
+def _run_or_salvage(fleet: Fleet | ClusterFleet, stage: Shard) -> StageResult:
+    try:
+        return fleet.run(stage)
+    except KeyboardInterrupt as stop:
+        left = fleet.salvage()
+        raise CutShort(replace(left, client=replace(left.client, faults=()))) from stop  # the user's wish is no fault

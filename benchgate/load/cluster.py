@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -28,7 +28,7 @@ from benchgate.load.cluster_crew import (
     workers_now,
 )
 from benchgate.load.cluster_seat import Seat, with_clocks
-from benchgate.load.fleet import merged
+from benchgate.load.merging import merged
 from benchgate.load.worker import Shard, StageResult
 
 _START_IN_NS = 300_000_000  # between "all are ready" and the shared start, beyond the longest way to a worker …
@@ -67,14 +67,15 @@ class ClusterFleet:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
 
-    def run(self, stage: Shard) -> StageResult:
+    def run(self, stage: Shard, begins: Callable[[int], None] | None = None) -> StageResult:
         """Run a whole stage to its end: the same requests at the same instants as a fleet of this machine's own.
 
+        `begins` is told the start by this machine's clock, in ns since 1970, as soon as it is known.
         Raises ClusterError when the scheduler is lost, or a worker cannot do its part. A KeyboardInterrupt passes
         through; the workers go on until `salvage` or the end of the fleet.
         """
         self._stages += 1
-        result: StageResult = self._sync(self._run, stage)
+        result: StageResult = self._sync(self._run, stage, begins)
         return result
 
     def salvage(self) -> StageResult:
@@ -108,7 +109,7 @@ class ClusterFleet:
                 )
             await asyncio.sleep(_LOOK_S)
 
-    async def _run(self, stage: Shard) -> StageResult:
+    async def _run(self, stage: Shard, begins: Callable[[int], None] | None) -> StageResult:
         crew = await self._crew(stage.target.url)
         shards = stage.split(len(crew))
         self._seats = [
@@ -126,7 +127,7 @@ class ClusterFleet:
                 retries=0,
                 pure=False,
             )
-        return with_clocks(merged(await self._seen_through()), self._seats)
+        return with_clocks(merged(await self._seen_through(begins)), self._seats)
 
     async def _hand_over(self, seat: Seat) -> None:
         """By hand and not as an argument of the task: the scheduler keeps those, and a shard holds the API key."""
@@ -136,7 +137,7 @@ class ClusterFleet:
         if told[seat.address] is not None:
             raise ClusterError(f"worker {seat.address} {told[seat.address]}: wait for its end, or use another cluster")
 
-    async def _seen_through(self) -> list[StageResult]:
+    async def _seen_through(self, begins: Callable[[int], None] | None) -> list[StageResult]:
         seats = self._seats
         with _first_of_group():
             async with asyncio.TaskGroup() as group:
@@ -145,6 +146,8 @@ class ClusterFleet:
                 others += [group.create_task(self._keep_in_touch(seat)) for seat in seats]
                 await self._all_ready(seats)
                 start_ns = await self._start_ns(seats)
+                if begins is not None:
+                    begins(start_ns)
                 others += [group.create_task(self._start(seat, start_ns)) for seat in seats]
                 await asyncio.wait(results)
                 for other in others:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
-from benchgate.errors import ClusterError, UsageError
+from benchgate.errors import ClusterError, UsageError, lacking
 from benchgate.targets.address import ServerAddress
 
 Client: TypeAlias = Any
@@ -34,7 +34,7 @@ class Clock:
 def require_distributed() -> None:
     """UsageError when dask.distributed is not installed; cheap, so that it can be asked before any request is sent."""
     if find_spec("distributed") is None:
-        raise UsageError("--cluster needs dask.distributed: pip install 'benchgate[cluster]'")
+        raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
 
 
 def connected(address: str) -> Client:

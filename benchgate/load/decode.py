@@ -7,44 +7,57 @@ aborts and empty answers inside a stream that began with 200. Pure: no clock, no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from benchgate.load.answer_text import Words, words_of
+from benchgate.load.decode_document import read_document
+from benchgate.load.decode_numbers import read_embeddings, read_ranking
+from benchgate.load.decode_responses import read_responses_document, read_responses_stream
 from benchgate.load.exchange import Fault, Response
-from benchgate.load.http1 import Head
-from benchgate.load.raw_body import Read
+from benchgate.load.faults import fault_of
+from benchgate.load.raw_body import RawBody, Read
+from benchgate.load.seen import Stream, has_answer, has_reasoning
 from benchgate.load.sse import EventParser, OverlongEvent, plain_event
 from benchgate.load.template import Template
-from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
-from benchgate.targets.answer import token_count
-from benchgate.targets.refusals import (
-    WORDLESS_ERROR,
-    Secret,
-    event_error,
-    json_object,
-    message,
-    one_line,
-    said,
-    without,
-)
+from benchgate.load.validity import is_judged, is_valid
+from benchgate.model.ask import GENERATING, Ask
+from benchgate.model.records import RequestRecord, TokenSource
+from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message, one_line, without
 
 MOST_EVENTS = 1_000_000
 """Of one stream; no answer has more tokens, and a hostile one would keep us busy."""
 
 _EVENTS_PER_TEMPLATE = 4  # at least: where every event has an id of its own, looking for one would only cost
-_LONGEST_REASON = 40
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning")  # of a chat delta; `text` for completions
 
 
-def decode(index: int, intended_ns: int, epoch_ns: int, response: Response, *, secret: Secret = None) -> RequestRecord:
+_CHAT = Ask("chat", {}, None)
+
+
+def decode(
+    index: int,
+    intended_ns: int,
+    epoch_ns: int,
+    response: Response,
+    *,
+    ask: Ask = _CHAT,
+    leaves: bool = False,
+    secret: Secret = None,
+) -> RequestRecord:
     """The record of one request. `intended_ns` is relative to `epoch_ns`, the response's instants are absolute.
 
-    A failed request keeps whatever was seen before it failed. `secret` is blotted out of what the server said.
+    A failed request keeps whatever was seen before it failed. With `leaves` the client was to break it off: it is told
+    apart from all others, also when the answer was over before. `secret` is blotted out of what the server said.
     """
-    is_stream = response.head is not None and response.head.status == 200
-    stream = read_stream(response.body, secret=secret) if is_stream else Stream()
-    fault = _fault(response, stream)
+    return decode_named(index, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret)[0]
+
+
+def decode_named(
+    index: int, intended_ns: int, epoch_ns: int, response: Response, *, ask: Ask, leaves: bool, secret: Secret
+) -> tuple[RequestRecord, str | None]:
+    """The same, and what the server calls this one answer, when it says that."""
+    stream = _read(response, ask, secret)
+    fault = fault_of(response, stream, ask)
     tokens, source = _output_tokens(stream)
-    return RequestRecord(
+    record = RequestRecord(
         index=index,
         intended_ns=intended_ns,
         sent_ns=_since(epoch_ns, response.sent_ns),
@@ -58,7 +71,45 @@ def decode(index: int, intended_ns: int, epoch_ns: int, response: Response, *, s
         error=None if fault is None else fault.error,
         error_detail=None if fault is None else one_line(fault.detail, secret=secret),
         reconnects=response.reconnects,
+        first_answer_ns=_since(epoch_ns, stream.answer_ns),
+        reasoning_tokens=stream.reasoning_tokens,
+        cached_tokens=stream.cached_tokens,
+        valid=_validity(response, ask, fault) if is_judged(ask) and not leaves else None,
+        left=leaves,
+        tokenless=ask.endpoint not in GENERATING,
     )
+    return record, stream.answer_id
+
+
+def fault_in(response: Response, ask: Ask = _CHAT) -> Fault | None:
+    """Why a response is no success; None when it is one."""
+    return fault_of(response, _read(response, ask, None), ask)
+
+
+def _read(response: Response, ask: Ask, secret: Secret) -> Stream:
+    """What a response says, read as what was asked for."""
+    if response.head is None or response.head.status != 200:
+        return Stream()
+    if ask.endpoint == "embeddings":
+        return read_embeddings(response.body, ask, secret=secret)
+    if ask.endpoint == "rerank":
+        return read_ranking(response.body, ask, secret=secret)
+    if ask.endpoint == "responses":
+        read = read_responses_stream if ask.stream else read_responses_document
+    else:
+        read = read_stream if ask.stream else read_document
+    return read(response.body, secret=secret)
+
+
+def _validity(response: Response, ask: Ask, fault: Fault | None) -> bool | None:
+    """A request that failed brought no valid answer."""
+    return is_valid(ask, words_of(response.body, ask) if fault is None else Words())
+
+
+def chunks_so_far(body: Iterable[Read], ask: Ask) -> int:
+    """How many chunks with output a body so far holds, of what is streamed."""
+    read = read_responses_stream if ask.endpoint == "responses" else read_stream
+    return len(read(body).chunk_ns)
 
 
 def output_begun(body: Iterable[Read]) -> bool:
@@ -66,40 +117,13 @@ def output_begun(body: Iterable[Read]) -> bool:
     return bool(read_stream(body).chunk_ns)
 
 
-@dataclass(slots=True)
-class Stream:
-    """What the events of one stream say, in the order they came; instants in monotonic ns."""
-
-    events: int = 0
-    chunk_ns: list[int] = field(default_factory=list)  # of the chunks that carry output
-    finish_reason: str | None = None
-    finish_ns: int | None = None
-    finish_at: int | None = None  # how many chunks with output there were when the finish reason had come
-    done_ns: int | None = None  # of `[DONE]`
-    input_tokens: int | None = None
-    usage_tokens: int | None = None
-    error: str | None = None  # what the server called an error
-    malformed: str | None = None  # the first event that is not what it must be
-    is_over: bool = False  # nothing after this counts
-    secret: Secret = field(default=None, repr=False)  # never kept of what it says
-
-    @property
-    def end_ns(self) -> int | None:
-        """The finish event, else `[DONE]`."""
-        return self.finish_ns if self.finish_ns is not None else self.done_ns
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether output came after the finish reason, which then ended nothing."""
-        return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
-
-
 def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
     """Read a body as server-sent events of a chat or completions stream. What follows `[DONE]` is ignored."""
     stream, parser, template = Stream(secret=secret), EventParser(), None
     alone = False  # whether a read can be taken by itself
     templates = 0
-    for at_ns, data in body:
+    reads = iter(body if isinstance(body, RawBody) else RawBody.of(body))
+    for at_ns, data in reads:
         if template is not None and template.fits(data):
             stream.events += 1
             stream.chunk_ns.append(at_ns)
@@ -107,6 +131,10 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
             event = _take_event(stream, at_ns, text)
             if event is not None and templates * _EVENTS_PER_TEMPLATE <= stream.events:
                 template, templates = Template.of(data, event), templates + 1
+                if template is not None:
+                    run = reads.run(template)
+                    stream.events += run.events
+                    stream.chunk_ns += run.output_ns
         else:
             _feed(stream, parser, at_ns, data)
             alone, template = parser.between_events, None
@@ -115,6 +143,7 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
             stream.is_over = True
         if stream.is_over:
             break
+    stream.ended = reads.ended
     return stream
 
 
@@ -156,10 +185,8 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> dict[s
         for choice in choices:
             if isinstance(choice, dict):
                 _take_choice(stream, at_ns, choice)
-    usage = data.get("usage")
-    if isinstance(usage, dict):
-        stream.input_tokens = token_count(usage.get("prompt_tokens"))
-        stream.usage_tokens = token_count(usage.get("completion_tokens"))
+    stream.take_usage(data)
+    stream.take_id(data)
     return data
 
 
@@ -167,98 +194,24 @@ def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
     if choice.get("error") is not None:
         stream.error = stream.error or message(choice) or WORDLESS_ERROR
     delta = choice.get("delta")
-    carries = _delta_has_output(delta) if isinstance(delta, dict) else _is_text(choice.get("text"))
-    if carries:
-        stream.chunk_ns.append(at_ns)
+    if has_answer(delta if isinstance(delta, dict) else choice):
+        stream.take_chunk(at_ns, answers=True)
+    elif isinstance(delta, dict) and has_reasoning(delta):
+        stream.take_chunk(at_ns, answers=False)
     reason = choice.get("finish_reason")
-    if reason is not None and stream.finish_reason is None:
-        stream.finish_reason = one_line(str(reason), _LONGEST_REASON, secret=stream.secret)
-        stream.finish_ns, stream.finish_at = at_ns, len(stream.chunk_ns)
-
-
-def _delta_has_output(delta: dict[str, object]) -> bool:
-    for name in _TEXT_FIELDS:  # a plain loop: this runs for every chunk
-        value = delta.get(name)
-        if value and isinstance(value, str):
-            return True
-    return _has_tool_text(delta.get("tool_calls"))
-
-
-def _has_tool_text(calls: object) -> bool:
-    if not isinstance(calls, list):
-        return False
-    functions = [call.get("function") for call in calls if isinstance(call, dict)]
-    return any(
-        isinstance(function, dict) and (_is_text(function.get("name")) or _is_text(function.get("arguments")))
-        for function in functions
-    )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+    if reason is not None:
+        stream.take_finish(at_ns, str(reason))
 
 
 def _output_tokens(stream: Stream) -> tuple[int | None, TokenSource | None]:
-    """The server's count when it gave one; else chunks as an estimate, which the record says."""
+    """The server's count when it gave one; else chunks as an estimate, which the record says. Numbers are no tokens."""
+    if stream.tokenless:
+        return 0, None
     if stream.usage_tokens is not None:
         return stream.usage_tokens, TokenSource.USAGE
     if stream.chunk_ns:
         return len(stream.chunk_ns), TokenSource.CHUNKS
     return None, None
-
-
-def _fault(response: Response, stream: Stream) -> Fault | None:
-    """Why this is no success; None when it is one. The first reason that holds, the most telling one first."""
-    head, wire = response.head, response.fault
-    if head is None:
-        return wire or Fault(ErrorClass.STREAM_BROKEN, "no response")
-    if head.status != 200:
-        return _http_fault(head, b"".join(data for _, data in response.body))
-    if stream.error is not None:
-        return Fault(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
-    if wire is not None and (stream.end_ns is None or stream.goes_on):
-        return wire
-    if stream.malformed is not None:
-        return Fault(ErrorClass.PROTOCOL, stream.malformed)
-    if stream.goes_on:
-        return Fault(ErrorClass.PROTOCOL, "output after the finish reason")
-    if stream.events == 0:
-        return _not_a_stream(b"".join(data for _, data in response.body))
-    return _unfinished(stream)
-
-
-def _unfinished(stream: Stream) -> Fault | None:
-    """What is missing from a stream of well-formed events to make it a whole answer."""
-    if not stream.chunk_ns and stream.end_ns is not None:
-        return Fault(ErrorClass.EMPTY, "the stream ended without any output")
-    if stream.finish_reason is None:
-        return Fault(ErrorClass.STREAM_BROKEN, "the stream ended without a finish reason: the answer is cut")
-    if stream.finish_reason not in ACCEPTED_FINISH:
-        accepted = ", ".join(sorted(ACCEPTED_FINISH))
-        detail = f"finish reason {stream.finish_reason!r}; a whole answer has one of {accepted}"
-        return Fault(ErrorClass.STREAM_BROKEN, detail)
-    return None
-
-
-def _not_a_stream(body: bytes) -> Fault:
-    if not body.strip():
-        return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
-    document = json_object(body)
-    if document is not None and "choices" in document:
-        return Fault(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
-    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {said(body)}")
-
-
-def _http_fault(head: Head, body: bytes) -> Fault:
-    words = said(body)
-    detail = f"HTTP {head.status}: {words}" if words else f"HTTP {head.status}"
-    if head.status == 429:
-        return Fault(ErrorClass.HTTP_429, detail)
-    if 400 <= head.status < 500:
-        return Fault(ErrorClass.HTTP_4XX, detail)
-    if head.status >= 500:
-        return Fault(ErrorClass.HTTP_5XX, detail)
-    return Fault(ErrorClass.PROTOCOL, f"{detail} (only 200 carries an answer; redirects are not followed)")
 
 
 def _since(epoch_ns: int, at_ns: int | None) -> int | None:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.load.options import BareOptions
+from benchgate.load.shard import Find
+from benchgate.model.ask import text_ask
 from benchgate.plan.arrivals import arrival_offsets_ns
 from benchgate.plan.replay import TracedRequest
 from benchgate.plan.schedule import PlannedRequest
-from benchgate.plan.workloads import prompt_text
+from benchgate.plan.texts import Texts
+from benchgate.plan.workloads import VOCABULARIES
 
 _NS = 1_000_000_000
 
@@ -40,20 +43,36 @@ class Drawn:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
             offsets = schedule_ns(options, options.rate_rps)
+        texts = Texts(options.seed, 0, VOCABULARIES["words"], prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False))
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
             generator = np.random.default_rng([options.seed, 1, index])
             yield PlannedRequest(
                 index=index,
                 offset_ns=offset_ns,
-                prompt=prompt_text("words", row.input_tokens or options.input_tokens, generator),
-                output_tokens=row.output_tokens or options.output_tokens,
+                ask=text_ask(
+                    options.endpoint,
+                    _prompt(texts, options, row, generator),
+                    row.output_tokens or options.output_tokens,
+                ),
                 seed=int(generator.integers(2**31)),
             )
 
     def share(self, worker: int, workers: int) -> Drawn:
         """Those of one worker; of a whole only."""
         return replace(self, worker=worker, workers=workers)
+
+    def find(self) -> Find:
+        """They are all alike in what their answers are read by, and none is more than a request."""
+        if self.options.endpoint in ("chat", "completions"):
+            return lambda number: None
+        alike = text_ask(self.options.endpoint, "", self.options.output_tokens)
+        return lambda number: PlannedRequest(number, None, alike, 0)
+
+
+def _prompt(texts: Texts, options: BareOptions, row: TracedRequest, generator: np.random.Generator) -> str:
+    tokens = row.input_tokens or options.input_tokens
+    return texts.hashed(row.hash_ids, tokens, generator) if row.hash_ids else texts.own(tokens, generator)
 
 
 def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:

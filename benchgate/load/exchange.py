@@ -13,11 +13,16 @@ from benchgate.load.http1 import Dechunker, Head, MalformedResponse, split_head
 from benchgate.load.raw_body import RawBody, Read
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
+from benchgate.targets.route import tls_fault
 
 LARGEST_RESPONSE_BYTES = 64 * 2**20
 
 MAY_END = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
 """What a chunked response ends with, whole or but for the end of its framing: only these are worth a look."""
+
+_WHOLE = b"[DONE]\n\n\r\n0\r\n\r\n"
+"""What nearly every stream in chunks ends with, and nothing else that a server says. Taken at its word while the stage
+runs, where following the chunks would hold up other streams; checked when the body is read (`RawBody.flaw`)."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 _NEAR_THE_END = 64  # bytes
@@ -52,11 +57,12 @@ class Response:
     fault: Fault | None = None
     unanswered: bool = False  # the connection was closed before the first byte of a response
     reconnects: int = 0
+    left: bool = False  # by us, before its end and on purpose
 
     @classmethod
-    def unsent(cls, fault: Fault) -> Response:
+    def unsent(cls, fault: Fault | None, *, left: bool = False) -> Response:
         """A request that never reached a wire."""
-        return cls(sent_ns=None, over_ns=monotonic_ns(), fault=fault)
+        return cls(sent_ns=None, over_ns=monotonic_ns(), fault=fault, left=left)
 
     @property
     def reusable(self) -> bool:
@@ -67,18 +73,20 @@ class Response:
 class Exchange:
     """A response under way. `over` is its future; nothing here raises into the event loop.
 
-    The connection adds what it reads to `raw`, its instant and the size so far to the marks, and calls `look` when a
+    The connection keeps what it reads, adds its instant and the `size` so far to the marks, and calls `look` when a
     read may be the last. Only the framing is followed here, in one go.
     """
 
     __slots__ = (
         "_begins", "_begun", "_dechunker", "_followed", "_has_begun", "_head", "_length", "_limits", "_linger", "_loop",
-        "_marks", "_timer", "mark", "over", "raw", "sent_ns", "trusted",
+        "_marks", "_reads", "_timer", "keep", "mark", "over", "sent_ns", "size", "trusted",
     )  # fmt: skip  # read several times for every read of a socket
 
     def __init__(self, limits: Limits, begun: Begun) -> None:
         loop = asyncio.get_running_loop()
-        self.raw = bytearray()
+        self._reads: list[bytes] = []  # a buffer that grows with every read would cost more than all else
+        self.keep = self._reads.append
+        self.size = 0
         self.trusted = 0  # up to this size only what may be the end is worth a look: none, until the body is in chunks
         self.sent_ns = monotonic_ns()
         self._marks: list[int] = []
@@ -89,10 +97,10 @@ class Exchange:
         self._begun = begun
         self._has_begun = False
         self._head: Head | None = None
-        self._begins = 0  # where in `raw` the body does
+        self._begins = 0  # where in all that came the body does
         self._length: int | None = None  # of the body, where it is declared
         self._dechunker: Dechunker | None = None
-        self._followed = 0  # how much of `raw` the dechunker has seen
+        self._followed = 0  # how much of it the dechunker has seen
         self._linger: asyncio.TimerHandle | None = None
         first_check_s = min(limits.first_token_s, limits.stall_s, limits.total_s)
         self._timer = loop.call_later(first_check_s, self._check_limits)
@@ -108,7 +116,7 @@ class Exchange:
             return
         if whole:
             self._finish(None, whole=True)
-        elif len(self.raw) > LARGEST_RESPONSE_BYTES:
+        elif self.size > LARGEST_RESPONSE_BYTES:
             self._finish(Fault(ErrorClass.PROTOCOL, f"the response is longer than {LARGEST_RESPONSE_BYTES} bytes"))
         elif self._linger is None and self._said_done():
             self._linger = self._loop.call_later(_LINGER_S, self._finish, None)
@@ -123,19 +131,23 @@ class Exchange:
             self._finish(None, whole=True)
             return
         if isinstance(exc, ssl.SSLError):  # with TLS 1.3, a refusal of our certificate is read after the handshake
-            self._finish(Fault(ErrorClass.TLS, str(exc)))
+            self._finish(Fault(ErrorClass.TLS, tls_fault(exc)))
             return
         how = "reset" if isinstance(exc, ConnectionResetError) else "closed"
-        when = "in the middle of the response" if self.raw else "before any answer"
+        when = "in the middle of the response" if self.size else "before any answer"
         detail = f"the server {how} the connection {when}"
-        self._finish(Fault(ErrorClass.STREAM_BROKEN, detail), unanswered=not self.raw)
+        self._finish(Fault(ErrorClass.STREAM_BROKEN, detail), unanswered=not self.size)
 
     @property
     def surplus(self) -> bool:
         """Whether bytes came after the end of the response: the next one on this connection would begin with them."""
         if self._dechunker is not None:
             return self._dechunker.surplus
-        return self._length is not None and len(self.raw) > self._begins + self._length
+        return self._length is not None and self.size > self._begins + self._length
+
+    def leave(self) -> None:
+        """The client goes away on purpose: over, with what came until now."""
+        self._finish(None, left=True)
 
     def forget(self) -> None:
         """Stop all timers."""
@@ -143,7 +155,9 @@ class Exchange:
         if self._linger is not None:
             self._linger.cancel()
 
-    def _finish(self, fault: Fault | None, *, whole: bool = False, unanswered: bool = False) -> None:
+    def _finish(
+        self, fault: Fault | None, *, whole: bool = False, unanswered: bool = False, left: bool = False
+    ) -> None:
         if self.over.done():
             return
         self.over.set_result(
@@ -155,6 +169,7 @@ class Exchange:
                 whole=whole,
                 fault=fault,
                 unanswered=unanswered,
+                left=left,
             )
         )
 
@@ -163,15 +178,18 @@ class Exchange:
         if self._head is None and not self._take_head():
             return False
         if self._dechunker is not None:
-            new = bytes(self.raw[self._followed :])
+            raw = self._raw()
+            if raw.endswith(_WHOLE) and raw.find(_WHOLE) == len(raw) - len(_WHOLE):
+                return True
+            new = raw[self._followed :]
             self._followed += len(new)
             self._dechunker.take(0, new, None)
             return self._dechunker.complete
-        return self._length is not None and len(self.raw) >= self._begins + self._length
+        return self._length is not None and self.size >= self._begins + self._length
 
     def _take_head(self) -> bool:
         """Read the head; True when it was there."""
-        split = split_head(bytes(self.raw))
+        split = split_head(self._raw())
         if split is None:
             return False
         head, rest = split
@@ -182,16 +200,22 @@ class Exchange:
             self._dechunker = Dechunker()
             self.trusted = LARGEST_RESPONSE_BYTES
         self._head = head  # now that it is known to be sound: without it there is no body either
-        self._begins = self._followed = len(self.raw) - len(rest)
+        self._begins = self._followed = self.size - len(rest)
         return True
+
+    def _raw(self) -> bytes:
+        """All that has come."""
+        if len(self._reads) > 1:
+            self._reads[:] = [b"".join(self._reads)]
+        return self._reads[0] if self._reads else b""
 
     def _body(self) -> Iterable[Read]:
         if self._head is None:
             return ()
-        return RawBody(self.raw, self._marks, self._begins, self._length, self._dechunker is not None)
+        return RawBody(self._raw(), self._marks, self._begins, self._length, self._dechunker is not None)
 
     def _said_done(self) -> bool:
-        if b"[DONE]" not in self.raw[-_NEAR_THE_END:]:
+        if b"[DONE]" not in self._raw()[-_NEAR_THE_END:]:
             return False
         tail = b"".join([data for _, data in self._body()][-_NEAR_THE_END:])[-_NEAR_THE_END:]
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)

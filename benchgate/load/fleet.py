@@ -9,32 +9,22 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from benchgate.load.drawn import Drawn, schedule_ns
 from benchgate.load.lost import of_lost, read_left
-from benchgate.load.options import BareOptions
-from benchgate.load.worker import Level, Shard, StageResult, run_shard
+from benchgate.load.merging import merged
+from benchgate.load.worker import Shard, StageResult, run_shard
 from benchgate.load.worker_process import WorkerProcess
-from benchgate.model.packing import joined
-from benchgate.model.run import ClientUse
-from benchgate.suite.schema import Limits
-from benchgate.targets.dialect import Target
 
-if TYPE_CHECKING:
-    from benchgate.load.cluster import ClusterFleet
-
-__all__ = ["CutShort", "Fleet", "merged", "run_fleet", "schedule_ns"]
-
-_NS = 1_000_000_000
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
 _READY_S = 120.0  # to start a process and open its connections
+
+Begins = Callable[[int], None]
 
 
 class Fleet:
@@ -61,9 +51,10 @@ class Fleet:
         self._stop()
         self._stack.close()
 
-    def run(self, stage: Shard) -> StageResult:
+    def run(self, stage: Shard, begins: Begins | None = None) -> StageResult:
         """Run a whole stage to its end: the same requests at the same instants for any number of workers.
 
+        `begins` is told the start, in ns since 1970, as soon as it is known.
         Raises TargetError when the target's address or key is none, StoreError when answers cannot be kept. A
         KeyboardInterrupt passes through with every socket closed; what had been answered by then is in `salvage`.
         """
@@ -75,21 +66,23 @@ class Fleet:
             replace(shard, spool=prefix.with_suffix(f".{shard.worker + 1}")) for shard in stage.split(self.workers)
         ]
         if len(self._shards) == 1:
-            return run_shard(self._shards[0])
-        return merged(self._run_together())
+            return run_shard(self._shards[0], None if begins is None else lambda: _starting_now(begins))
+        return merged(self._run_together(begins))
 
     def salvage(self) -> StageResult:
         """What was answered in a stage that was cut short; its files are gone afterwards."""
         whole = merged([read_left(shard) for shard in self._shards])
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
-    def _run_together(self) -> list[StageResult]:
+    def _run_together(self, begins: Begins | None) -> list[StageResult]:
         try:
             for shard in self._shards:
                 self._process(shard).begin(shard)
             deadline = time.monotonic() + _READY_S
             ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
             start_ns = time.time_ns() + _START_IN_NS
+            if begins is not None:
+                begins(start_ns)
             for shard in ready:
                 self._process(shard).start(start_ns)
             return [self._result(shard) for shard in self._shards]
@@ -115,74 +108,7 @@ class Fleet:
             process.stop()
 
 
-class CutShort(KeyboardInterrupt):
-    """A load was interrupted; `left` is what had been answered by then."""
-
-    def __init__(self, left: StageResult) -> None:
-        super().__init__()
-        self.left = left
-
-
-def run_fleet(options: BareOptions, target: Target) -> StageResult:
-    """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster.
-
-    Raises CutShort when interrupted.
-    """
-    until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
-    stage = Shard(
-        target,
-        Drawn(options),
-        Level(options.concurrency, options.peak_rps, until_s),
-        Limits(),
-        options.endpoint,
-        ignore_eos=target.dialect.ignore_eos is not None,
-        audit=options.audit,
-    )
-    if options.cluster is not None:
-        from benchgate.load.cluster import ClusterFleet  # which merges results as is done here
-
-        with ClusterFleet(options.cluster, options.workers) as cluster:
-            return _run_or_salvage(cluster, stage)
-    with Fleet(options.workers or 1) as fleet:
-        return _run_or_salvage(fleet, stage)
-
-
-def _run_or_salvage(fleet: Fleet | ClusterFleet, stage: Shard) -> StageResult:
-    try:
-        return fleet.run(stage)
-    except KeyboardInterrupt as stop:
-        left = fleet.salvage()
-        raise CutShort(replace(left, client=replace(left.client, faults=()))) from stop  # the user's wish is no fault
-
-
-def merged(results: Sequence[StageResult]) -> StageResult:
-    """The results of workers that shared one start, as if one had done it all; rows in order of their index.
-
-    Read delay and the busiest share are those of the worker that was worst off.
-    """
-    used = [result for result in results if len(result.requests)]
-    first_s = [int(result.requests.intended_ns.min()) / _NS for result in used]
-    last_s = [first + result.window_s for first, result in zip(first_s, used, strict=True)]
-    window_s = max(last_s) - min(first_s) if used else 0.0
-    down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
-    requests = joined([result.requests for result in results])
-    return StageResult(requests, window_s, _use_of([result.client for result in results]), down_after_s)
-
-
-def _use_of(uses: Sequence[ClientUse]) -> ClientUse:
-    by = {use.read_delay_by for use in uses if use.read_delay_by is not None}
-    return ClientUse(
-        cpu_s=sum(use.cpu_s for use in uses),
-        wall_s=max((use.wall_s for use in uses), default=0.0),
-        workers=len(uses),
-        busiest_share=_worst(use.busiest_share for use in uses),
-        read_delay_p50_s=_worst(use.read_delay_p50_s for use in uses),
-        read_delay_p99_s=_worst(use.read_delay_p99_s for use in uses),
-        read_delay_max_s=_worst(use.read_delay_max_s for use in uses),
-        read_delay_by=None if not by else "kernel" if by == {"kernel"} else "canary",
-        faults=tuple(chain.from_iterable(use.faults for use in uses)),
-    )
-
-
-def _worst(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _starting_now(begins: Begins) -> int:
+    start_ns = time.time_ns()
+    begins(start_ns)
+    return start_ns

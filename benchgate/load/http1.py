@@ -126,22 +126,18 @@ class Dechunker:
         self._state = _SIZE
         self._line = b""  # a size or trailer line whose end has not come yet
 
-    def feed(self, data: bytes) -> bytes:
-        """The payload inside these bytes. Raises MalformedResponse when they are not a chunked body."""
-        found: list[tuple[int, bytes]] = []
-        self.take(0, data, found)
-        return b"".join(piece for _, piece in found)
-
     def take(self, at_ns: int, data: bytes, found: list[tuple[int, bytes]] | None) -> None:
-        """As `feed`, for a read that arrived at `at_ns`: adds its payload, whole chunks each by itself.
+        """Add the payload inside these bytes, which arrived at `at_ns`, whole chunks each by itself.
 
-        Without a list to add to it only follows the chunks to see where they end.
+        Without a list to add to it only follows the chunks to see where they end. Raises MalformedResponse when the
+        bytes are not a chunked body.
         """
         at = 0
         if self._state == _SIZE and not self._line:
-            edges, at = whole_chunks(data, 0)
-            if found is not None:
-                found.extend([(at_ns, data[begin:end]) for begin, end in edges])
+            while (edges := whole_chunk(data, at)) is not None:
+                at = edges[1] + 2
+                if found is not None:
+                    found.append((at_ns, data[edges[0] : edges[1]]))
         if at < len(data):
             self._walk(at_ns, data, at, found)
 
@@ -186,29 +182,14 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 _SIZES = {b"%x" % size: size for size in range(1, 4096)}  # as nearly every chunk has its size
 
 
-def whole_chunks(data: bytes, at: int) -> tuple[list[tuple[int, int]], int]:
-    """The short way for bytes that go on with whole chunks, as nearly all do: where each payload lies, and the rest."""
-    edges = []
-    border = b"\r\n"  # between chunks; with the size of the last one in it, for the next is often as long
-    size = 0
-    end = at - 2  # of the payload before
-    while True:
-        if size and data.startswith(border, end):
-            begin = end + len(border)
-        else:
-            line_end = data.find(b"\r\n", at, at + 18)
-            digits = data[at:line_end] if line_end > 0 else b""
-            size = _SIZES.get(digits) or (int(digits, 16) if digits and _HEX.issuperset(digits) else 0)
-            if size == 0:
-                break
-            border = b"\r\n%b\r\n" % digits
-            begin = line_end + 2
-        end = begin + size
-        if not data.startswith(b"\r\n", end):
-            break
-        edges.append((begin, end))
-        at = end + 2
-    return edges, at
+def whole_chunk(data: bytes, at: int) -> tuple[int, int] | None:
+    """Where the payload lies of a chunk that is all there; None of any other, and of the last one."""
+    line_end = data.find(b"\r\n", at, at + 18)
+    digits = data[at:line_end] if line_end > 0 else b""
+    size = _SIZES.get(digits) or (int(digits, 16) if digits and _HEX.issuperset(digits) else 0)
+    begin = line_end + 2
+    end = begin + size
+    return (begin, end) if size and data.startswith(b"\r\n", end) else None
 
 
 def _chunk_size(line: bytes) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.load.worker import Shard, StageResult, read_result
+from benchgate.load.result import ClassResult, StageResult, no_rows
+from benchgate.load.shard import Part, Shard
+from benchgate.load.worker import read_result
 from benchgate.model.packing import ColumnBuilder, joined
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
@@ -13,30 +15,34 @@ _UNKNOWN = ClientUse(cpu_s=0.0, wall_s=0.0, workers=1)
 
 
 def read_left(shard: Shard) -> StageResult:
-    """What a shard's spool holds, which is removed; nothing when the shard never came to answers."""
-    if shard.spool is None or not shard.spool.exists():
-        return StageResult(RequestColumns.pack([]), 0.0, _UNKNOWN)
+    """What a shard's spools hold, which are removed; nothing when the shard never came to answers."""
+    if shard.spool is None:
+        return StageResult(tuple(ClassResult(part.name, no_rows(), 0.0) for part in shard.parts), _UNKNOWN)
     result = read_result(shard, shard.spool, _UNKNOWN)
-    shard.spool.unlink()
+    for spool in shard.spools(shard.spool):
+        spool.unlink(missing_ok=True)
     return result
 
 
 def of_lost(shard: Shard) -> StageResult:
     """What a lost worker had answered, and the rest of its share as never sent: nothing planned goes missing.
 
-    A request that was in flight with the worker counts as never sent too. In a closed loop for a time there is no
-    telling what it would have sent.
+    A request that was in flight with the worker counts as never sent too. In a closed loop for a time, and in the
+    background, there is no telling what it would have sent.
     """
     fault = f"{shard.name} was lost"
     left = read_left(shard)
-    requests = left.requests if shard.requests.endless else joined([left.requests, _unsent(shard, left, fault)])
-    return replace(left, requests=requests, client=replace(_UNKNOWN, faults=(fault,)))
+    classes = tuple(
+        read if part.requests.endless else replace(read, requests=joined([read.requests, _unsent(part, read, fault)]))
+        for part, read in zip(shard.parts, left.classes, strict=True)
+    )
+    return replace(left, classes=classes, client=replace(_UNKNOWN, faults=(fault,)))
 
 
-def _unsent(shard: Shard, left: StageResult, fault: str) -> RequestColumns:
-    answered = set(left.requests.index.tolist())
+def _unsent(part: Part, read: ClassResult, fault: str) -> RequestColumns:
+    answered = {*read.requests.index.tolist(), *read.left.index.tolist()}
     builder = ColumnBuilder()
-    for request in shard.requests:
+    for request in part.requests:
         if request.index not in answered:
             builder.add(
                 RequestRecord(

@@ -5,23 +5,26 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar, cast
 
 from benchgate import units
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.reach import read_headers, read_route
 from benchgate.load.replay import Replay, read_replay
-from benchgate.load.sizing import STREAMS_PER_WORKER, TOKENS_PER_S_PER_WORKER, workers_for
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.arrivals import POISSON, Arrival, parse_arrival
+from benchgate.model.ask import Endpoint
 from benchgate.model.client import ClientProfile
 from benchgate.model.metrics import Slo
+from benchgate.plan.demand import StageDemand, unasked_workers, workers_to_start
+from benchgate.suite.addresses import version_problem
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.dialect import DIALECTS, PATHS, Endpoint
+from benchgate.targets.dialect import DIALECTS, PATHS
 from benchgate.targets.route import DIRECT, Route
 
 _T = TypeVar("_T")
+_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which asks about several documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class BareOptions:
     """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
 
     `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
+    `parse` always says how many workers a load without a cluster has.
     """
 
     url: str
@@ -79,6 +83,16 @@ class BareOptions:
         """The rate of an open loop where it is highest; None for a closed one."""
         return self.rate_rps if self.replay is None else self.replay.peak_rps
 
+    @property
+    def demand(self) -> StageDemand:
+        """What this load asks for at its fastest."""
+        peak_rps, tokens = self.peak_rps, self.output_tokens
+        if self.replay is not None:
+            tokens = max(row.output_tokens or tokens for row in self.replay.rows)
+        tokens_per_s = None if peak_rps is None else peak_rps * tokens
+        name, requests = "load", self.requests or 0
+        return StageDemand(name, requests, self.concurrency, self.offered_rps, peak_rps, tokens_per_s, self.duration_s)
+
     @classmethod
     def parse(
         cls,
@@ -108,30 +122,19 @@ class BareOptions:
         proxy: str | None = None,
         audit: bool = False,
         client: ClientProfile | None = None,
+        cpus: int = 1,
     ) -> Self:
         """From texts as typed. Raises UsageError, which says what was found and what to write.
 
-        Variables that `headers` refer to are read here, and so are the files of certificates. `client` is what one
-        worker was measured to deliver on this machine; None: the usual cost is assumed.
+        Variables that `headers` refer to are read here, and so are the files of certificates. `cpus` is how many cores
+        there are, and `client` what one worker was measured to deliver on one; None: the usual cost is assumed.
         """
         rate_rps = None if rate is None else _read("--rate", _rate_rps, rate)
         duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)
         _belongs_to("--arrival", arrival, "--rate", rate)
-        _belongs_to("--speed", speed, "--trace", trace)
-        replay = None
-        if trace is not None:
-            replay = _read(
-                "--trace", lambda path: read_replay(path, 1.0 if speed is None else speed, requests, duration_s), trace
-            )
-        try:
-            server = ServerAddress.of(url)
-        except TargetError as exc:
-            raise UsageError(str(exc)) from exc
+        replay = _replay(trace, speed, requests, duration_s)
         open_headers, secret_headers = read_headers(headers, os.environ)
-        route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
-        if audit and (refusal := audit_refusal(server)) is not None:
-            raise UsageError(f"--audit: {refusal}")
-        return cls(
+        options = cls(
             url=url.rstrip("/"),
             model=model,
             engine=_one_of("--engine", engine, ("auto", *DIALECTS)),
@@ -143,26 +146,20 @@ class BareOptions:
             duration_s=duration_s,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, PATHS)),
-            workers=None
-            if cluster is not None and workers == "auto"
-            else _workers(workers, concurrency, *_fastest(rate_rps, output_tokens, replay), client),
+            endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT)),
+            workers=None if workers == "auto" else _workers(workers, concurrency),
             cluster=cluster,
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
             api_key=api_key,
             open_headers=open_headers,
             secret_headers=secret_headers,
-            route=route,
+            route=_route(url, ca=ca, cert=cert, key=key, proxy=proxy, audit=audit),
             audit=audit,
         )
-
-
-def _fastest(rate_rps: float | None, output_tokens: int, replay: Replay | None) -> tuple[float | None, int]:
-    """The highest rate of requests, and the longest answer, that the load asks for."""
-    if replay is None:
-        return rate_rps, output_tokens
-    return replay.peak_rps, max(row.output_tokens or output_tokens for row in replay.rows)
+        if options.workers is not None or cluster is not None:
+            return options
+        return replace(options, workers=workers_to_start([options.demand], client, unasked_workers(cpus)))
 
 
 def _exactly_one(given: Mapping[str, object]) -> None:
@@ -207,15 +204,29 @@ def _slo(text: str) -> Slo:
     return Slo(**bounds)
 
 
-def _workers(
-    text: str, concurrency: int | None, rate_rps: float | None, output_tokens: int, client: ClientProfile | None
-) -> int:
-    """`auto`: as many as the load needs, on at most half the cores: the server may live on the others."""
-    if text != "auto":
-        if not text.isdecimal():
-            raise UsageError(f'--workers: {text!r} is not a number of processes; write "auto" or "2"')
-        return min(int(text), concurrency or int(text))
-    if concurrency is not None:
-        return workers_for(streams=concurrency, streams_each=(client and client.streams) or STREAMS_PER_WORKER)
-    offered = (rate_rps or 0) * output_tokens
-    return workers_for(tokens_per_s=offered, cost=(client and client.tokens_per_s) or TOKENS_PER_S_PER_WORKER)
+def _replay(trace: str | None, speed: float | None, requests: int | None, duration_s: float | None) -> Replay | None:
+    _belongs_to("--speed", speed, "--trace", trace)
+    if trace is None:
+        return None
+    return _read(
+        "--trace", lambda path: read_replay(path, 1.0 if speed is None else speed, requests, duration_s), trace
+    )
+
+
+def _route(url: str, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None, audit: bool) -> Route:
+    try:
+        server = ServerAddress.of(url)
+    except TargetError as exc:
+        raise UsageError(str(exc)) from exc
+    if (problem := version_problem(url)) is not None:
+        raise UsageError(f"the address {problem}")
+    route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
+    if audit and (refusal := audit_refusal(server)) is not None:
+        raise UsageError(f"--audit: {refusal}")
+    return route
+
+
+def _workers(text: str, concurrency: int | None) -> int:
+    if not text.isdecimal():
+        raise UsageError(f'--workers: {text!r} is not a number of processes; write "auto" or "2"')
+    return min(int(text), concurrency or int(text))  # a closed loop has no more of them than slots

@@ -7,6 +7,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from time import monotonic_ns
 from types import TracebackType
 from typing import Self
@@ -25,7 +27,7 @@ class _Timer(ctypes.Structure):
 
 
 class Alarm:
-    """Wakes one coroutine at instants of the monotonic clock. Use as a context manager inside a running loop.
+    """Wakes coroutines at instants of the monotonic clock, never before. A context manager inside a running loop.
 
     On Linux by a kernel timer (no busy waiting, no thread); elsewhere by the loop's own timers, late by up to a
     millisecond. Lateness is recorded with every request either way.
@@ -33,8 +35,11 @@ class Alarm:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung: asyncio.Future[None] | None = None
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap, by instant and then by who came first
+        self._came = count()
+        self._over = False
         self._timer: _KernelTimer | None = None
+        self._next: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
         if sys.platform == "linux":
@@ -44,22 +49,44 @@ class Alarm:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         if self._timer is not None:
             self._timer.close()
+        if self._next is not None:
+            self._next.cancel()
 
     async def until(self, instant_ns: int) -> None:
         """Return at the instant; at once, but not before others had their turn, when it has passed."""
-        left_ns = instant_ns - monotonic_ns()
-        if left_ns <= 0:
+        if self._over or instant_ns <= monotonic_ns():
             await asyncio.sleep(0)
-        elif self._timer is None:
-            await asyncio.sleep(left_ns / _NS)
-        else:
-            self._rung = self._loop.create_future()
+            return
+        rung = self._loop.create_future()
+        heappush(self._waiting, (instant_ns, next(self._came), rung))
+        if self._waiting[0][2] is rung:
+            self._set(instant_ns)
+        await rung
+
+    def ring_out(self) -> None:
+        """Let go on at once who waits, and who would wait from now on."""
+        self._over = True
+        self._wake(None)
+
+    def _set(self, instant_ns: int) -> None:
+        if self._timer is not None:
             self._timer.set(instant_ns)
-            await self._rung
+            return
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._loop.call_later(max(0, instant_ns - monotonic_ns()) / _NS, self._ring, 1)
 
     def _ring(self, times: int) -> None:
-        if self._rung is not None and not self._rung.done():
-            self._rung.set_result(None)
+        self._wake(monotonic_ns())
+        if self._waiting:
+            self._set(self._waiting[0][0])
+
+    def _wake(self, until_ns: int | None) -> None:
+        """Those whose instant has come; None: all of them."""
+        while self._waiting and (until_ns is None or self._waiting[0][0] <= until_ns):
+            rung = heappop(self._waiting)[2]
+            if not rung.done():  # else it was cancelled
+                rung.set_result(None)
 
 
 class Ticker:

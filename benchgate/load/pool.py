@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 from dataclasses import replace
+from functools import partial
 from time import monotonic_ns
 from typing import NamedTuple
 
-from benchgate.load.audited import Audit
 from benchgate.load.decode import output_begun
-from benchgate.load.exchange import Fault, Response
+from benchgate.load.exchange import Exchange, Fault, Response
+from benchgate.load.manner import Manner
+from benchgate.load.sockets import Sockets
 from benchgate.load.wire import Address, ConnectFailed, Connection, connect
 from benchgate.model.records import ErrorClass, FloatArray
 from benchgate.suite.schema import Limits
@@ -28,16 +31,18 @@ _LONGEST_AT_ONCE_NS = 50_000_000  # of a server that closes after every answer, 
 class Pool:
     """Sends requests over connections it keeps. Must be closed, however the stage ends.
 
-    With `audit` the kernel stamps what arrives (see `audited`); only for a server that `audit_refusal` has nothing
+    With `audit` the kernel stamps what arrives (see `stamps`); only for a server that `audit_refusal` has nothing
     against.
     """
 
     def __init__(self, address: Address, limits: Limits, *, audit: bool = False) -> None:
         self._address = address
-        self._audit = Audit() if audit else None
+        self._audit = audit
+        self._sockets: Sockets | None = None
         self._limits = limits
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
+        self._unasked = 0  # of connections that are no more
         self._down: _Down | None = None
         self._keeps = False  # whether a connection outlived an answer: this server does not close after each
         self._connect_ns = _LONGEST_AT_ONCE_NS  # the shortest connect so far: the nearest to one round trip
@@ -45,6 +50,8 @@ class Pool:
     async def open(self, count: int) -> None:
         """Open connections before the clock starts. Failures are left to the requests that will meet them."""
         _allow_open_files(count + _SPARE_FILES)
+        if sys.platform == "linux" and self._sockets is None:
+            self._sockets = Sockets(audited=self._audit)
         while len(self._idle) < count and self._down is None:
             batch = min(count - len(self._idle), _PARALLEL_CONNECTS)
             opened = await asyncio.gather(*(self._connect() for _ in range(batch)), return_exceptions=True)
@@ -56,11 +63,11 @@ class Pool:
 
     def close(self) -> None:
         """Drop every connection at once."""
-        for connection in self._open:
+        for connection in tuple(self._open):
             connection.close()
-        self._open.clear()
-        if self._audit is not None:
-            self._audit.close()
+            self._forget(connection)
+        if self._sockets is not None:
+            self._sockets.close()
 
     @property
     def given_up(self) -> bool:
@@ -75,11 +82,17 @@ class Pool:
             return None
         return self._down.since_ns
 
+    @property
+    def unasked(self) -> int:
+        """How often something came over a connection that had no request under way."""
+        return self._unasked + sum(connection.was_told_unasked for connection in self._open)
+
     def read_delays_s(self) -> FloatArray | None:
         """How long what arrived had waited until it was read, of each read or evenly many of them; None unaudited."""
-        return None if self._audit is None else self._audit.delays.seconds()
+        delays = None if self._sockets is None else self._sockets.delays
+        return None if delays is None else delays.seconds()
 
-    async def ask(self, request: bytes) -> Response:
+    async def ask(self, request: bytes, manner: Manner | None = None) -> Response:
         """One request to its end, on an idle connection or else a fresh one; failures are in the response.
 
         A request that meets a kept connection the server had closed is sent again at once on a fresh one, and counted;
@@ -88,27 +101,28 @@ class Pool:
         met_closed = bool(self._idle) and not self._idle[-1].alive
         connection = self._take_idle()
         if connection is None:
-            return await self._ask_fresh(request, reconnects=int(met_closed))
+            return await self._ask_fresh(request, manner, reconnects=int(met_closed))
         kept = connection.has_served or monotonic_ns() - connection.free_since_ns >= _IDLE_NS
-        response = await self._exchange(connection, request)
+        response = await self._exchange(connection, request, manner)
         if not (kept and self._met_close(response)):
             return response
-        return replace(await self._ask_fresh(request, reconnects=1), sent_ns=response.sent_ns)
+        return replace(await self._ask_fresh(request, manner, reconnects=1), sent_ns=response.sent_ns)
 
-    async def _ask_fresh(self, request: bytes, *, reconnects: int) -> Response:
+    async def _ask_fresh(self, request: bytes, manner: Manner | None, *, reconnects: int) -> Response:
         try:
-            response = await self._exchange(await self._connect(), request)
+            response = await self._exchange(await self._connect(), request, manner)
         except ConnectFailed as exc:
             response = Response.unsent(exc.fault)
         return replace(response, reconnects=reconnects) if reconnects else response
 
-    async def _exchange(self, connection: Connection, request: bytes) -> Response:
+    async def _exchange(self, connection: Connection, request: bytes, manner: Manner | None) -> Response:
         outlived = connection.has_answered
-        response = await connection.exchange(request, self._limits, output_begun)
+        begin = self._plain if manner is None else partial(manner.begin, self._limits)
+        response = await connection.exchange(request, begin)
         if connection.alive:
             self._idle.append(connection)
         else:
-            self._open.discard(connection)
+            self._forget(connection)
         if response.head is not None:
             self._down = None  # refusing some connections is not being down
             self._keeps = self._keeps or outlived
@@ -120,8 +134,15 @@ class Pool:
             connection = self._idle.pop()
             if connection.alive:
                 return connection
-            self._open.discard(connection)
+            self._forget(connection)
         return None
+
+    def _forget(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._unasked += connection.was_told_unasked
+
+    def _plain(self) -> Exchange:
+        return Exchange(self._limits, output_begun)
 
     async def _connect(self) -> Connection:
         """A fresh connection; raises ConnectFailed."""
@@ -130,7 +151,7 @@ class Pool:
             raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
         began_ns = monotonic_ns()
         try:
-            connection = await connect(self._address, self._limits.connect_s, self._audit)
+            connection = await connect(self._address, self._limits.connect_s, self._sockets)
         except ConnectFailed as exc:
             now_ns = monotonic_ns()
             before = self._down or _Down(now_ns, now_ns, 0, exc.fault)

@@ -1,7 +1,6 @@
 """The body of a response as it came over the wire, taken out of its framing only when somebody reads it.
 
-While a stage runs, the bytes of a response lie in one piece and cost nothing but their copying. A list of small reads
-would be spread over the whole memory, and going through it when the response ends would stop every other stream.
+While a stage runs, the bytes of a response are only kept: taking them apart would stop every other stream.
 """
 
 from __future__ import annotations
@@ -9,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from benchgate.load.http1 import Dechunker, MalformedResponse, whole_chunks
+import numpy as np
+
+from benchgate.load.http1 import Dechunker, MalformedResponse, whole_chunk
+from benchgate.load.template import Template, are_texts
 
 Read = tuple[int, bytes]
 """Bytes of a body and the instant (monotonic ns) at which the last of them was read."""
+
+_CRLF = b"\r\n"
+_LONGEST_SIZE = 8  # bytes of the line that says how long a chunk is: events are shorter than a mebibyte
+_NEEDLE = 12  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +46,130 @@ class RawBody:
             marks.extend((at_ns, len(raw)))
         return cls(raw, marks)
 
-    def __iter__(self) -> Iterator[Read]:
-        raw = bytes(self.raw)
+    def __iter__(self) -> Reads:
+        return Reads(self)
+
+    def flaw(self) -> str | None:
+        """Why a body in chunks does not end where it seemed to, with its last chunk; None when it does, or has none."""
         if not self.chunked:
-            last = len(raw) if self.length is None else self.begins + self.length
-            yield from self._reads(raw, self.begins, last)
-            return
-        edges, at = whole_chunks(raw, self.begins)
-        yield from self._cut(raw, edges)
+            return None
+        dechunker = Dechunker()
+        try:
+            dechunker.take(0, bytes(self.raw[self.begins :]), None)
+        except MalformedResponse as exc:
+            return str(exc)
+        if not dechunker.complete:
+            return "its chunks do not end where the response seemed to end"
+        return None
+
+
+class Run(NamedTuple):
+    """How many like events there were, and the instants of those with output."""
+
+    events: int
+    output_ns: list[int]
+
+
+class Reads(Iterator[Read]):
+    """Goes through a body: whole chunks each by itself, cut where a read ended inside one."""
+
+    def __init__(self, body: RawBody) -> None:
+        last = None if body.chunked or body.length is None else body.begins + body.length
+        self._raw = bytes(body.raw[:last])
+        self._at = body.begins
+        self._instants_ns, self._sizes = body.marks[::2], body.marks[1::2]
+        self._mark = 0
+        self._chunked = body.chunked
+        self._between = not body.chunked  # whether a chunk may begin here: not inside one, nor past a broken one
+        self._reads = self._in_chunks() if body.chunked else self._from(self._at)
+
+    def __next__(self) -> Read:
+        return next(self._reads)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows but, in chunks, the last one, which is empty."""
+        left = self._raw[self._at :]
+        return left == b"0\r\n\r\n" if self._chunked else not left
+
+    def run(self, template: Template) -> Run:
+        """Pass over the events that come next and are the template's, each with a text of its own and in its own chunk.
+
+        They are taken out, put together again, and compared with what is there. So a run is what reading one event
+        after another finds too, at half the cost.
+        """
+        if not self._between:
+            return Run(0, [])
+        before = template.before
+        tail = template.after + _CRLF if self._chunked else template.after
+        texts = _texts(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0)
+        if not texts or not are_texts(texts):
+            return Run(0, [])
+        fixed = len(before) + len(template.after)
+        lengths = list(map(len, texts))
+        heads = {n: (b"%x\r\n%b" % (fixed + n, before) if self._chunked else before) for n in set(lengths)}
+        whole = tail.join([heads[len(text)] + text for text in texts]) + tail
+        if not self._raw.startswith(whole, self._at):
+            return Run(0, [])
+        steps = {n: len(head) + n + len(tail) for n, head in heads.items()}
+        ends = self._at + np.cumsum([steps[n] for n in lengths])
+        self._at += len(whole)
+        payload_ends = ends - len(_CRLF) if self._chunked else ends
+        came_with = np.searchsorted(np.asarray(self._sizes), payload_ends[np.array(lengths) > 0])
+        return Run(len(texts), np.asarray(self._instants_ns)[came_with].tolist())
+
+    def _from(self, begin: int) -> Iterator[Read]:
+        """What came with each read, from a place on, without framing."""
+        self._at = begin
+        while self._at < len(self._raw):
+            at_ns, end = self._read_over(self._at)
+            data = self._raw[self._at : end]
+            self._at += len(data)
+            yield at_ns, data
+
+    def _in_chunks(self) -> Iterator[Read]:
+        while (edges := whole_chunk(self._raw, self._at)) is not None:
+            begin, end = edges
+            self._at = end + len(_CRLF)
+            self._between = False
+            while (read := self._read_over(begin))[1] < end:
+                yield read[0], self._raw[begin : read[1]]
+                begin = read[1]
+            self._between = True
+            yield read[0], self._raw[begin:end]
+        self._between = False
         found: list[Read] = []
         dechunker = Dechunker()
+        at = self._at
         with suppress(MalformedResponse):  # the response has it as its fault
-            for at_ns, data in self._reads(raw, at, len(raw)):
+            for at_ns, data in self._from(at):
                 dechunker.take(at_ns, data, found)
+        self._at = at
         yield from found
 
-    def _reads(self, raw: bytes, begin: int, last: int) -> Iterator[Read]:
-        """What came with each read between two places."""
-        marks = iter(self.marks)
-        for at_ns, end in zip(marks, marks, strict=True):
-            if begin < end and begin < last:
-                yield at_ns, raw[begin : min(end, last)]
-                begin = end
+    def _read_over(self, at: int) -> tuple[int, int]:
+        """When the byte at this place came, and where the read that brought it ended. Places only grow."""
+        while self._sizes[self._mark] <= at:
+            self._mark += 1
+        return self._instants_ns[self._mark], self._sizes[self._mark]
 
-    def _cut(self, raw: bytes, edges: list[tuple[int, int]]) -> Iterator[Read]:
-        """These parts of the whole, cut where a read ended inside one."""
-        marks = iter(self.marks)
-        at_ns, end = 0, 0
-        for begin, after in edges:
-            while end <= begin:
-                at_ns, end = next(marks), next(marks)
-            while end < after:
-                yield at_ns, raw[begin:end]
-                begin = end
-                at_ns, end = next(marks), next(marks)
-            yield at_ns, raw[begin:after]
+
+def _texts(raw: bytes, before: bytes, tail: bytes, longest_between: int) -> list[bytes]:
+    """What stands between these two, time after time, as long as little else stands between one time and the next.
+
+    A guess, to be held against the bytes: both are looked for by a few bytes, which is much faster.
+    """
+    needle, ending = before[-_NEEDLE:], tail[:_NEEDLE]
+    longest = longest_between + len(before) - len(needle) + len(tail)
+    between, *pieces = raw.split(needle)
+    texts: list[bytes] = []
+    if len(between) + len(tail) > longest:
+        return texts
+    for piece in pieces:
+        end = piece.find(ending)
+        if end < 0 or not piece.startswith(tail, end):
+            break
+        texts.append(piece[:end])
+        if len(piece) - end > longest:
+            break
+    return texts

@@ -29,7 +29,7 @@ _FRAME = struct.Struct("<II")
 # number, intended_ns, epoch_ns, sent_ns, over_ns, where the body begins and its length, flags, error, reconnects,
 # sizes of head, words and marks
 _FIXED = struct.Struct("<qqqqqqqBBIIII")
-_SENT, _WHOLE, _UNANSWERED, _CHUNKED = 1, 2, 4, 8
+_SENT, _WHOLE, _UNANSWERED, _CHUNKED, _LEFT = 1, 2, 4, 8, 16
 _NO_LENGTH = -1
 _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fault
 _BUFFER_BYTES = 2**18
@@ -139,6 +139,7 @@ def _flags(response: Response, body: RawBody) -> int:
         (response.sent_ns is not None, _SENT),
         (response.whole, _WHOLE),
         (response.unanswered, _UNANSWERED),
+        (response.left, _LEFT),
         (body.chunked, _CHUNKED),
     )
     return sum(flag for is_set, flag in set_flags if is_set)
@@ -162,6 +163,7 @@ def _unpacked(payload: bytes) -> Spooled:
         fault=Fault(_ERRORS[error - 1], words.decode("utf-8", "surrogatepass")) if error else None,
         unanswered=bool(flags & _UNANSWERED),
         reconnects=reconnects,
+        left=bool(flags & _LEFT),
     )
     return Spooled(number, intended_ns, epoch_ns, response)
 

@@ -2,7 +2,7 @@
 
 On Linux the kernel notes when a packet came in (SO_TIMESTAMPING, see Documentation/networking/timestamping) and tells
 with the read that takes its bytes. Read by `recvmsg`, that costs more than the usual way, so it is asked for
-(`audited`). The instants of a measurement are the client's own in both modes, so that both can be compared; the delay
+(`sockets`). The instants of a measurement are the client's own in both modes, so that both can be compared; the delay
 stands beside.
 """
 
@@ -63,12 +63,19 @@ class ReadDelays:
 
 def audit_refusal(server: ServerAddress) -> str | None:
     """Why reads from this server cannot be audited on this machine; None when they can."""
+    if (refusal := never_stamped(server)) is not None:
+        return refusal
+    if sys.platform != "linux" or not _kernel_stamps():
+        return "the kernel of this system does not stamp what arrives (Linux does); leave it out"
+    return None
+
+
+def never_stamped(server: ServerAddress) -> str | None:
+    """Why no machine can audit reads from an address like this; None when some can."""
     if server.socket is not None:
         return "what comes over a Unix socket is stamped by no kernel; leave it out"
     if server.scheme == "https":
         return "what the kernel stamps is still encrypted, and TLS hands it on in other pieces; ask over http instead"
-    if sys.platform != "linux" or not _kernel_stamps():
-        return "the kernel of this system does not stamp what arrives (Linux does); leave it out"
     return None
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from pydantic_core import from_json
+
 from benchgate.targets.refusals import event_error, json_object
 
-_NEVER_PLAIN = b'"\\' + bytes(range(0x20))  # what would end the text, begin an escape, or be no JSON
+_CONTROL = bytes(range(0x20))
+_NEVER_PLAIN = b'"\\' + _CONTROL  # what would end the text, begin an escape, or be no JSON
 _PROBE = "a text no server sends"
 
 
@@ -51,6 +54,23 @@ class Template(NamedTuple):
         return len(text) > 0 and len(text.translate(None, _NEVER_PLAIN)) == len(text)
 
 
+def are_texts(pieces: list[bytes]) -> bool:
+    """Whether each of these, between quotes, is one JSON string. Says no of some that are, yes of none that is not."""
+    joined = b"\0".join(pieces)
+    if len(joined.translate(None, _CONTROL)) != len(joined) - (len(pieces) - 1):
+        return False
+    if b"\\" not in joined:
+        return b'"' not in joined
+    unescaped = joined.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if b'"' in unescaped or b"\\\0" in unescaped or unescaped.endswith(b"\\"):
+        return False  # the quotes around one of them would not be those that end it
+    try:
+        strings = from_json(b'["' + joined.replace(b"\0", b'","') + b'"]')
+    except ValueError:
+        return False
+    return isinstance(strings, list) and len(strings) == len(pieces)
+
+
 def _text(event: dict[str, object]) -> str | None:
     """The text of an event that carries output and nothing else; None of any other."""
     choices = event.get("choices")
@@ -62,5 +82,7 @@ def _text(event: dict[str, object]) -> str | None:
     if not isinstance(choice, dict) or choice.get("error") is not None:
         return None
     delta = choice.get("delta")
+    if isinstance(delta, dict) and any(value for name, value in delta.items() if name not in ("content", "role")):
+        return None  # without its text it might still carry output
     text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
     return text if isinstance(text, str) and text and choice.get("finish_reason") is None else None

@@ -3,43 +3,67 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from benchgate.errors import TargetError
+from benchgate.model.ask import Ask, Endpoint, carried_on
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.address import ServerAddress, show_address
-from benchgate.targets.dialect import PATHS, Endpoint, Target, request_body
+from benchgate.targets.dialect import PATHS, Target, ask_body
 
 
 class Ticket(NamedTuple):
-    """One request ready for the wire. `offset_ns` is its intended send since the start; None in a closed loop."""
+    """One request ready for the wire. `offset_ns` is its intended send since the start; None in a closed loop.
+
+    `special` is the planned request itself where more is to know of it while it is under way than its bytes: it is a
+    turn of a conversation, its client leaves, or its answer does not come as a stream of chunks of a choice. Where that
+    last is all, it is any one that is answered alike.
+    """
 
     number: int  # the planned request's index
     offset_ns: int | None
     wire: bytes
+    special: PlannedRequest | None = None
 
 
-def tickets_of(
-    target: Target, requests: Iterable[PlannedRequest], *, endpoint: Endpoint, ignore_eos: bool
-) -> Iterator[Ticket]:
+def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[Ticket]:
     """The requests as bytes, in order; one at a time, so that endless plans can be ticketed too.
 
     Raises TargetError when the target's address or key cannot stand in a request.
     """
-    head = _request_head(target, endpoint)
+    heads: dict[Endpoint, bytes] = {}
+    alike: dict[tuple[Endpoint, bool], PlannedRequest] = {}
     for request in requests:
-        body = request_body(
-            target,
-            endpoint,
-            request.prompt,
-            request.output_tokens,
-            stream=True,
-            seed=request.seed,
-            ignore_eos=ignore_eos,
-        )
-        raw = json.dumps(body).encode()
-        yield Ticket(request.index, request.offset_ns, b"%bcontent-length: %d\r\n\r\n%b" % (head, len(raw), raw))
+        endpoint = request.ask.endpoint
+        if endpoint not in heads:
+            heads[endpoint] = _request_head(target, endpoint)
+        wire = _wire(heads[endpoint], target, request.ask, request.seed)
+        yield Ticket(request.index, request.offset_ns, wire, _special(request, alike))
+
+
+def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str] = ()) -> bytes:
+    """One request as bytes; `earlier` are the model's own answers to the turns before, where the request carries them.
+
+    Raises TargetError as `tickets_of`, and ValueError when the answers are not as many as there are places for them.
+    """
+    carries = request.turn is not None and request.turn.carries
+    ask = carried_on(request.ask, earlier) if carries else request.ask
+    return _wire(_request_head(target, ask.endpoint), target, ask, request.seed)
+
+
+def _special(request: PlannedRequest, alike: dict[tuple[Endpoint, bool], PlannedRequest]) -> PlannedRequest | None:
+    """What a ticket keeps of its request: a million of them would fill the memory, were they not all the same one."""
+    if request.turn is not None or request.leave is not None:
+        return request
+    if request.ask.stream and request.ask.endpoint in ("chat", "completions"):
+        return None
+    return alike.setdefault((request.ask.endpoint, request.ask.stream), request)
+
+
+def _wire(head: bytes, target: Target, ask: Ask, seed: int) -> bytes:
+    raw = json.dumps(ask_body(target, ask, seed=seed)).encode()
+    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(raw), raw)
 
 
 def _request_head(target: Target, endpoint: Endpoint) -> bytes:

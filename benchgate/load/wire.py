@@ -10,21 +10,25 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.audited import Audit
-from benchgate.load.exchange import MAY_END, Begun, Exchange, Fault, Response
+from benchgate.load.exchange import MAY_END, Exchange, Fault, Response
+from benchgate.load.sockets import Sockets
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
-from benchgate.suite.schema import Limits
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.route import DIRECT, Route, tls_context
+from benchgate.targets.route import DIRECT, Route, tls_context, tls_fault
 
 Port = tuple[str, int]
 """Host and port."""
 
+Begin = Callable[[], Exchange]
+"""Makes the exchange of a request that is about to be sent."""
+
+_GOODBYES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # of a server that closes a connection for having been idle
 _SHORT = 16  # a read of fewer bytes may be the second half of what ends a response
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
@@ -77,6 +81,7 @@ class Connection(asyncio.Protocol):
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
         self.has_served = False  # a whole response came over it before
         self.has_answered = False  # and the last one was no refusal
+        self.was_told_unasked = False  # something that no request was under way for, and that is no goodbye
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
@@ -91,11 +96,11 @@ class Connection(asyncio.Protocol):
         now_ns = monotonic_ns()
         exchange = self._exchange
         if exchange is None:  # bytes nobody asked for: this connection cannot be trusted with a request
+            self.was_told_unasked = bool(data.strip()) and not data.startswith(_GOODBYES)
             self.close()
             return
-        raw = exchange.raw
-        raw += data
-        size = len(raw)
+        exchange.keep(data)
+        size = exchange.size = exchange.size + len(data)
         mark = exchange.mark
         mark(now_ns)
         mark(size)
@@ -119,9 +124,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def exchange(self, request: bytes, limits: Limits, begun: Begun) -> Response:
+    async def exchange(self, request: bytes, begin: Begin) -> Response:
         """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
-        exchange = self._exchange = Exchange(limits, begun)
+        exchange = self._exchange = begin()
         if self._transport is None:
             exchange.lost(self._lost)
         else:
@@ -143,17 +148,17 @@ class Connection(asyncio.Protocol):
         return response
 
 
-async def connect(address: Address, connect_s: float, audit: Audit | None = None) -> Connection:
-    """A fresh connection, audited where there is an `audit` for it; raises ConnectFailed."""
+async def connect(address: Address, connect_s: float, sockets: Sockets | None = None) -> Connection:
+    """A fresh connection, one of `sockets` where it needs no more than a plain one; raises ConnectFailed."""
     try:
         async with asyncio.timeout(connect_s):
-            return await _open(address, audit)
+            return await _open(address, sockets)
     except TimeoutError as exc:
         raise ConnectFailed(Fault(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
     except TunnelRefused as exc:
         raise ConnectFailed(Fault(ErrorClass.CONNECT, str(exc))) from exc
     except ssl.SSLError as exc:
-        raise ConnectFailed(Fault(ErrorClass.TLS, str(exc))) from exc
+        raise ConnectFailed(Fault(ErrorClass.TLS, tls_fault(exc))) from exc
     except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as exc:
         fault = Fault(ErrorClass.CONNECT, "the connection was closed while it was opened")
         if address.tls is not None:  # many servers say nothing more when they dislike a certificate, or its lack
@@ -164,15 +169,18 @@ async def connect(address: Address, connect_s: float, audit: Audit | None = None
         raise ConnectFailed(Fault(kind, str(exc))) from exc
 
 
-async def _open(address: Address, audit: Audit | None) -> Connection:
+async def _open(address: Address, sockets: Sockets | None) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address.proxy or (address.host, address.port)
+    if sockets is not None and address.tls is None:
+        connection = Connection()
+        if address.socket is None:
+            await sockets.open(host, port, connection)
+        else:
+            await sockets.open_unix(address.socket, connection)
+        return connection
     if address.socket is not None:
         return (await loop.create_unix_connection(Connection, address.socket))[1]
-    if audit is not None:
-        connection = Connection()
-        await audit.open(host, port, connection)
-        return connection
     if address.proxy is not None and address.tls is not None:
         return await _open_in_tunnel(address, host, port, address.tls)
     return (await loop.create_connection(Connection, host, port, ssl=address.tls))[1]

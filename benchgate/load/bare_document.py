@@ -1,0 +1,211 @@
+"""What a bare load test found, as one JSON document (docs/cli.md, `benchgate load`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from benchgate.gate.saturation import saturation_reasons
+from benchgate.load.options import BareOptions
+from benchgate.load.worker import StageResult
+from benchgate.model import metrics
+from benchgate.model.ask import GENERATING
+from benchgate.model.metrics import Slo
+from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
+from benchgate.model.run import ClientUse
+from benchgate.model.verdict import Outcome
+from benchgate.stats.limits import Limits
+from benchgate.units import show_duration, show_percent
+
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+_TARGET_RATIO = 0.95
+_ALPHA = 0.05  # one-sided
+_MOST_BLOCKS = 10
+_LEAST_OF_BLOCK = 5  # requests
+NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
+SATURATION_REMEDY = (
+    "lower the load, or give the load generator a machine, cores or workers of its own (`benchgate doctor`)"
+)
+
+
+def describe(options: BareOptions, engine: str, result: StageResult, *, partial: bool) -> dict[str, object]:
+    """The whole load in seconds and ratios; plain JSON values, None for what cannot be said."""
+    columns = result.requests
+    ok = metrics.succeeded(columns)
+    output_tokens = int(columns.output_tokens[ok].sum())
+    reasons = saturation_reasons(result.client, columns, options.offered_rps)
+    document: dict[str, object] = {
+        "url": options.url,
+        "model": options.model,
+        "engine": engine,
+        "endpoint": options.endpoint,
+        "load": _load(options),
+        "partial": partial,
+        "requests": {
+            "scheduled": len(columns),
+            "ok": int(ok.sum()),
+            "failed_by_class": dict(sorted(Counter(e for e in columns.error if e is not None).items())),
+        },
+        "failures": _failures(columns),
+        "output_tokens": output_tokens,
+        "reasoning_ratio": metrics.reasoning_ratio(columns),
+        "cached_ratio": metrics.cached_ratio(columns),
+        "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
+        "window_s": result.window_s,
+        "down_after_s": result.down_after_s,
+        "throughput": {
+            "output_tokens_per_s": metrics.output_tokens_per_s(columns, result.window_s)
+            if options.endpoint in GENERATING
+            else None,
+            "requests_per_s": metrics.requests_per_s(columns, result.window_s),
+        },
+        "goodput_ratio": metrics.goodput_ratio(columns, options.slo or Slo()),
+    }
+    for measure in (
+        metrics.ttft_s, metrics.ttft_sent_s, metrics.ttfot_s, metrics.tpot_s, metrics.itl_s, metrics.e2e_s,
+        metrics.send_lag_s,
+    ):  # fmt: skip
+        document[measure.__name__] = _summary(measure(columns))
+    cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
+    document["client"] = {
+        "cpu_s": cpu_s,
+        "cpu_us_per_token": cpu_s / output_tokens * 1e6 if output_tokens and cpu_s is not None else None,
+        "workers": result.client.workers,
+        "read_delay_s": _read_delay(result.client),
+        "start_uncertainty_s": result.client.start_uncertainty_s,
+        "unasked": result.client.unasked,
+        "saturated": bool(reasons),
+        "reasons": list(reasons),
+    }
+    if options.slo is not None:
+        document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
+    return document
+
+
+def _read_delay(use: ClientUse) -> dict[str, object]:
+    """How long what had arrived waited to be read, and who says so: the kernel, of answers, or a canary of our own."""
+    return {
+        "by": use.read_delay_by,
+        "p50": use.read_delay_p50_s,
+        "p99": use.read_delay_p99_s,
+        "max": use.read_delay_max_s,
+    }
+
+
+def _load(options: BareOptions) -> dict[str, object]:
+    """What was asked for."""
+    return {
+        "concurrency": options.concurrency,
+        "rate_rps": options.rate_rps,
+        "arrival": None if options.rate_rps is None else options.arrival.process,
+        "arrival_cv": options.arrival.cv
+        if options.rate_rps is not None and options.arrival.process == "gamma"
+        else None,
+        "trace": None if options.replay is None else options.replay.path,
+        "speed": None if options.replay is None else options.replay.speed,
+        "requests": options.requests,
+        "duration_s": options.duration_s,
+        "input_tokens": options.input_tokens,
+        "output_tokens": options.output_tokens,
+        "seed": options.seed,
+    }
+
+
+def _failures(columns: RequestColumns) -> list[dict[str, object]]:
+    """The commonest reasons in words, so that nobody has to run it again to learn why."""
+    details = Counter(detail for detail in columns.error_detail if detail is not None)
+    return [{"count": count, "detail": detail} for detail, count in details.most_common(5)]
+
+
+def _summary(values: FloatArray) -> dict[str, object]:
+    """Failures are +inf: counted in `n` and in every quantile, which is null where it falls on one of them."""
+    applicable = values[~np.isnan(values)]
+    failed = int(np.isinf(applicable).sum())
+    mean = float(applicable.mean()) if len(applicable) and not failed else None
+    summary: dict[str, object] = {"n": len(applicable), "failed": failed, "mean": mean}
+    for name, q in _QUANTILES.items():
+        value = metrics.quantile(applicable, q)
+        summary[name] = None if value is None or np.isinf(value) else value
+    return summary
+
+
+def _verdict(
+    options: BareOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
+) -> dict[str, object]:
+    """Is the share of good requests shown to be at least, or shown to be below, 95 %? By one-sided 95 % limits."""
+    outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
+    reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
+    if reason is None:
+        good = metrics.good(result.requests, slo)
+        blocks = _stretches(good[np.argsort(result.requests.intended_ns, kind="stable")])
+        limits, method = _limits(blocks)
+        lower, upper = limits.lower, limits.upper
+        outcome, standing = _judge(lower, upper)
+        count = f"{int(good.sum())} of {len(good)} requests were good"
+        reason = f"{count}, {standing} the target of {show_percent(_TARGET_RATIO)}"
+        if outcome is Outcome.INCONCLUSIVE:
+            needed = _needed(blocks)
+            reason += "; no number would, at this share" if needed is None else f"; about {needed:,} in all would do"
+    return {
+        "outcome": outcome.value,
+        "exit_code": int(outcome.exit_code()),
+        "reason": reason,
+        "target_ratio": _TARGET_RATIO,
+        "goodput_lower": lower,
+        "goodput_upper": upper,
+        "method": method,
+        "requests_needed": needed,
+    }
+
+
+def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
+    """Why the requests say nothing of the server's goodput; None when they do."""
+    columns = result.requests
+    if len(columns) == 0:
+        return "no request was scheduled"
+    if all(error in NO_SERVER for error in columns.error):
+        return f"the server was not there: {columns.error_detail[0]}"
+    if result.down_after_s is not None:
+        asked = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
+        return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{asked}"
+    return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}" if saturated else None
+
+
+def _stretches(good: BoolArray) -> list[BoolArray]:
+    """Stretches of consecutive requests, in the order they were due, that stand in for blocks.
+
+    Requests near each other in time share the server's bad moments and are no independent trials. One stretch where
+    there are too few requests for two.
+    """
+    return np.array_split(good, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
+
+
+def _limits(blocks: list[BoolArray]) -> tuple[Limits, str]:
+    """Limits of the share of good requests, and how they were found."""
+    from benchgate.stats.attainment import attainment_limits  # scipy takes a second to load
+    from benchgate.stats.proportions import clopper_pearson
+
+    good, scheduled = _counts(blocks)
+    missed = attainment_limits(good, scheduled, _ALPHA)
+    if missed is None:
+        return clopper_pearson(sum(good), sum(scheduled), _ALPHA), "clopper_pearson"
+    return Limits(lower=1 - missed.upper, upper=1 - missed.lower), f"korn_graubard over {len(blocks)} blocks"
+
+
+def _needed(blocks: list[BoolArray]) -> int | None:
+    from benchgate.stats.attainment import requests_needed
+
+    return requests_needed(*_counts(blocks), _TARGET_RATIO, _ALPHA)
+
+
+def _counts(blocks: list[BoolArray]) -> tuple[list[int], list[int]]:
+    return [int(block.sum()) for block in blocks], [len(block) for block in blocks]
+
+
+def _judge(lower: float, upper: float) -> tuple[Outcome, str]:
+    if lower >= _TARGET_RATIO:
+        return Outcome.PASS, "which shows"
+    if upper < _TARGET_RATIO:
+        return Outcome.BLOCK, "which shows a breach of"
+    return Outcome.INCONCLUSIVE, "too few to show or to refute"

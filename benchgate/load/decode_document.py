@@ -1,0 +1,70 @@
+"""An answer that came as one JSON document: a chat or completions request that was not to be streamed.
+
+Its whole output arrives at once, with the last read of the body: time to first token is the time to the end, and there
+is no pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic_core import from_json
+
+from benchgate.load.raw_body import Read
+from benchgate.load.seen import Stream, has_answer, has_reasoning
+from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message
+
+
+def read_document(body: Iterable[Read], *, secret: Secret = None) -> Stream:
+    """Read a body as the document of a chat or completions answer. Without events when it is no JSON object."""
+    at_ns, data = whole_document(body)
+    stream = Stream(secret=secret)
+    if data is None:
+        return stream
+    stream.events = 1
+    stream.error = event_error(data)
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices:
+        stream.malformed = "a document without choices"
+        return stream
+    for choice in choices:
+        if isinstance(choice, dict):
+            _take_choice(stream, at_ns, choice)
+    stream.take_usage(data)
+    stream.take_id(data)
+    return stream
+
+
+def whole_document(body: Iterable[Read]) -> tuple[int, dict[str, object] | None]:
+    """When the last of a body came, and the JSON object that it is; None when it is none."""
+    at_ns, raw = joined_reads(body)
+    return at_ns, json_object(raw)
+
+
+def any_document(body: Iterable[Read]) -> tuple[int, object]:
+    """The same of a document that may be a list too; None when it is no JSON."""
+    at_ns, raw = joined_reads(body)
+    try:
+        return at_ns, from_json(raw)
+    except ValueError:
+        return at_ns, None
+
+
+def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
+    """When the last of a body came (0 when nothing did), and all of it."""
+    reads = list(body)
+    return reads[-1][0] if reads else 0, b"".join([data for _, data in reads])
+
+
+def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
+    if choice.get("error") is not None:
+        stream.error = stream.error or message(choice) or WORDLESS_ERROR
+    told = choice.get("message")
+    holder = told if isinstance(told, dict) else choice
+    if has_answer(holder):
+        stream.take_chunk(at_ns, answers=True)
+    elif has_reasoning(holder):
+        stream.take_chunk(at_ns, answers=False)
+    reason = choice.get("finish_reason")
+    if reason is not None:
+        stream.take_finish(at_ns, str(reason))

@@ -1,0 +1,83 @@
+"""Whether an answer counts: every way in which a response is no success, told from what was read out of it."""
+
+from __future__ import annotations
+
+from benchgate.load.exchange import Fault, Response
+from benchgate.load.http1 import Head
+from benchgate.load.raw_body import RawBody
+from benchgate.load.seen import Stream
+from benchgate.model.ask import Ask
+from benchgate.model.records import ACCEPTED_FINISH, ErrorClass
+from benchgate.targets.refusals import json_object, said
+
+
+def fault_of(response: Response, stream: Stream, ask: Ask) -> Fault | None:
+    """Why this is no success; None when it is one. The first reason that holds, the most telling one first.
+
+    What the client did not wait for, because it left on purpose, is no fault.
+    """
+    head, wire = response.head, response.fault
+    if head is None:
+        return wire or (None if response.left else Fault(ErrorClass.STREAM_BROKEN, "no response"))
+    if head.status != 200:
+        return _http_fault(head, b"".join(data for _, data in response.body))
+    if response.whole and not stream.ended and isinstance(response.body, RawBody):
+        flaw = response.body.flaw()  # while the stage ran, the end was taken at its word (`exchange`)
+        if flaw is not None:
+            return Fault(ErrorClass.PROTOCOL, flaw)
+    if stream.error is not None:
+        return Fault(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
+    if wire is not None and (not ask.stream or stream.end_ns is None or stream.goes_on):
+        return wire
+    if stream.malformed is not None:
+        return Fault(ErrorClass.PROTOCOL, stream.malformed)
+    if stream.goes_on:
+        return Fault(ErrorClass.PROTOCOL, "output after the finish reason")
+    if response.left:
+        return None
+    if stream.events == 0:
+        body = b"".join(data for _, data in response.body)
+        return _not_a_stream(body) if ask.stream else _not_a_document(body)
+    return None if stream.tokenless else _unfinished(stream)
+
+
+def _unfinished(stream: Stream) -> Fault | None:
+    """What is missing from a stream of well-formed events to make it a whole answer."""
+    if not stream.chunk_ns and stream.end_ns is not None:
+        return Fault(ErrorClass.EMPTY, "the stream ended without any output")
+    if stream.finish_reason is None:
+        return Fault(ErrorClass.STREAM_BROKEN, "the stream ended without a finish reason: the answer is cut")
+    if stream.finish_reason not in ACCEPTED_FINISH:
+        accepted = ", ".join(sorted(ACCEPTED_FINISH))
+        detail = f"finish reason {stream.finish_reason!r}; a whole answer has one of {accepted}"
+        return Fault(ErrorClass.STREAM_BROKEN, detail)
+    return None
+
+
+def _not_a_stream(body: bytes) -> Fault:
+    if not body.strip():
+        return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+    document = json_object(body)
+    if document is not None and ("choices" in document or "output" in document):
+        return Fault(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
+    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {said(body)}")
+
+
+def _not_a_document(body: bytes) -> Fault:
+    if not body.strip():
+        return Fault(ErrorClass.EMPTY, "HTTP 200 with an empty body")
+    if body.lstrip().startswith((b"data:", b"event:")):
+        return Fault(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
+    return Fault(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {said(body)}")
+
+
+def _http_fault(head: Head, body: bytes) -> Fault:
+    words = said(body)
+    detail = f"HTTP {head.status}: {words}" if words else f"HTTP {head.status}"
+    if head.status == 429:
+        return Fault(ErrorClass.HTTP_429, detail)
+    if 400 <= head.status < 500:
+        return Fault(ErrorClass.HTTP_4XX, detail)
+    if head.status >= 500:
+        return Fault(ErrorClass.HTTP_5XX, detail)
+    return Fault(ErrorClass.PROTOCOL, f"{detail} (only 200 carries an answer; redirects are not followed)")

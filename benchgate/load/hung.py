@@ -1,0 +1,69 @@
+"""Requests in the background that a server had stopped answering when the stage was over: not left, but failed.
+
+Whatever is under way when the rest of a stage is done is broken off, and says nothing of success. But a slot that never
+gets an answer holds one request to the end: counted as left, a server that hangs would have no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from benchgate.model.metrics import succeeded
+from benchgate.model.records import ABSENT, ErrorClass, RequestColumns
+
+_PATIENCE = 2  # times as long as any answer of the class was silent: a queue may have grown since
+_LEAST_NS = 250_000_000  # what a pause of a machine may take
+_HUNG = (
+    "still unanswered when the stage was over, and silent for far longer than any whole answer of its class ever was"
+)
+
+
+def hung(columns: RequestColumns, broken_off_ns: Mapping[int, int]) -> frozenset[int]:
+    """Which of the requests that were broken off, by number, the server had stopped answering.
+
+    `broken_off_ns` says when each of them was, as the columns' instants. It was silent for more than twice as long as
+    any whole answer, and older than the oldest of them: what is only long, or late as all are, is neither. None where
+    there is no whole answer to know that by.
+    """
+    if not broken_off_ns:
+        return frozenset()
+    whole = np.flatnonzero(succeeded(columns) & (columns.left != 1)).tolist()
+    if not whole:
+        return frozenset()
+    ages = columns.end_ns[whole] - columns.sent_ns[whole]
+    bound_ns = max(_LEAST_NS, _PATIENCE * max(_silence_ns(columns, row, int(columns.end_ns[row])) for row in whole))
+    oldest_ns = int(ages.max())
+    found = set()
+    for row, number in enumerate(columns.index.tolist()):
+        over_ns, sent_ns = broken_off_ns.get(number), int(columns.sent_ns[row])
+        if over_ns is None or sent_ns == ABSENT or columns.error[row] is not None or over_ns - sent_ns <= oldest_ns:
+            continue
+        if over_ns - _last_sign_ns(columns, row) > bound_ns:
+            found.add(number)
+    return frozenset(found)
+
+
+def with_failures(columns: RequestColumns, numbers: frozenset[int]) -> RequestColumns:
+    """The same, where these requests are time-outs instead of left."""
+    if not numbers:
+        return columns
+    are = np.isin(columns.index, sorted(numbers))
+    error = [ErrorClass.TIMEOUT if now else was for was, now in zip(columns.error, are, strict=True)]
+    detail = [_HUNG if now else was for was, now in zip(columns.error_detail, are, strict=True)]
+    left = np.where(are, 0, columns.left)
+    return replace(columns, left=left, error=tuple(error), error_detail=tuple(detail))
+
+
+def _silence_ns(columns: RequestColumns, row: int, over_ns: int) -> int:
+    """The longest time without output from the send to the end."""
+    chunks = columns.chunk_ns[columns.chunk_start[row] : columns.chunk_start[row + 1]]
+    return int(np.diff([int(columns.sent_ns[row]), *chunks.tolist(), over_ns]).max())
+
+
+def _last_sign_ns(columns: RequestColumns, row: int) -> int:
+    """The last output, or the send where there was none."""
+    begin, end = columns.chunk_start[row], columns.chunk_start[row + 1]
+    return int(columns.chunk_ns[end - 1] if end > begin else columns.sent_ns[row])

@@ -1,0 +1,57 @@
+"""The results of workers that shared one start, as one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from benchgate.load.result import ClassResult, StageResult, no_rows
+from benchgate.model.packing import joined
+from benchgate.model.run import ClientUse
+
+_NS = 1_000_000_000
+
+
+def merged(results: Sequence[StageResult]) -> StageResult:
+    """The results of workers that shared one start, as if one had done it all; rows in order of their index.
+
+    Read delay and the busiest share are those of the worker that was worst off.
+    """
+    down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
+    if not results:
+        return StageResult.of(no_rows(), 0.0, _use_of([]))
+    classes = tuple(_class(group) for group in zip(*(result.classes for result in results), strict=True))
+    return StageResult(classes, _use_of([result.client for result in results]), down_after_s)
+
+
+def _class(shares: Sequence[ClassResult]) -> ClassResult:
+    """The shares of one class, which stands in the same place with every worker."""
+    used = [share for share in shares if len(share.requests)]
+    first_s = [int(share.requests.intended_ns.min()) / _NS for share in used]
+    last_s = [first + share.window_s for first, share in zip(first_s, used, strict=True)]
+    return ClassResult(
+        shares[0].name,
+        joined([share.requests for share in shares]),
+        max(last_s) - min(first_s) if used else 0.0,
+        joined([share.left for share in shares]),
+    )
+
+
+def _use_of(uses: Sequence[ClientUse]) -> ClientUse:
+    by = {use.read_delay_by for use in uses if use.read_delay_by is not None}
+    return ClientUse(
+        cpu_s=sum(use.cpu_s for use in uses),
+        wall_s=max((use.wall_s for use in uses), default=0.0),
+        workers=len(uses),
+        busiest_share=_worst(use.busiest_share for use in uses),
+        read_delay_p50_s=_worst(use.read_delay_p50_s for use in uses),
+        read_delay_p99_s=_worst(use.read_delay_p99_s for use in uses),
+        read_delay_max_s=_worst(use.read_delay_max_s for use in uses),
+        read_delay_by=None if not by else "kernel" if by == {"kernel"} else "canary",
+        unasked=sum(use.unasked for use in uses),
+        faults=tuple(chain.from_iterable(use.faults for use in uses)),
+    )
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,78 @@
+"""A spool into columns, once the stage is over: each response decoded, and answers that came twice found out."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchgate.load.decode import decode_named
+from benchgate.load.exchange import Response
+from benchgate.load.hung import hung, with_failures
+from benchgate.load.raw_body import RawBody
+from benchgate.load.result import ClassResult, no_rows
+from benchgate.load.shard import Part
+from benchgate.load.spool import read_spool
+from benchgate.model.ask import Ask
+from benchgate.model.packing import ColumnBuilder, parted
+from benchgate.model.records import ErrorClass, IntArray, RequestColumns
+from benchgate.targets.refusals import Secret
+
+_NS = 1_000_000_000
+_PLAIN = Ask("chat", {}, None)
+_NO_NAME = 0
+_TWICE = "the same answer, byte for byte, under the same id as that of an earlier request"
+
+
+def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
+    """What the spool of one class holds; of one that was cut short, what had ended by then, of none nothing."""
+    if not spool.exists():
+        return ClassResult(part.name, no_rows(), 0.0)
+    find = part.requests.find()
+    builder, names = ColumnBuilder(), array("q")
+    first_ns, last_ns = None, 0
+    broken_off_ns: dict[int, int] = {}
+    for number, intended_ns, epoch_ns, response in read_spool(spool):
+        request = find(number)
+        leaves = response.left or (request is not None and request.leave is not None)
+        ask = _PLAIN if request is None else request.ask
+        record, name = decode_named(number, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret)
+        whole = record.error is None and record.end_ns is not None
+        ended_ns = record.end_ns if whole and record.end_ns is not None else response.over_ns - epoch_ns
+        if part.background and response.left and (request is None or request.leave is None):
+            broken_off_ns[number] = response.over_ns - epoch_ns
+        if not leaves:
+            last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
+            first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
+        builder.add(record)
+        names.append(_NO_NAME if name is None or record.error is not None else _digest(name, response))
+    columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64))
+    unanswered = hung(columns, broken_off_ns)
+    last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])
+    requests, left = parted(with_failures(columns, unanswered))
+    return ClassResult(part.name, requests, max(0, last_ns - (first_ns or 0)) / _NS, left)
+
+
+def _digest(name: str, response: Response) -> int:
+    """Of an answer as it came; what came before its body (a date) may differ between two copies."""
+    body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
+    return hash((name, bytes(body.raw[body.begins :]))) or 1
+
+
+def _without_repeats(columns: RequestColumns, names: IntArray) -> RequestColumns:
+    """The same, where an answer that was there before is a failure; rows and names are in order of their requests.
+
+    A server or proxy that sends an answer twice answers the next request of a closed loop with the second copy, in no
+    time. A model that says the same twice says it under two ids; where a server gives none, or few, it differs in
+    something else.
+    """
+    _, firsts = np.unique(names, return_index=True)
+    repeated = names != _NO_NAME
+    repeated[firsts] = False
+    if not repeated.any():
+        return columns
+    error = [ErrorClass.PROTOCOL if again else was for was, again in zip(columns.error, repeated, strict=True)]
+    detail = [_TWICE if again else was for was, again in zip(columns.error_detail, repeated, strict=True)]
+    return replace(columns, error=tuple(error), error_detail=tuple(detail))

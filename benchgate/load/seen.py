@@ -1,0 +1,123 @@
+"""What one answer says, in whichever shape it came: filled by the readers of the shapes, judged in `decode`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchgate.targets.answer import token_count
+from benchgate.targets.refusals import Secret, one_line
+
+_LONGEST_REASON = 40
+_ANSWER_FIELDS = ("content", "text")  # of a chat message, or a piece of one; `text` of completions
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+
+
+@dataclass(slots=True)
+class Stream:
+    """What one answer says, event by event or as one document; instants in monotonic ns, in order."""
+
+    events: int = 0
+    chunk_ns: list[int] = field(default_factory=list)  # of the chunks that carry output
+    finish_reason: str | None = None
+    finish_ns: int | None = None
+    finish_at: int | None = None  # how many chunks with output there were when the finish reason had come
+    done_ns: int | None = None  # of `[DONE]`
+    input_tokens: int | None = None
+    usage_tokens: int | None = None
+    error: str | None = None  # what the server called an error
+    malformed: str | None = None  # the first event that is not what it must be
+    is_over: bool = False  # nothing after this counts
+    ended: bool = field(default=False, compare=False)  # and nothing came after it
+    secret: Secret = field(default=None, repr=False)  # never kept of what it says
+    answer_ns: int | None = None  # of the first chunk that is not reasoning alone
+    reasoning_tokens: int | None = None
+    cached_tokens: int | None = None
+    answer_id: str | None = None  # what the server calls this one answer
+    tokenless: bool = False  # an answer in numbers, which has no finish reason
+
+    @property
+    def end_ns(self) -> int | None:
+        """The finish event, else `[DONE]`."""
+        return self.finish_ns if self.finish_ns is not None else self.done_ns
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether output came after the finish reason, which then ended nothing."""
+        return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
+
+    def take_chunk(self, at_ns: int, *, answers: bool) -> None:
+        """A chunk with output came; one of reasoning alone is no answer yet."""
+        self.chunk_ns.append(at_ns)
+        if answers and self.answer_ns is None:
+            self.answer_ns = at_ns
+
+    def take_finish(self, at_ns: int, reason: str) -> None:
+        """The server said why it stopped; what it says again changes nothing."""
+        if self.finish_reason is None:
+            self.finish_reason = one_line(reason, _LONGEST_REASON, secret=self.secret)
+            self.finish_ns, self.finish_at = at_ns, len(self.chunk_ns)
+
+    def take_id(self, data: dict[str, object]) -> None:
+        """Note what the server calls this answer, when it says it."""
+        if self.answer_id is None and is_text(name := data.get("id")):
+            self.answer_id = str(name)
+
+    def take_usage(self, data: dict[str, object]) -> None:
+        """Note what an event or a document says of token counts; the last one that says anything holds.
+
+        Chat, completions and embeddings have `prompt_tokens` and `completion_tokens`, responses `input_tokens` and
+        `output_tokens`; llama.cpp tells the part of a prompt it had cached in `timings`.
+        """
+        usage = data.get("usage")
+        if isinstance(usage, dict):
+            self.input_tokens = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
+            self.usage_tokens = token_count(usage.get("completion_tokens", usage.get("output_tokens")))
+            cached = _detail(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens")
+            reasoned = _detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+            self.cached_tokens = self.cached_tokens if cached is None else cached
+            self.reasoning_tokens = self.reasoning_tokens if reasoned is None else reasoned
+        timings = data.get("timings")
+        if isinstance(timings, dict) and self.cached_tokens is None:
+            self.cached_tokens = _part_count(timings.get("cache_n"))
+
+
+def has_answer(holder: dict[str, object]) -> bool:
+    """Whether a message, or a piece of one, holds text or a tool call: output that is not reasoning."""
+    for name in _ANSWER_FIELDS:  # a plain loop: this runs for every chunk
+        value = holder.get(name)
+        if value and isinstance(value, str):
+            return True
+    return _has_tool_text(holder.get("tool_calls"))
+
+
+def has_reasoning(holder: dict[str, object]) -> bool:
+    """Whether a message, or a piece of one, holds reasoning."""
+    return any(is_text(holder.get(name)) for name in _REASONING_FIELDS)
+
+
+def is_text(value: object) -> bool:
+    """Whether this is a text that is not empty."""
+    return isinstance(value, str) and value != ""
+
+
+def _has_tool_text(calls: object) -> bool:
+    if not isinstance(calls, list):
+        return False
+    functions = [call.get("function") for call in calls if isinstance(call, dict)]
+    return any(
+        isinstance(function, dict) and (is_text(function.get("name")) or is_text(function.get("arguments")))
+        for function in functions
+    )
+
+
+def _detail(usage: dict[str, object], holders: tuple[str, ...], name: str) -> int | None:
+    for holder in holders:
+        details = usage.get(holder)
+        if isinstance(details, dict):
+            return _part_count(details.get(name))
+    return None
+
+
+def _part_count(value: object) -> int | None:
+    """A count of which 0 is an answer: nothing of the prompt was cached, no token went into reasoning."""
+    return 0 if value == 0 and not isinstance(value, bool) else token_count(value)
