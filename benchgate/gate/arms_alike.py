@@ -24,7 +24,8 @@ def _first_of(deployment: Deployment, *names: str) -> object:
 
 
 def _request_fields(deployment: Deployment) -> object:
-    said = {name: value for name in ("extra", "leave_out") if (value := deployment.settings.get(name))}
+    """Headers that are written out count too: a gateway may route by them, and a server may act on them."""
+    said = {name: value for name in ("extra", "leave_out", "headers") if (value := deployment.settings.get(name))}
     return canonical_json(said).decode("utf-8", "replace") if said else "none"
 
 
@@ -37,7 +38,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Deployment], object]]] = MappingProxy
         "threads": ("the threads", lambda d: _first_of(d, "threads")),
         "vocabulary": ("the size of the vocabulary", lambda d: _first_of(d, "n_vocab")),
         "accelerators": ("the number of accelerators", lambda d: d.accelerators),
-        "request_fields": ("the extra request fields", _request_fields),
+        "request_fields": ("the extra fields or headers of requests", _request_fields),
         "proxy": ("the way there", lambda d: "by a proxy" if d.settings.get("proxy") else "direct"),
     }
 )

@@ -9,24 +9,26 @@ import numpy as np
 
 from benchgate.gate.comparison import load_of
 from benchgate.gate.rule import Problem
-from benchgate.gate.saturation import STRAINED_SHARE
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Unit
-from benchgate.units import show_duration
 
 LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
-    {"ttft": metrics.ttft_s, "tpot": metrics.tpot_s, "itl": metrics.itl_s, "e2e": metrics.e2e_s}
+    {
+        "ttft": metrics.ttft_s,
+        "ttfot": metrics.ttfot_s,
+        "tpot": metrics.tpot_s,
+        "itl": metrics.itl_s,
+        "e2e": metrics.e2e_s,
+    }
 )
 RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
     {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
 )
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
-_CLOUDS_S = 0.005  # a read delay below it is what any scheduler may cost
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
-_CLOUDED_OF_TAIL = 0.25
 _PIECES_GAP = 0.1  # of the arm with more tokens an arrival
 
 Value = Callable[[LoadObservation], "float | None"]
@@ -75,32 +77,6 @@ def _tokens_an_arrival(blocks: Mapping[int, LoadObservation]) -> float | None:
         answered = metrics.succeeded(block.requests)
         answers.append(block.requests.output_tokens[answered] / metrics.arrivals(block.requests)[answered])
     return metrics.quantile(np.concatenate(answers), 0.5)
-
-
-def clouded_tail(metric: str, q: float, stage: str, blocks: list[LoadObservation]) -> Problem | None:
-    """A tail that is the client's own: its slowest reads took a good part of what it reports as the servers' slowest.
-
-    Delays of both arms alike would also shrink their ratio. A median does not see a stall now and then; where the
-    client is late throughout, or for very long, a guard says so for the whole run.
-    """
-    if q <= 0.5 or metric not in LATENCIES:
-        return None
-    value = block_value(metric, q)
-    clouded = [block for block in blocks if _clouds(block.client.read_delay_p99_s, value(block))]
-    if len(clouded) <= STRAINED_SHARE * len(blocks):
-        return None
-    worst_s = max(block.client.read_delay_p99_s or 0.0 for block in clouded)
-    where = f"stage {stage}: in {len(clouded)} of {len(blocks)} executions on the {blocks[0].arm.value}"
-    reason = f"{where} what had arrived waited for the client, up to {show_duration(worst_s)}"
-    bound = f"(bound {show_duration(_CLOUDS_S)}, or {_CLOUDED_OF_TAIL:.0%} of the tail)"
-    return Problem(Outcome.INVALID, f"{reason} {bound}, so the tail is its own", OWN_MACHINE)
-
-
-def _clouds(delay_s: float | None, reported_s: float | None) -> bool:
-    """Whether a read delay is too much beside a reported latency; a failure's is infinite, and no delay matters."""
-    if delay_s is None or reported_s is None:
-        return False
-    return delay_s > max(_CLOUDS_S, _CLOUDED_OF_TAIL * reported_s)
 
 
 def _has_no_pace(block: LoadObservation) -> BoolArray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
+from benchgate.suite.arms import arms_of_stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +44,11 @@ class Comparison:
     def candidate_quality(self, task: str) -> QualityObservation | None:
         """The candidate's items."""
         return quality_of(self.judged, Arm.CANDIDATE, task)
+
+
+def arms_of(evidence: Evidence) -> tuple[Arm, ...]:
+    """The arms that the run was to measure, by its own suite, whatever policy judges it now."""
+    return arms_of_stored(evidence.run.suite)
 
 
 def quality_of(evidence: Evidence, arm: Arm, task: str) -> QualityObservation | None:

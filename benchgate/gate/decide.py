@@ -6,39 +6,20 @@ from any one of them, so the p-values behind it go through Holm's step-down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from benchgate.gate import load_checks, quality_checks, shadow_checks, share_checks, slo_checks
-from benchgate.gate.block_values import in_other_pieces
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.guard import SPEED_METRICS, kinds_of
+from benchgate.gate.findings import Measured, measured
+from benchgate.gate.guard import kinds_of
 from benchgate.gate.guards import run_guards
 from benchgate.gate.rule import Finding, Problem, decide
+from benchgate.gate.second_look import held_to_all_blocks
 from benchgate.gate.sentences import check_advice, check_reason, check_title, verdict_reason
-from benchgate.gate.usable_blocks import left_out_notes, usable
+from benchgate.gate.specs import CheckSpec, concrete_checks, family_of
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit, Verdict, policy_sha256
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict, policy_sha256
 from benchgate.stats.multiplicity import holm
-from benchgate.suite.schema import LATENCY_METRICS, LOAD_METRICS, STATISTICS, Check, Suite
-
-
-@dataclass(frozen=True, slots=True)
-class CheckSpec:
-    """One check of the policy made concrete: one metric, at one stage, on one task."""
-
-    check: Check
-    statistic: str | None
-    stage: str | None
-    task: str | None
-
-    @property
-    def id(self) -> str:
-        """Stable name, like `ttft-p95@c4`, `accuracy@tiny_add` or `goodput@c4:slo`."""
-        name = self.check.metric if self.statistic is None else f"{self.check.metric}-{self.statistic}"
-        place = self.stage or self.task
-        absolute = ":slo" if self.check.margin is None else ""
-        return f"{name}@{place}{absolute}" if place else f"{name}{absolute}"
+from benchgate.suite.schema import Suite
 
 
 def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> Verdict:
@@ -46,9 +27,10 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
     comparison = Comparison(judged, reference)
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
-    timed = usable(comparison, suite)
-    findings = [_spoilt(spec, _measured(spec, suite, comparison, timed), guards) for spec in specs]
+    found = measured(specs, suite, comparison)
+    findings = [_spoilt(spec, one.finding, guards) for spec, one in zip(specs, found, strict=True)]
     adjusted = _adjusted(specs, findings)
+    findings = held_to_all_blocks(found, findings, adjusted, _adjusted(specs, _over_all(found)), suite.gate)
     checks = tuple(
         _result(spec, finding, p_holm, suite) for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
     )
@@ -62,22 +44,6 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
         alpha=suite.gate.alpha,
         policy_sha256=policy_sha256(suite.to_stored()["gate"]),
     )
-
-
-def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
-    """The policy's checks, one per stage and per task where it names none."""
-    stages = [stage.name for stage in suite.load.sweep] if suite.load else []
-    tasks = list(dict.fromkeys(observation.task for observation in evidence.quality))
-    for check in suite.gate.checks:
-        if check.metric in LOAD_METRICS:
-            statistic = (check.statistic or "p50") if check.metric in LATENCY_METRICS else None
-            for stage in [check.stage] if check.stage else stages:
-                yield CheckSpec(check, statistic, stage, None)
-        elif check.task == "each" and tasks:
-            for task in tasks:
-                yield CheckSpec(check, None, None, task)
-        else:
-            yield CheckSpec(check, None, None, check.task)
 
 
 def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
@@ -107,91 +73,9 @@ def _spoilt(spec: CheckSpec, finding: Finding, guards: tuple[GuardResult, ...]) 
     return finding
 
 
-def family_of(metric: str) -> str:
-    """Which kind of evidence a metric rests on: load, quality or shadow."""
-    return "load" if metric in LOAD_METRICS else "quality" if metric == "accuracy" else "shadow"
-
-
-def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Finding:
-    """Measure one check: times and rates in the usable blocks (`timed`), whatever else in all of them.
-
-    What was measured on answers of unlike lengths says so, whatever its numbers are.
-    """
-    if spec.stage is None or spec.check.metric not in SPEED_METRICS:
-        return _find(spec, suite, comparison)
-    finding = _find(spec, suite, timed)
-    return replace(
-        finding,
-        problem=finding.problem or _in_other_pieces(spec, timed),
-        warning=finding.warning or load_checks.length_warning(timed, spec.stage),
-        notes=(*finding.notes, *left_out_notes(comparison, spec.stage, suite)),
-    )
-
-
-def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
-    """A pace is compared with a pace of answers that came in like pieces, in either run."""
-    if spec.check.metric not in ("tpot", "itl") or spec.stage is None:
-        return None
-    problem = in_other_pieces(comparison.judged, spec.stage)
-    if problem is None and comparison.reference is not None:
-        problem = in_other_pieces(comparison.reference, spec.stage)
-    return problem
-
-
-def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
-    """Measure one check."""
-    check, alpha = spec.check, suite.gate.alpha
-    breach = check.block_when == "breach"
-    if check.metric == "accuracy":
-        tasks = (spec.task,) if spec.task and spec.task != "each" else _all_tasks(comparison)
-        if not tasks:
-            return _never_measured(check, "no eval task was run")
-        if check.margin is not None:
-            return quality_checks.relative(comparison, tasks, margin=check.margin, breach=breach, alpha=alpha)
-        return quality_checks.absolute(comparison, tasks, slo=_slo(check, suite), alpha=alpha)
-    if check.metric == "shadow_excess":
-        return shadow_checks.relative(comparison, margin=check.margin or 0.0, breach=breach, alpha=alpha)
-    assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    if check.metric in ("goodput", "error_rate"):
-        misses = share_checks.misses_of(check.metric, suite.slo.per_request if suite.slo else None)
-        if check.margin is None:
-            return share_checks.absolute(
-                comparison, check.metric, spec.stage, misses, slo=_slo(check, suite), alpha=alpha
-            )
-        flip = check.metric == "goodput"
-        return share_checks.relative(
-            comparison, spec.stage, misses, flip=flip, margin=check.margin, breach=breach, alpha=alpha
-        )
-    q = STATISTICS[spec.statistic] if spec.statistic else 0.5
-    if check.margin is not None:
-        return load_checks.relative(
-            comparison, check.metric, spec.stage, q, margin=check.margin, breach=breach, alpha=alpha
-        )
-    return slo_checks.absolute(comparison, check.metric, spec.stage, q, slo=_slo(check, suite), alpha=alpha)
-
-
-def _slo(check: Check, suite: Suite) -> float:
-    """The bound of an absolute check; goodput without one is held to the target of the suite's slo."""
-    if check.slo_value is not None:
-        return check.slo_value
-    assert suite.slo is not None, "goodput needs an slo: the suite was validated"
-    return suite.slo.target_ratio
-
-
-def _all_tasks(comparison: Comparison) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(observation.task for observation in comparison.judged.quality))
-
-
-def _never_measured(check: Check, reason: str) -> Finding:
-    return Finding(
-        unit=Unit.RATIO,
-        scale=Scale.DIFFERENCE if check.margin is not None else Scale.ABSOLUTE,
-        margin=check.margin if check.margin is not None else check.slo_value or 0.0,
-        method="none",
-        n=0,
-        n_unit="items",
-        problem=Problem(Outcome.INVALID, reason, "see the faults of the targets and run the suite again"),
-    )
+def _over_all(found: list[Measured]) -> list[Finding]:
+    """The findings over every block, whatever was left out."""
+    return [one.over_all or one.finding for one in found]
 
 
 def _adjusted(specs: tuple[CheckSpec, ...], findings: list[Finding]) -> list[float | None]:
@@ -209,7 +93,7 @@ def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suit
     outcome = decide(finding, p_holm, suite.gate.alpha, suite.gate.warn_fraction)
     return CheckResult(
         id=spec.id,
-        title=check_title(check.metric, spec.statistic, spec.stage, spec.task),
+        title=check_title(spec),
         family=family_of(check.metric),
         metric=check.metric,
         statistic=spec.statistic,
@@ -233,4 +117,6 @@ def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suit
         n_unit=finding.n_unit,
         method=finding.method,
         notes=finding.notes,
+        over=check.over,
+        at_least=finding.lower_is_worse if finding.scale is Scale.ABSOLUTE else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchgate.model.verdict import GuardResult
+from benchgate.suite.metric_kinds import LATENCY_METRICS, THROUGHPUT_METRICS
 
 TO_ITS_END = "run the suite again to its end"
 
@@ -12,8 +13,10 @@ SPEED = "speed"
 TOKENS = "tokens"
 """What is divided by, or adds up, a server's own count of output tokens."""
 
-SPEED_METRICS = frozenset({"ttft", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput"})
-TOKEN_METRICS = frozenset({"tpot", "output_throughput", "goodput"})  # goodput: by the TPOT bound of its SLO
+SPEED_METRICS = frozenset({*LATENCY_METRICS, *THROUGHPUT_METRICS, "goodput", "capacity", "knee"})
+TOKEN_METRICS = frozenset(
+    {"tpot", "output_throughput", "goodput", "capacity", "knee"}
+)  # goodput: by the TPOT bound of its SLO
 
 
 def held(name: str, reason: str) -> GuardResult:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from benchgate.gate.arms_alike import arms_alike
-from benchgate.gate.comparison import Comparison, load_of, quality_of
+from benchgate.gate.background_guard import background_guards
+from benchgate.gate.comparison import Comparison, arms_of, load_of, quality_of
 from benchgate.gate.guard import TO_ITS_END, held, tripped
 from benchgate.gate.load_guards import load_guards
+from benchgate.gate.places import places
+from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence, QualityObservation, RunStatus
 from benchgate.model.verdict import GuardResult
 from benchgate.stats.proportions import tango_limits
-from benchgate.suite.rules import task_stem
+from benchgate.suite.parts import task_stem
 from benchgate.suite.schema import Suite
 
 _EMPTY_GAP = 0.01  # arms whose empty-answer rates differ by more than a point did not do the same task
@@ -26,7 +30,9 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     results = [*_comparable(comparison)]
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
-        results += [*load_guards(evidence, suite), arms_alike(evidence, suite), _answers_not_empty(evidence, suite)]
+        results += [*load_guards(evidence, suite), *background_guards(evidence, suite)]
+        results += telemetry_guards(evidence, suite)
+        results += [arms_alike(evidence, suite), _answers_not_empty(evidence, suite)]
     results += [_baseline_can_do_it(comparison), _gain_plausible(comparison, suite)]
     return tuple(results)
 
@@ -42,12 +48,26 @@ def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
         yield tripped("same-measurement", what, "measure both with the same suite and seed", _EVERYTHING)
     else:
         yield held("same-measurement", "both runs measured the same thing")
+    clients = [_senders(evidence) for evidence in (reference, judged)]
+    if clients[0] == clients[1]:
+        yield held("same-client", f"both runs were sent by the same: {clients[0]}")
+    else:
+        what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
+        yield held("same-client", f"{what}; what that changes, it changes of each run's own baseline too")
     fingerprints = [evidence.run.arms[Arm.BASELINE].fingerprint for evidence in (reference, judged)]
     if fingerprints[0] != fingerprints[1]:
         what = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
         yield tripped("same-baseline", what, "measure the two deployments in one run", _EVERYTHING)
     else:
         yield held("same-baseline", "both runs had the same baseline beside them")
+
+
+def _senders(evidence: Evidence) -> str:
+    """`4 load generator processes of a cluster`; where stages differ in their number, all of the numbers."""
+    numbers = sorted({execution.client.workers for execution in evidence.load})
+    spread = any(execution.client.start_uncertainty_s is not None for execution in evidence.load)
+    told = " or ".join(map(str, numbers)) or "no"
+    return f"{told} load generator process{'' if numbers == [1] else 'es'}{' of a cluster' if spread else ''}"
 
 
 def _targets_up(evidence: Evidence) -> GuardResult:
@@ -67,23 +87,22 @@ def _complete(evidence: Evidence) -> GuardResult:
 
 
 def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Every planned request, task and prompt has its record on both arms: nothing was dropped on the way."""
+    """Every planned request, task and prompt has its record on every arm measured: nothing was dropped on the way."""
     for task in map(task_stem, suite.quality.tasks if suite.quality else ()):
         for arm in Arm:
             if quality_of(evidence, arm, task) is None:
                 return tripped("all-measured", f"task {task} was not run on the {arm.value}", TO_ITS_END)
     if suite.shadow is not None and evidence.shadow is None:
         return tripped("all-measured", "the shadow comparison was not made", TO_ITS_END)
-    for stage in suite.load.sweep if suite.load else ():
-        blocks = range(suite.load.blocks if suite.load else 0)
-        for arm in Arm:
-            observed = load_of(evidence, stage.name, arm)
-            for block in blocks:
-                rows = len(observed[block].requests) if block in observed else 0
-                if rows != stage.requests:
-                    where = f"stage {stage.name}, block {block + 1}, {arm.value}"
-                    what = f"{where}: {rows} of {stage.requests} planned requests have a record"
-                    return tripped("all-measured", what, TO_ITS_END)
+    blocks = range(suite.load.blocks if suite.load else 0)
+    for place, arm in product(places(suite), arms_of(evidence)):
+        observed = load_of(evidence, place.name, arm)
+        for block in blocks:
+            rows = observed[block].recorded if block in observed else 0
+            if block not in observed or place.requests not in (None, rows):  # in the background no number is planned
+                where = f"stage {place.name}, block {block + 1}, {arm.value}"
+                what = f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
+                return tripped("all-measured", what, TO_ITS_END)
     return held("all-measured", "everything planned has its record")
 
 

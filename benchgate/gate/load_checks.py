@@ -19,7 +19,6 @@ from benchgate.gate.block_values import (
     RATE_UNITS,
     Value,
     block_value,
-    clouded_tail,
     too_few,
     unpaced,
 )
@@ -93,7 +92,7 @@ def _log_ratios(evidence: Evidence, stage: str, metric: str, q: float) -> FloatA
     ratios: list[float] = []
     for side in Arm:
         blocks = list(load_of(evidence, stage, side).values())
-        unusable = unpaced(metric, q, stage, blocks) or clouded_tail(metric, q, stage, blocks)
+        unusable = unpaced(metric, q, stage, blocks)
         if unusable is not None:
             return unusable
     for baseline, candidate in paired_load(evidence, stage):

@@ -10,6 +10,7 @@ import numpy as np
 from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.guard import SPEED, TO_ITS_END, TOKENS, held, tripped
 from benchgate.gate.paired_guards import prompts_alike, same_rows, sent_once
+from benchgate.gate.places import places
 from benchgate.gate.saturation import losses
 from benchgate.gate.usable_blocks import strained_blocks
 from benchgate.model.deployment import Arm
@@ -27,7 +28,7 @@ _WITHHELD = 1  # events with text beyond the tokens counted: a server may close 
 
 def load_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
     """All of them, in a fixed order; without a load they hold."""
-    of_client = (_as_planned, _client_keeps_up)
+    of_client = (_as_planned, _client_keeps_up, _one_client)
     of_answers = (sent_once, prompts_alike, _tokens_counted_alike, _tokens_plausible, _answers_not_too_long)
     return [guard(evidence, suite) for guard in (*of_client, *of_answers)]
 
@@ -50,7 +51,7 @@ def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
     A server that fails at once makes a closed loop spin and its client busy. Those failures are the server's own
     answers, so they stay judged: only what is measured in time is spoilt, unless failures may be the client's too.
     """
-    stages = [strained_blocks(evidence, stage, suite) for stage in (suite.load.sweep if suite.load else ())]
+    stages = [strained_blocks(evidence, place, suite) for place in places(suite)]
     spoilt = [stage for stage in stages if stage.spoil]
     if spoilt:
         first = spoilt[0]
@@ -66,6 +67,26 @@ def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:
     if left_out:
         kept_up += f"; left out of times and rates, because it did not: {', '.join(left_out)}"
     return held("client-keeps-up", kept_up)
+
+
+def _one_client(evidence: Evidence, suite: Suite) -> GuardResult:
+    """More processes keep another schedule, and find other connections open: a load of another kind."""
+    for stage in _names(suite):
+        numbers = {arm: _workers_of(evidence, stage, arm) for arm in Arm}
+        if len(set().union(*numbers.values())) > 1:
+            told = ", ".join(f"{_several(numbers[arm])} for the {arm.value}" for arm in Arm)
+            what = f"stage {stage}: not every execution was sent by as many load generator processes ({told})"
+            return tripped("one-client", what, "send all of a run from the same machine or cluster", (SPEED,))
+    return held("one-client", "every execution of a stage was sent by as many load generator processes")
+
+
+def _workers_of(evidence: Evidence, stage: str, arm: Arm) -> frozenset[int]:
+    """By how many load generator processes the executions of a stage were sent."""
+    return frozenset(execution.client.workers for execution in load_of(evidence, stage, arm).values())
+
+
+def _several(numbers: frozenset[int]) -> str:
+    return " and ".join(str(number) for number in sorted(numbers)) or "none"
 
 
 def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -99,12 +120,12 @@ def _tokens_plausible(evidence: Evidence, suite: Suite) -> GuardResult:
 
 def _answers_not_too_long(evidence: Evidence, suite: Suite) -> GuardResult:
     """More tokens than were asked for, on one arm only: it ignores the limit or miscounts, and its tokens/s with it."""
-    for stage in suite.load.sweep if suite.load else ():
-        asked = suite.load.workload.output_tokens if suite.load else 0
-        found = _longer_by_row(evidence, stage.name) if stage.trace else _longer_than(asked, evidence, stage.name)
+    for place in places(suite):
+        asked = place.output_tokens
+        found = _longer_by_row(evidence, place.name) if asked is None else _longer_than(asked, evidence, place.name)
         if found is not None:
             remedy = "see whether this server honours max_tokens and what its usage counts"
-            return tripped("answers-not-too-long", f"stage {stage.name}: {found}", remedy, ("load",))
+            return tripped("answers-not-too-long", f"stage {place.name}: {found}", remedy, ("load",))
     return held("answers-not-too-long", "no arm alone answers with more tokens than were asked for")
 
 
@@ -113,7 +134,10 @@ def _longer_than(asked: int, evidence: Evidence, stage: str) -> str | None:
     shares = {}
     for arm in Arm:
         tokens = [o.requests.output_tokens for o in load_of(evidence, stage, arm).values()]
-        shares[arm] = float(np.mean(np.concatenate(tokens) > asked)) if tokens else 0.0
+        answers = np.concatenate(tokens) if tokens else np.empty(0)
+        if not len(answers):
+            return None  # an arm that was not measured, or answered nothing, says nothing of what is usual here
+        shares[arm] = float(np.mean(answers > asked))
     worse = max(Arm, key=lambda arm: shares[arm])
     if shares[worse] - shares[worse.other] <= _OVERLONG_GAP:
         return None
@@ -121,7 +145,7 @@ def _longer_than(asked: int, evidence: Evidence, stage: str) -> str | None:
 
 
 def _longer_by_row(evidence: Evidence, stage: str) -> str | None:
-    """A row of a trace asks for its own length, of both arms alike: answers that reached the limit are as long."""
+    """Where rows ask for lengths of their own, they do so of both arms: answers that reached the limit are as long."""
     longer = compared = 0
     for pair in paired_load(evidence, stage):
         baseline, candidate = pair
@@ -141,7 +165,7 @@ def _at_limit(execution: LoadObservation) -> BoolArray:
 
 
 def _names(suite: Suite) -> list[str]:
-    return [stage.name for stage in suite.load.sweep] if suite.load else []
+    return [place.name for place in places(suite)]
 
 
 def _share(executions: dict[int, LoadObservation], marked: Callable[[LoadObservation], BoolArray]) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.gate.block_values import LATENCIES
 from benchgate.gate.comparison import load_of
+from benchgate.gate.places import places
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
@@ -17,8 +18,10 @@ from benchgate.suite.schema import STATISTICS, Suite
 
 TREND_METRICS = (
     "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
-    "usd_per_million_good_tokens", "ttft_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio", "shadow_disagreement_ratio",
+    "usd_per_million_good_tokens", "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
+    "shadow_disagreement_ratio",
 )  # fmt: skip
+LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES)
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
@@ -29,21 +32,20 @@ def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
 
 def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
     suite = Suite.from_stored(evidence.run.suite)
-    slo = suite.slo.per_request if suite.slo else None
-    for stage in suite.load.sweep if suite.load else ():
+    for place in places(suite):
         for arm in Arm:
-            blocks = list(load_of(evidence, stage.name, arm).values())
+            blocks = list(load_of(evidence, place.name, arm).values())
             if not blocks:
                 continue
-            for name, value in _rates(evidence, arm, blocks, slo).items():
+            for name, value in _rates(evidence, arm, blocks, place.slo).items():
                 if value is not None:
-                    yield MetricRow(arm, name, None, stage.name, None, value, len(blocks))
+                    yield MetricRow(arm, name, None, place.name, None, value, len(blocks))
             for metric, of in LATENCIES.items():
                 pooled = np.concatenate([of(block.requests) for block in blocks])
                 for statistic, q in STATISTICS.items():
                     value = metrics.quantile(pooled, q)
                     if value is not None:
-                        yield MetricRow(arm, f"{metric}_s", statistic, stage.name, None, value, len(pooled))
+                        yield MetricRow(arm, f"{metric}_s", statistic, place.name, None, value, len(pooled))
 
 
 def _rates(

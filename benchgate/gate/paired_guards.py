@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.guard import SPEED, held, tripped
+from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
+from benchgate.model.metrics import succeeded
 from benchgate.model.records import IntArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult
@@ -15,26 +19,36 @@ from benchgate.suite.schema import Suite
 _RESENT_GAP = 0.01
 _RESENT_LEAST = 3  # more than the baseline's share: one or two connections break anywhere
 _HABIT = 0.1  # of the baseline's requests; llama.cpp's server closes after every stream
+_HABIT_ALONE = 0.5  # of the candidate's own, where no baseline was measured
+_CLOSING_ENGINES = ("llamacpp",)
 _PROMPT_GAP = 0.01
+_UNTOLD_GAP = 0.01  # of the requests that both arms answered
 
 
 def sent_once(evidence: Evidence, suite: Suite) -> GuardResult:
-    """A request sent again hides that the server dropped it, and so does its error rate.
+    """A request sent again hides that the server dropped it, from its error rate too. An answer sent again is as bad.
 
     Where the baseline closes its connections as a habit, how many requests meet a closed one is a matter of pace (a
-    faster server leaves more of them idle), so numbers that differ say nothing.
+    faster server leaves more of them idle), so numbers that differ say nothing. Measured alone, a candidate has that
+    habit where its engine is known for it, or where it closed most of them.
     """
-    for stage in suite.load.sweep if suite.load else ():
-        theirs, _, scheduled = _resent(evidence, stage.name, Arm.BASELINE)
-        share, resent, ours = _resent(evidence, stage.name, Arm.CANDIDATE)
-        if not scheduled or theirs > _HABIT:
+    for place in places(suite):
+        told = _unasked(evidence, place.name)
+        if told is not None:
+            return tripped(
+                "sent-once", told, "see whether the candidate, or a proxy before it, answers twice", ("load",)
+            )
+        theirs, _, scheduled = _resent(evidence, place.name, Arm.BASELINE)
+        share, resent, ours = _resent(evidence, place.name, Arm.CANDIDATE)
+        if theirs > _HABIT or (not scheduled and _is_habit(evidence, share)):
             continue
         if share - theirs > _RESENT_GAP and (share - theirs) * ours >= _RESENT_LEAST:
             what = f"the candidate closed connections under {resent} of {ours} requests, which were sent again"
             remedy = (
                 "see in the candidate's log why it closes them; lost connections must not pass as answered requests"
             )
-            told = f"stage {stage.name}: {what} ({theirs:.1%} of the baseline's)"
+            beside = f"{theirs:.1%} of the baseline's" if scheduled else "there is no baseline to have as many"
+            told = f"stage {place.name}: {what} ({beside})"
             return tripped("sent-once", told, remedy, ("load",))
     return held("sent-once", "no more of the candidate's requests were sent again than the baseline's explain")
 
@@ -43,27 +57,87 @@ def prompts_alike(evidence: Evidence, suite: Suite) -> GuardResult:
     """A server that cuts prompts has less to do; where the change is another tokenizer, counts cannot tell."""
     if "vocabulary" in suite.gate.allow_different:
         return held("prompts-alike", "the vocabularies may differ, so the lengths of prompts were not compared")
-    for stage in suite.load.sweep if suite.load else ():
-        totals = np.zeros(2, dtype=np.int64)
-        for pair in paired_load(evidence, stage.name):
-            rows = same_rows(*pair)
-            baseline, candidate = (o.requests.input_tokens[at] for o, at in zip(pair, rows, strict=True))
-            known = (baseline > 0) & (candidate > 0)
-            totals += (baseline[known].sum(), candidate[known].sum())
-        theirs, ours = (int(total) for total in totals)
-        if abs(ours - theirs) > _PROMPT_GAP * theirs:
-            what = f"for the same prompts the candidate counts {ours} tokens and the baseline {theirs}"
+    for place in places(suite):
+        lengths = _prompt_lengths(evidence, place)
+        if lengths.told_by_one > _UNTOLD_GAP * lengths.answered:
+            return _untold(place.name, lengths)
+        if abs(lengths.ours - lengths.theirs) > _PROMPT_GAP * lengths.theirs:
+            what = f"for the same prompts the candidate counts {lengths.ours} tokens and the baseline {lengths.theirs}"
             remedy = "see whether a server cuts prompts or puts another template around them; " + _OTHER_TOKENIZER
             bound = f"(bound {_PROMPT_GAP:.0%})"
-            return tripped("prompts-alike", f"stage {stage.name}: {what} {bound}", remedy, (SPEED,))
+            return tripped("prompts-alike", f"stage {place.name}: {what} {bound}", remedy, (SPEED,))
     return held("prompts-alike", "the prompts were as long on both arms, as far as the servers say")
+
+
+@dataclass(slots=True)
+class _Lengths:
+    """Tokens of the prompts that both arms tell, and of how many requests, answered by both, one arm alone tells."""
+
+    theirs: int = 0
+    ours: int = 0
+    only_theirs: int = 0
+    only_ours: int = 0
+    answered: int = 0
+
+    @property
+    def told_by_one(self) -> int:
+        return self.only_theirs + self.only_ours
+
+
+def _prompt_lengths(evidence: Evidence, place: Place) -> _Lengths:
+    """Later turns of a conversation hold what the model itself has said, which is as long as it is."""
+    lengths = _Lengths()
+    for pair in paired_load(evidence, place.name):
+        rows = same_rows(*pair)
+        theirs, ours = (o.requests.input_tokens[at] for o, at in zip(pair, rows, strict=True))
+        both = np.logical_and(*(succeeded(o.requests)[at] for o, at in zip(pair, rows, strict=True)))
+        known = (theirs > 0) & (ours > 0)
+        same = known & place.is_first_turn(pair[0].requests.index[rows[0]])
+        lengths.theirs += int(theirs[same].sum())
+        lengths.ours += int(ours[same].sum())
+        lengths.only_theirs += int((both & (theirs > 0) & ~known).sum())
+        lengths.only_ours += int((both & (ours > 0) & ~known).sum())
+        lengths.answered += int(both.sum())
+    return lengths
+
+
+def _untold(stage: str, lengths: _Lengths) -> GuardResult:
+    """What one server alone withholds cannot be shown to be the same."""
+    teller = Arm.BASELINE if lengths.only_theirs > lengths.only_ours else Arm.CANDIDATE
+    found = f"for {lengths.told_by_one} of {lengths.answered} answers only one arm, mostly the {teller.value},"
+    what = f"{found} tells how long the prompt was (bound {_UNTOLD_GAP:.0%})"
+    return tripped("prompts-alike", f"stage {stage}: {what}", "make both servers report usage", (SPEED,))
+
+
+def _unasked(evidence: Evidence, stage: str) -> str | None:
+    """What there is to say of answers that the candidate alone sent without being asked; None when there are few.
+
+    One that comes a moment later, when a request is under way, is taken for the answer to that.
+    """
+    shares = {}
+    for arm in Arm:
+        executions = load_of(evidence, stage, arm).values()
+        shares[arm] = sum(o.client.unasked for o in executions), sum(o.recorded for o in executions)
+    (theirs, scheduled), (unasked, ours) = shares[Arm.BASELINE], shares[Arm.CANDIDATE]
+    if not scheduled or not ours or unasked < _RESENT_LEAST or unasked / ours - theirs / scheduled <= _RESENT_GAP:
+        return None
+    return (
+        f"stage {stage}: over connections without a request under way, the candidate sent something {unasked} times "
+        f"beside {ours} requests (the baseline {theirs} times)"
+    )
+
+
+def _is_habit(evidence: Evidence, share: float) -> bool:
+    """Whether a candidate that nothing is held against closes its connections after every answer."""
+    return evidence.run.arms[Arm.CANDIDATE].engine in _CLOSING_ENGINES or share > _HABIT_ALONE
 
 
 def _resent(evidence: Evidence, stage: str, arm: Arm) -> tuple[float, int, int]:
     """Share and number of the requests that were sent again, and how many requests there are."""
     executions = load_of(evidence, stage, arm).values()
-    resent = sum(int(np.count_nonzero(o.requests.reconnects > 0)) for o in executions)
-    scheduled = sum(len(o.requests) for o in executions)
+    parts = [columns for o in executions for columns in (o.requests, o.left)]
+    resent = sum(int(np.count_nonzero(columns.reconnects > 0)) for columns in parts)
+    scheduled = sum(map(len, parts))
     return resent / scheduled if scheduled else 0.0, resent, scheduled
 
 

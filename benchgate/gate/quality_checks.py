@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
 
-from scipy.stats import binomtest
-
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model.records import EvalItem
 from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.stats.distributions import binom_cdf
 from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, tango_limits, tango_p_margin
 
 
@@ -95,7 +94,7 @@ def absolute(comparison: Comparison, tasks: tuple[str, ...], *, slo: float, alph
     if pairing.n == 0:
         return replace(finding, problem=_invalid("there are no items", "give the task rows, or raise `limit`"))
     value = pairing.candidate_right / pairing.n
-    p_value = float(binomtest(pairing.candidate_right, pairing.n, slo, alternative="less").pvalue)
+    p_value = binom_cdf(pairing.candidate_right, pairing.n, slo)
     limits = clopper_pearson(pairing.candidate_right, pairing.n, alpha)
     return replace(finding, n=pairing.n, candidate=value, harm=value, limits=limits, p_value=p_value)
 

@@ -35,9 +35,11 @@ class Finding:
     breach: bool = False
     lower_is_worse: bool = False  # absolute checks only: goodput, accuracy, throughput
     falls: bool = False  # harm of a share shows as a fall (accuracy, goodput), not as a rise (errors, disagreement)
+    nears: bool = True  # absolute checks only: a value close to its bound warns
     warning: str | None = None  # turns a PASS into a WARN
     notes: tuple[str, ...] = ()
     problem: Problem | None = None
+    needs: int | None = None  # about how many of `n_unit` in all would settle it, where the check itself can say
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,14 @@ class Problem:
     outcome: Outcome
     reason: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What an absolute check is held to, in base units: the least or the most that its value may be."""
+
+    value: float
+    at_least: bool
 
 
 def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: float) -> Outcome:
@@ -64,7 +74,7 @@ def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: 
         return Outcome.BLOCK if blocked else Outcome.INCONCLUSIVE
     if finding.warning is not None or _real_harm(finding, finding.limits, p_holm, alpha):
         return Outcome.WARN
-    if finding.scale is Scale.ABSOLUTE and slo_share(finding) > warn_fraction:
+    if finding.scale is Scale.ABSOLUTE and finding.nears and slo_share(finding) > warn_fraction:
         return Outcome.WARN
     return Outcome.PASS
 

@@ -77,8 +77,11 @@ def _lost_requests(columns: RequestColumns) -> Iterator[str]:
 
 
 def _undispatched(columns: RequestColumns) -> BoolArray:
-    """Requests that were due and never left, for no reason of the server's: that it takes no connection is its own."""
-    excused = np.array([error in _SERVERS_OWN for error in columns.error], dtype=np.bool_)
+    """Requests that were due and never left, for no reason of the server's.
+
+    That it takes no connection is its own, and so is an earlier turn of a conversation that it failed.
+    """
+    excused = np.array([error not in (None, ErrorClass.CLIENT) for error in columns.error], dtype=np.bool_)
     never: BoolArray = columns.sent_ns == records.ABSENT
     return never & ~excused
 

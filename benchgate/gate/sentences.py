@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from benchgate import units
 from benchgate.gate.rule import Finding, slo_share
+from benchgate.gate.specs import CheckSpec
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 
 _METRIC_TITLES = {
     "ttft": "Time to first token",
+    "ttfot": "Time to first answer token",
     "tpot": "Time per output token",
     "itl": "Inter-token latency",
     "e2e": "End-to-end latency",
@@ -17,22 +21,41 @@ _METRIC_TITLES = {
     "request_throughput": "Requests per second",
     "goodput": "Goodput",
     "error_rate": "Error rate",
+    "rejected": "Requests rejected",
+    "validity": "Valid answers",
+    "capacity": "Capacity",
+    "knee": "Requests in flight at the knee",
+    "kv_usage_after": "KV cache held afterwards",
+    "prefix_hit_rate": "Prefix cache hit rate",
+    "preemptions": "Preemptions",
+    "queue_depth": "Requests waiting at most",
+    "cold_start": "From start-up to the first good completion",
     "accuracy": "Accuracy",
     "shadow_excess": "Shadow disagreement beyond the baseline's own",
 }
 
 
 _OF_SPEED = (("load",), ("speed",), ("tokens",))
-RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S)
+_WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
+    {
+        Unit.RATIO: units.show_percent,
+        Unit.POINTS: units.show_points,
+        Unit.MULTIPLE: units.show_multiple,
+        Unit.COUNT: units.show_number,
+    }
+)
+RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.COUNT)
 
 
-def check_title(metric: str, statistic: str | None, stage: str | None, task: str | None) -> str:
-    """`Time to first token p95 at c4`, `Accuracy on tiny_add`, `Accuracy over all tasks`."""
-    title = _METRIC_TITLES[metric] + (f" {statistic}" if statistic else "")
-    if stage:
-        return f"{title} at {stage}"
-    if metric == "accuracy":
-        return f"{title} on {task}" if task and task != "each" else f"{title} over all tasks"
+def check_title(spec: CheckSpec) -> str:
+    """`Time to first token p95 at c4`, `Accuracy on tiny_add`, `Time per output token p50 at in-512 over in-128`."""
+    check = spec.check
+    title = _METRIC_TITLES[check.metric] + (f" ({check.of})" if check.of else "")
+    title += f" {spec.statistic}" if spec.statistic else ""
+    if spec.stage:
+        return f"{title} at {spec.stage}" + (f" over {check.over}" if check.over else "")
+    if check.metric == "accuracy":
+        return f"{title} on {spec.task}" if spec.task and spec.task != "each" else f"{title} over all tasks"
     return title
 
 
@@ -41,11 +64,11 @@ def show_value(value: float | None, unit: Unit) -> str:
     if value is None:
         return "—"
     if math.isinf(value):
-        return "∞"
+        return "∞" if value > 0 else "\N{MINUS SIGN}∞"
     if unit is Unit.SECONDS:
         return units.show_duration(value)
-    if unit is Unit.RATIO:
-        return units.show_percent(value)
+    if unit in _WRITTEN:
+        return _WRITTEN[unit](value)
     return f"{units.show_number(value)} {unit.value}"
 
 
@@ -107,10 +130,12 @@ def check_advice(finding: Finding, outcome: Outcome) -> str | None:
 
 
 def _needed(finding: Finding) -> int | None:
-    """How many blocks, items or prompts would bring the upper limit inside the margin, were the estimate true.
+    """How many blocks, items or prompts would settle it, were the estimate true.
 
     Limits narrow with the root of n. None where the estimate itself is not well inside: more would rather show harm.
     """
+    if finding.needs is not None:
+        return finding.needs
     if finding.scale is Scale.ABSOLUTE or finding.limits is None or finding.harm is None:
         return None
     room, width = finding.margin - finding.harm, finding.limits.upper - finding.harm
@@ -142,7 +167,9 @@ def verdict_reason(
             return f"{candidate} may be promoted, with care: {_told(warned[0])}{_and_more(warned)}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
-            return f"{candidate} may be promoted: {held} against {baseline}{_closest(required)}."
+            compared = any(check.scale is not Scale.ABSOLUTE for check in required)
+            against = f" against {baseline}" if compared else ""
+            return f"{candidate} may be promoted: {held}{against}{_closest(required)}."
 
 
 def _change(finding: Finding) -> str:
@@ -168,10 +195,13 @@ def _change(finding: Finding) -> str:
 
 
 def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:
-    bound = f"the SLO of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
+    name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT) else "SLO"
+    bound = f"the {name} of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
     match outcome:
         case Outcome.PASS:
             return f"{estimate} holds {bound}"
+        case Outcome.WARN if finding.warning is not None:
+            return f"{estimate} holds {bound}, but {finding.warning}"
         case Outcome.WARN:
             used = f"{slo_share(finding):.0%} of what it allows is used, past the warning at {warn_fraction:.0%}"
             return f"{estimate} holds {bound}, but {used}"

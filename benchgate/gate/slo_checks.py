@@ -6,14 +6,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import binom
 
 from benchgate.gate.block_values import (
     LATENCIES,
     LOOK_AT_ERRORS,
     RATE_UNITS,
     block_value,
-    clouded_tail,
     too_few,
     unpaced,
 )
@@ -24,6 +22,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.stats.distributions import binom_sf
 from benchgate.stats.limits import Limits
 from benchgate.stats.paired import paired_t
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
@@ -47,7 +46,7 @@ def absolute(comparison: Comparison, metric: str, stage: str, q: float, *, slo: 
         breach=True,
         lower_is_worse=metric not in LATENCIES,
     )
-    unusable = unpaced(metric, q, stage, blocks) or clouded_tail(metric, q, stage, blocks)
+    unusable = unpaced(metric, q, stage, blocks)
     if unusable is not None:
         return replace(finding, problem=unusable)
     values = [value(block) for block in blocks]
@@ -75,7 +74,7 @@ def _latency_slo(
         advice = f"measure at least {min_n_for_upper_limit(q, alpha)} requests in this stage over all blocks"
         return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, advice))
     above = int(np.count_nonzero(pooled > finding.margin))
-    p_value = float(binom.sf(above - 1, len(pooled), 1 - q))  # as many above the SLO, were its quantile there
+    p_value = binom_sf(above - 1, len(pooled), 1 - q)  # as many above the SLO, were its quantile there
     limits = Limits(lower=order.lower, upper=math.inf)
     if np.isfinite(per_block).all() and (per_block > 0).all():
         test = paired_t(np.log(per_block), alpha, margin=math.log(finding.margin))

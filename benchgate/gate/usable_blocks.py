@@ -10,12 +10,13 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison, load_of, paired_load
+from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load
+from benchgate.gate.places import Place, places
 from benchgate.gate.saturation import STRAINED_SHARE, doubtful_failures, strains
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.schema import Suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +46,36 @@ class StrainedBlocks:
         return f"{len(self.blocks)} of {self.of} blocks of stage {self.stage}"
 
 
-def strained_blocks(evidence: Evidence, stage: Stage, suite: Suite) -> StrainedBlocks:
+def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedBlocks:
     """Every block of the stage in which the load generator passed one of the policy's bounds, on either arm."""
-    arms = {arm: load_of(evidence, stage.name, arm) for arm in Arm}
+    arms = {arm: load_of(evidence, place.name, arm) for arm in Arm}
     found = [
         (arms[arm][block], reasons[0])
         for block, arm in product(sorted({block for executions in arms.values() for block in executions}), Arm)
-        if block in arms[arm] and (reasons := _strains(arms[arm][block], stage, suite))
+        if block in arms[arm] and (reasons := _strains(arms[arm][block], place, suite))
     ]
     blocks = frozenset(execution.block for execution, _ in found)
     of = len({block for executions in arms.values() for block in executions})
     if not found:
-        return StrainedBlocks(stage.name, blocks, of)
+        return StrainedBlocks(place.name, blocks, of)
     first, reason = found[0]
     return StrainedBlocks(
-        stage.name,
+        place.name,
         blocks,
         of,
         why=f"block {first.block + 1}, {first.arm.value}: {reason}",
         doubtful=sum(doubtful_failures(execution.requests) for execution, _ in found),
-        hides=any(_failed(c) > _failed(b) for b, c in paired_load(evidence, stage.name) if b.block in blocks),
+        hides=_hides(evidence, place.name, blocks),
     )
+
+
+def _hides(evidence: Evidence, stage: str, blocks: frozenset[int]) -> bool:
+    """Whether the candidate failed more in one of these blocks than the baseline; measured alone, than elsewhere."""
+    if len(arms_of(evidence)) > 1:
+        return any(_failed(c) > _failed(b) for b, c in paired_load(evidence, stage) if b.block in blocks)
+    alone = load_of(evidence, stage, Arm.CANDIDATE)
+    elsewhere = max((_failed(o) for o in alone.values() if o.block not in blocks), default=0)
+    return any(_failed(o) > elsewhere for o in alone.values() if o.block in blocks)
 
 
 def usable(comparison: Comparison, suite: Suite) -> Comparison:
@@ -78,31 +88,30 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
     """What the checks of a stage did without, and why; a stored comparison may have left out blocks of either run."""
     runs = (("", comparison.judged), ("of the reference run, ", comparison.reference))
     found = [
-        (run, strained_blocks(evidence, planned, suite))
+        (run, strained_blocks(evidence, place, suite))
         for run, evidence in runs
-        for planned in (suite.load.sweep if suite.load else ())
-        if evidence is not None and planned.name == stage
+        for place in places(suite)
+        if evidence is not None and place.name == stage
     ]
     return tuple(f"{run}{strained.place} were left out: {strained.why}" for run, strained in found if strained.left_out)
 
 
 def _usable(evidence: Evidence, suite: Suite) -> Evidence:
-    stages = suite.load.sweep if suite.load else ()
-    left_out = {stage.name: strained_blocks(evidence, stage, suite).left_out for stage in stages}
+    left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in places(suite)}
     return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))
 
 
-def _strains(execution: LoadObservation, stage: Stage, suite: Suite) -> tuple[str, ...]:
-    return strains(execution.client, execution.requests, _offered_rps(stage, execution), suite.gate.client)
+def _strains(execution: LoadObservation, place: Place, suite: Suite) -> tuple[str, ...]:
+    return strains(execution.client, execution.requests, _offered_rps(place, execution), suite.gate.client)
 
 
-def _offered_rps(stage: Stage, execution: LoadObservation) -> float | None:
+def _offered_rps(place: Place, execution: LoadObservation) -> float | None:
     """The rate an open loop was meant to send at, over the span of its schedule; None for a closed loop."""
-    if not stage.is_open:
+    if not place.is_open:
         return None
     intended_ns = execution.requests.intended_ns
     span_s = float(np.ptp(intended_ns)) * 1e-9 if len(intended_ns) else 0.0
-    return stage.mean_rps or ((len(intended_ns) - 1) / span_s if span_s > 0 else None)  # a trace has no stated rate
+    return place.mean_rps or ((len(intended_ns) - 1) / span_s if span_s > 0 else None)  # a trace has no stated rate
 
 
 def _failed(execution: LoadObservation) -> int:

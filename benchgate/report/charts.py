@@ -19,9 +19,11 @@ import vl_convert
 from benchgate import units
 from benchgate.model.deployment import Arm
 from benchgate.report import show
+from benchgate.report.capacity_section import CapacityPoint, CapacitySection
 from benchgate.report.load_section import LoadSection, StageRow
 from benchgate.report.summary import StageSummary
 from benchgate.report.tables import Column, Table
+from benchgate.report.telemetry_section import TelemetrySection
 from benchgate.report.untrusted import one_line
 
 _PAGE_COLOUR = "#010203"  # stands for currentColor, which Vega does not know; used for nothing else
@@ -128,6 +130,59 @@ def _goodput_figure(rows: Sequence[StageRow], target_ratio: float | None) -> Fig
     spec = _spec([rule, target, *_series(points, x, 105.0)], "goodput, %", 105.0)
     numbers = [(row.stage, row.role.value, show.percent(ratio)) for row, ratio in measured]
     return Figure("figure-goodput", caption, _svg(spec, caption), _numbers(("goodput",), numbers))
+
+
+def capacity_figure(capacity: CapacitySection | None) -> Figure | None:
+    """Goodput against load with the limits of every level, the falling fit as a line; None without two levels."""
+    points = capacity.points if capacity is not None else ()
+    levels = [point.level for point in points]
+    if capacity is None or len(set(levels)) < 2:
+        return None
+    target = units.as_written(show.percent(capacity.target_ratio))
+    caption = (
+        f"Goodput against {capacity.axis}, with limits; the line is the falling fit, the rule the target of {target}."
+    )
+    x = _quantitative("x", capacity.axis, 0.0)
+    x["scale"] = {"type": "log", "domain": [min(levels) / 1.15, max(levels) * 1.15], "nice": False}
+    rule: dict[str, object] = {
+        "data": {"values": [{"y": capacity.target_ratio * 100}]},
+        "mark": {"type": "rule", "color": _PAGE_COLOUR, "strokeDash": [2, 3]},
+        "encoding": {"y": {"field": "y", "type": "quantitative"}},
+    }
+    layers = [rule, _beside([("target", _HEIGHT * (1 - capacity.target_ratio * 100 / 105.0), _PAGE_COLOUR)])]
+    for arm in Arm:
+        layers += _searched(arm, [point for point in points if point.role is arm], x)
+    drawn = [_Point(p.role, "", p.level, p.share * 100, joined=False) for p in points]
+    spec = _spec([*layers, *_series(drawn, x, 105.0)], "goodput, %", 105.0)
+    return Figure("figure-capacity", caption, _svg(spec, caption), capacity.table)
+
+
+def timeline_figure(telemetry: TelemetrySection | None) -> Figure | None:
+    """Requests waiting, look by look, where a queue was longest; None where none was seen at three looks or more."""
+    timeline = None if telemetry is None else telemetry.longest_queue
+    if timeline is None:
+        return None
+    points = [_Point(arm, "", at_s, waiting) for arm, at_s, waiting in timeline.looks]
+    where = f"stage {_name(timeline.stage)}, block {timeline.block + 1}"
+    caption = f"Requests waiting at the servers in {where}, where the queue was longest."
+    x = _quantitative("x", "seconds into the stage", max(at_s for _, at_s, _ in timeline.looks) * 1.08)
+    top = max(point.y for point in points) * 1.2
+    spec = _spec(_series(points, x, top), "waiting requests", top)
+    numbers = [(timeline.stage, arm.value, show.duration(at_s), show.number(y)) for arm, at_s, y in timeline.looks]
+    return Figure("figure-queue", caption, _svg(spec, caption), _numbers(("into the stage", "waiting"), numbers))
+
+
+def _searched(arm: Arm, points: Sequence[CapacityPoint], x: dict[str, object]) -> list[dict[str, object]]:
+    """The fit through one arm's levels, and the limits of each."""
+    fit = [{"x": p.level, "y": p.fitted * 100, "order": i} for i, p in enumerate(points) if p.fitted is not None]
+    limits = [{"x": p.level, "y": p.lower * 100, "y2": p.upper * 100} for p in points]
+    order = {"field": "order", "type": "quantitative"}
+    line = {"type": "line", "color": _COLOURS[arm], "strokeWidth": 2, "strokeDash": _DASHES[arm]}
+    rule = {"type": "rule", "color": _COLOURS[arm], "opacity": 0.6}
+    return [
+        {"data": {"values": fit}, "mark": line, "encoding": {"x": x, "y": _y(105.0), "order": order}},
+        {"data": {"values": limits}, "mark": rule, "encoding": {"x": x, "y": _y(105.0), "y2": {"field": "y2"}}},
+    ]
 
 
 def _series(points: Sequence[_Point], x: dict[str, object], top: float) -> list[dict[str, object]]:

@@ -134,7 +134,8 @@ def _share_of_allowance(check: CheckResult, harm: float) -> float:
     A share that must be high allows misses, so misses count; a rate that must be high is turned over.
     """
     used, allowed = harm, check.margin
-    if check.scale is Scale.ABSOLUTE and show.higher_is_better(check.metric):
+    at_least = show.higher_is_better(check.metric) if check.at_least is None else check.at_least
+    if check.scale is Scale.ABSOLUTE and at_least:
         used, allowed = (1 - harm, 1 - check.margin) if check.unit is Unit.RATIO else (check.margin, harm)
     if allowed <= 0:
         return 0.0 if used <= 0 else math.inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Deployment
@@ -38,8 +38,11 @@ class Fairness:
         return not (self.tripped or self.faults or self.cautions)
 
 
-def fairness(sides: Sides, verdict: Verdict) -> Fairness:
-    """The comparability box: guards of the verdict, faults of the targets, differences between the deployments."""
+def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fairness:
+    """The comparability box: guards of the verdict, faults of the targets, differences between the deployments.
+
+    `notices` are further cautions, which trip no guard.
+    """
     ours, theirs = _described(sides.baseline.deployment), _described(sides.candidate.deployment)
     names = sorted(ours.keys() | theirs.keys())
     differing = [name for name in names if ours.get(name) != theirs.get(name)]
@@ -47,7 +50,7 @@ def fairness(sides: Sides, verdict: Verdict) -> Fairness:
         tripped=tuple(g for g in verdict.guards if g.tripped),
         held=tuple(g for g in verdict.guards if not g.tripped),
         faults=tuple(_faults(sides, verdict)),
-        cautions=tuple(_cautions(sides)),
+        cautions=(*_cautions(sides), *notices),
         differences=tuple(
             Difference(n, ours.get(n, show.NOT_APPLICABLE), theirs.get(n, show.NOT_APPLICABLE)) for n in differing
         ),
@@ -90,5 +93,5 @@ def _cautions(sides: Sides) -> Iterator[str]:
             "the two sides come from different runs and were not interleaved; speed is compared through the baseline "
             "that each run measured beside its candidate"
         )
-    elif baseline.deployment.fingerprint == candidate.deployment.fingerprint:
+    elif baseline.deployment.fingerprint == candidate.deployment.fingerprint and not sides.alone:
         yield "both sides are the same deployment: any difference is noise"

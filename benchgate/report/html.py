@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
-from benchgate.report.charts import figures
+from benchgate.report.charts import capacity_figure, figures, timeline_figure
 from benchgate.report.provenance import DEFINITIONS
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import visible
@@ -31,6 +31,8 @@ def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | Non
     return environment.get_template("report.html.j2").render(
         view=view,
         figures=figures(view.load),
+        capacity_figure=capacity_figure(view.capacity),
+        timeline=timeline_figure(view.telemetry),
         definitions=DEFINITIONS,
         style_hash=_csp_hash(environment.get_template("report.css").render()),
     )

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from benchgate import units
 from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metrics import Slo
 from benchgate.model.run import LoadObservation
 from benchgate.report import show
+from benchgate.report.knee_lines import knee_lines
 from benchgate.report.sides import Side, Sides
 from benchgate.report.summary import StageSummary, summarise_stage
 from benchgate.report.tables import Column, Table
+from benchgate.suite.levels import Level
 from benchgate.suite.schema import Suite
 
 _IN_FLIGHT = "in flight"
+_BEHIND = " in the background"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,17 @@ class LoadSection:
     order: str
     slo: str
     slo_target_ratio: float | None
+    knees: tuple[str, ...] = ()  # of a sweep over concurrency, one sentence a side
 
 
 def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
     """None when nothing of load was seen; a stage that was planned and never seen is a row of the others' tables."""
-    levels = {stage.name: stage.offered for stage in suite.load.sweep} if suite.load else {}
+    levels = {level.name: level for level in suite.load.levels()} if suite.load else {}
     observed = [o.stage for side in sides for o in side.load]
     if not observed:
         return None
     stages = list(dict.fromkeys([*levels, *observed]))
-    slo = suite.slo.per_request if suite.slo else None
-    rows = tuple(_stage_row(stage, levels.get(stage, ""), side, slo) for stage in stages for side in sides)
+    rows = tuple(_stage_row(stage, levels.get(stage), side, suite) for stage in stages for side in sides)
     return LoadSection(
         rows=rows,
         speed=_speed(rows),
@@ -65,12 +67,16 @@ def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
         order=_order(sides),
         slo=_slo_text(suite),
         slo_target_ratio=suite.slo.target_ratio if suite.slo else None,
+        knees=knee_lines(suite, {(row.stage, row.role): row.summary for row in rows}),
     )
 
 
-def _stage_row(stage: str, level: str, side: Side, slo: Slo | None) -> StageRow:
+def _stage_row(stage: str, level: Level | None, side: Side, suite: Suite) -> StageRow:
     observations = [o for o in side.load if o.stage == stage]
-    return StageRow(stage, level, side.role, side.deployment, summarise_stage(observations, slo))
+    slo = (level.slo if level is not None else None) or suite.slo
+    offered = "" if level is None else level.course.offered + (_BEHIND if level.background else "")
+    summary = summarise_stage(observations, slo.per_request if slo is not None else None)
+    return StageRow(stage, offered, side.role, side.deployment, summary)
 
 
 def _table(
@@ -119,11 +125,11 @@ def _requests(rows: Sequence[StageRow]) -> Table:
 def _request_cells(s: StageSummary) -> tuple[str, ...]:
     return (
         show.count(s.blocks),
-        show.count(s.scheduled),
-        show.count(s.succeeded),
+        show.count(s.scheduled) + (f", and {show.count(s.left)} broken off on purpose" if s.left else ""),
+        show.count(s.succeeded) + ("" if s.validity_ratio is None else f", {show.percent(s.validity_ratio)} valid"),
         _counts(s.failed) or "none",
         show.count(s.input_tokens),
-        show.count(s.output_tokens),
+        show.count(s.output_tokens) + (f", {show.percent(s.reasoning_ratio)} reasoning" if s.reasoning_ratio else ""),
         _sources(s.token_sources),
         show.percent(s.client_cpu_share),
         show.duration(s.send_lag_p99_s),

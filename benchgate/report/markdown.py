@@ -84,7 +84,13 @@ def _sections(view: ReportView) -> Iterator[_Section]:
         faults = [line for line in (view.shadow.fault, view.shadow.failed) if line]
         yield _Section("Shadow", _table(view.shadow.table) + _list(faults), 4)
     if view.load is not None:
-        yield _Section("Load", _table(view.load.speed), 6)
+        yield _Section("Load", _table(view.load.speed) + _list(view.load.knees), 6)
+        if view.telemetry is not None and view.telemetry.table is not None:
+            lines = view.telemetry.bottlenecks
+            yield _Section("What the servers said of themselves", _table(view.telemetry.table) + _list(lines), 8)
+    if view.capacity is not None:
+        yield _Section("Capacity", _list(view.capacity.lines) + "\n" + _table(view.capacity.table), 6)
+    if view.load is not None:
         yield _Section("Cost", _table(view.load.cost) if view.load.cost else "", 7)
     yield _Section("The same verdict again", f"{markdown_code(view.provenance.command)}\n", 2)
 

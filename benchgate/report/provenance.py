@@ -11,10 +11,12 @@ from benchgate.model.records import TokenSource
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
+from benchgate.report.asked import asked_of
 from benchgate.report.fairness import flattened
 from benchgate.report.load_section import LoadSection
 from benchgate.report.sides import Side, Sides
 from benchgate.report.terms import OWN, Terms
+from benchgate.suite.arms import arms_of_stored, measured_arms
 from benchgate.suite.schema import Suite
 
 DEFINITIONS = (
@@ -59,6 +61,7 @@ def provenance(
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
     groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run)))))
     groups.append(FactGroup("Where it ran", tuple(flattened(run.environment))))
+    groups.append(FactGroup("The load generator", tuple(_client_facts(sides))))
     groups += [FactGroup(side.role.value.capitalize(), tuple(_deployment_facts(side))) for side in sides]
     return Provenance(
         groups=tuple(group for group in groups if group.facts),
@@ -92,14 +95,12 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
 
 def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
     if suite.load is not None:
-        workload = suite.load.workload
-        yield "endpoint", workload.endpoint
-        yield "prompts", f"{workload.input_tokens:,} tokens of random {workload.text}, each prompt different"
-        end = "whatever they say" if workload.ignore_eos else "or fewer, when they end themselves"
-        yield "answers", f"{workload.output_tokens:,} tokens, {end}"
+        yield from asked_of(suite.load)
         stages = (f"{stage.name}: {stage.requests:,} requests per block and arm" for stage in suite.load.sweep)
         yield "sweep", "; ".join(stages)
-        yield "blocks", f"{suite.load.blocks}, both arms in each, same prompts and schedule, order alternating"
+        together = "both arms in each, same prompts and schedule, order alternating"
+        alone = len(measured_arms(suite)) == 1
+        yield "blocks", f"{suite.load.blocks}, {'of the one deployment' if alone else together}"
         yield "warm-up", f"{suite.load.warmup_requests:,} requests per stage and arm, discarded"
     if suite.quality is not None:
         limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"
@@ -118,12 +119,36 @@ def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
     yield "alpha", f"{units.as_written(show.percent(suite.gate.alpha))}, one-sided"
 
 
+def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
+    """What it was, and what of it a reader of times must know; its speed stands with the stages."""
+    used = [observation.client for side in sides for observation in side.load]
+    if not used:
+        return
+    yield "processes", _range(sorted({use.workers for use in used}))
+    told = sorted({_TELLERS.get(use.read_delay_by or "", "nobody") for use in used})
+    yield "read delay told by", ", ".join(told)
+    starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
+    if starts:
+        yield "start", f"the workers of a cluster may have begun up to {show.duration(max(starts))} apart"
+    again = {side.role: sum(int((o.requests.reconnects > 0).sum()) for o in side.load) for side in sides}
+    if any(again.values()):
+        counts = ", ".join(f"{role.value} {count:,}" for role, count in again.items())
+        yield "requests sent again", f"{counts}: their kept-alive connection had been closed by the server"
+
+
+_TELLERS = {"kernel": "the kernel, of every answer", "canary": "a canary in the client's own event loop"}
+
+
+def _range(counts: list[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
 def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
     deployment = side.deployment
     yield "name", deployment.name
     yield "model", deployment.model
     yield "engine", deployment.engine
-    yield "url", deployment.url or "embedded"
+    yield "url", deployment.url or ("embedded" if deployment.engine == "llamacpp" else "practice server")
     yield "fingerprint", deployment.fingerprint
     for name, text in flattened(deployment.settings):
         yield f"declared: {name}", text
@@ -143,6 +168,8 @@ def _limits(
         yield f"{doubt[0].upper()}{doubt[1:]}: being no worse than it does not mean being fit."
     if terms.policy_replaced(evidence.run, verdict):
         yield "It was judged by another policy than it was measured under: the margins were known to their author."
+    if len(arms_of_stored(evidence.run.suite)) == 1:
+        yield "One deployment was measured, once: nothing is compared with anything but itself."
     if load is None:
         yield "No load was measured: it says nothing of speed, failures or cost."
     elif any(row.summary and set(row.summary.token_sources) - _COUNTED for row in load.rows):
@@ -155,4 +182,4 @@ def _limits(
         yield "The texts of shadow answers were not kept, so no example can be shown."
 
 
-_COUNTED = {TokenSource.USAGE.value, TokenSource.TOKENIZER.value}
+_COUNTED = {TokenSource.USAGE.value}

@@ -7,10 +7,11 @@ import re
 
 from benchgate import units
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
-from benchgate.suite.schema import THROUGHPUT_METRICS
+from benchgate.suite.metric_kinds import KINDS
 
 NOT_MEASURED = "not measured"
 NOT_APPLICABLE = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
 
 MARKS = {
     Outcome.PASS: "●",
@@ -21,7 +22,7 @@ MARKS = {
 }
 """A shape for every outcome, so that none is told by colour alone."""
 
-_HIGHER_IS_BETTER = frozenset({*THROUGHPUT_METRICS, "goodput", "accuracy"})
+_HIGHER_IS_BETTER = frozenset(name for name, kind in KINDS.items() if kind.rises)
 _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 
 
@@ -72,7 +73,15 @@ def value(quantity: float | None, unit: Unit) -> str:
         return duration(quantity)
     if unit is Unit.RATIO:
         return _percent(quantity)
+    if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT):
+        return _of_drills(quantity, unit)
     return f"{number(quantity)} {'tok/s' if unit is Unit.TOKENS_PER_S else 'req/s'}"
+
+
+def _of_drills(quantity: float, unit: Unit) -> str:
+    if unit is Unit.COUNT:
+        return number(quantity)
+    return points(quantity) if unit is Unit.POINTS else _infinite(quantity) or units.show_multiple(quantity)
 
 
 def change(check: CheckResult, harm: float) -> str:
@@ -103,9 +112,12 @@ def interval(check: CheckResult) -> str:
 
 
 def allowed(check: CheckResult) -> str:
-    """The margin or the SLO as a bound on what `change` shows: `at most +5 %`, `at least 95 %`."""
-    bound = "at least" if higher_is_better(check.metric) else "at most"
-    return f"{bound} {units.as_written(change(check, check.margin))}"
+    """What is allowed, as one would say it: `a rise of at most 5 %`, `a fall of at most 2 points`, `at least 95 %`."""
+    rises = not (higher_is_better(check.metric) if check.at_least is None else check.at_least)
+    bound = units.as_written(change(check, check.margin))
+    if check.scale is Scale.ABSOLUTE:
+        return f"{'at most' if rises else 'at least'} {bound}"
+    return f"a {'rise' if rises else 'fall'} of at most {bound.lstrip('+' + _MINUS)}"
 
 
 def direction(check: CheckResult) -> str:
@@ -127,4 +139,4 @@ def _infinite(number: float) -> str:
 
 
 def _minus(text: str) -> str:
-    return text.replace("-", "\N{MINUS SIGN}")
+    return text.replace("-", _MINUS)

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation, Run, TargetFault
+from benchgate.model.telemetry import TelemetryWindow
+from benchgate.suite.arms import arms_of_stored
+from benchgate.suite.capacity import level_of_stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One side of the comparison: `role` is the part it plays here, which arm of its run it was does not matter."""
+    """One side of the comparison: `role` is the part it plays here, which arm of its run it was does not matter.
+
+    `load` and `telemetry` are of the sweep; what a capacity search looked at is a section of its own.
+    """
 
     role: Arm
     run: Run
@@ -19,17 +25,20 @@ class Side:
     load: tuple[LoadObservation, ...]
     quality: tuple[QualityObservation, ...]
     faults: tuple[TargetFault, ...]
+    telemetry: tuple[TelemetryWindow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sides:
-    """Baseline and candidate."""
+    """Baseline and candidate. `alone`: one deployment was measured once, for both of them."""
 
     baseline: Side
     candidate: Side
+    alone: bool = False
 
     def __iter__(self) -> Iterator[Side]:
-        yield self.baseline
+        if not self.alone:
+            yield self.baseline
         yield self.candidate
 
 
@@ -43,7 +52,8 @@ def sides(evidence: Evidence, against: Evidence | None) -> Sides:
     """Baseline and candidate of one run, or of two stored ones."""
     candidate = _side(Arm.CANDIDATE, evidence, Arm.CANDIDATE)
     if against is None:
-        return Sides(_side(Arm.BASELINE, evidence, Arm.BASELINE), candidate)
+        alone = len(arms_of_stored(evidence.run.suite)) == 1
+        return Sides(_side(Arm.BASELINE, evidence, Arm.BASELINE), candidate, alone)
     return Sides(_side(Arm.BASELINE, against, Arm.CANDIDATE), candidate)
 
 
@@ -52,7 +62,8 @@ def _side(role: Arm, evidence: Evidence, arm: Arm) -> Side:
         role=role,
         run=evidence.run,
         deployment=evidence.run.arms[arm],
-        load=tuple(o for o in evidence.load if o.arm is arm),
+        load=tuple(o for o in evidence.load if o.arm is arm and level_of_stage(o.stage) is None),
         quality=tuple(o for o in evidence.quality if o.arm is arm),
         faults=tuple(f for f in evidence.target_faults if f.arm is arm),
+        telemetry=tuple(w for w in evidence.telemetry if w.arm is arm and level_of_stage(w.stage) is None),
     )

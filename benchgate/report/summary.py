@@ -14,6 +14,7 @@ import numpy as np
 
 from benchgate.model import metrics
 from benchgate.model.metrics import Slo
+from benchgate.model.packing import joined
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, ShadowItem
 from benchgate.model.run import LoadObservation, QualityObservation, ShadowObservation
 
@@ -22,7 +23,8 @@ from benchgate.model.run import LoadObservation, QualityObservation, ShadowObser
 class StageSummary:
     """One stage of one arm over all its blocks. None means it was not measured or does not apply; +inf that it failed.
 
-    `good_*` and `goodput_ratio` are None when the suite has no SLO. `failed` counts requests by error class.
+    `good_*` and `goodput_ratio` are None when the suite has no SLO. `failed` counts requests by error class; `left` are
+    beside those scheduled: their clients went away on purpose.
     `client_cpu_share` and `read_delay_p99_s` are those of the worst block.
     """
 
@@ -41,9 +43,13 @@ class StageSummary:
     input_tokens: int | None
     output_tokens: int
     token_sources: Mapping[str, int]
+    decoding_at_once: float | None
     client_cpu_share: float
     send_lag_p99_s: float | None
     read_delay_p99_s: float | None
+    left: int
+    reasoning_ratio: float | None
+    validity_ratio: float | None
 
 
 def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) -> StageSummary | None:
@@ -73,9 +79,13 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         input_tokens=_known_sum([c.input_tokens for c in columns]),
         output_tokens=sum(_tokens(c, s) for c, s in zip(columns, succeeded, strict=True)),
         token_sources=_token_sources(columns, succeeded),
+        decoding_at_once=_mean([metrics.decoding_at_once(o.requests, o.window_s) for o in observations]),
         client_cpu_share=max(o.client.cpu_share for o in observations),
         send_lag_p99_s=metrics.quantile(_pooled(metrics.send_lag_s, columns), 0.99),
         read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),
+        left=sum(len(o.left) for o in observations),
+        reasoning_ratio=metrics.reasoning_ratio(joined(columns)),
+        validity_ratio=metrics.validity_ratio(joined(columns)),
     )
 
 
@@ -228,7 +238,9 @@ def _failures(columns: Sequence[RequestColumns]) -> dict[str, int]:
 
 def _token_sources(columns: Sequence[RequestColumns], succeeded: Sequence[BoolArray]) -> dict[str, int]:
     counts = Counter(
-        c.token_source[row] or "unknown" for c, s in zip(columns, succeeded, strict=True) for row in np.flatnonzero(s)
+        c.token_source[row] or "unknown"
+        for c, s in zip(columns, succeeded, strict=True)
+        for row in np.flatnonzero(s & (c.tokenless != 1))
     )
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

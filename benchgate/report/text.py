@@ -13,6 +13,7 @@ from benchgate.report.provenance import reproduce
 from benchgate.report.sides import deployments
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.suite.arms import arms_of_stored
 
 _REASON_CHARACTERS = 1000
 
@@ -30,11 +31,10 @@ def _head(verdict: Verdict, run: Run, against: Run | None) -> Iterator[str]:
     arms = deployments(run, against)
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
+    alone = against is None and len(arms_of_stored(run.suite)) == 1
+    told = "alone" if alone else f"against {one_line(baseline.name)}{of_run}"
     yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
-    yield (
-        f"  suite {one_line(run.suite_name)}: candidate {one_line(candidate.name)} "
-        f"against {one_line(baseline.name)}{of_run}, run {one_line(run.id)}"
-    )
+    yield (f"  suite {one_line(run.suite_name)}: candidate {one_line(candidate.name)} {told}, run {one_line(run.id)}")
 
 
 def _checks(verdict: Verdict) -> Iterator[str]:

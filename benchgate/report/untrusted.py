@@ -22,9 +22,10 @@ _ELLIPSIS = "…"
 # What begins a mention, an issue reference or a bare link in GitHub's dialect after HTML entities were decoded, so that
 # only a character in between stops it; a backslash or an entity does not.
 _LIVE = re.compile(r"(?i)@|#|://|www\.|gh-|mailto:|xmpp:")
-# Everything that has a meaning inside a line of Markdown, and what begins a list at the start of one. As a numeric
-# entity it is text and never structure (CommonMark 0.31, 6.4).
-_STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+]|^\d(?=\d{0,8}[.)])")
+# Everything that has a meaning inside a line of Markdown, and what begins a list at the start of one: a mark or a
+# number with a blank after it, or a line of dashes. As a numeric entity it is text and never structure (CommonMark
+# 0.31, 5.2 and 6.4).
+_STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+](?=[- ]|$)|^\d(?=\d{0,8}[.)](?: |$))")
 # `::name::` at the start of a line is a command to GitHub's runner, `##[` and `##vso[` anywhere to it and Azure's.
 _COMMAND_START = re.compile(r"^(\s*):(?=:)")
 _COMMAND_INSIDE = re.compile(r"#(?=#)")

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 from benchgate import units
 from benchgate.errors import ExitCode
+from benchgate.gate.telemetry_guards import telemetry_notices
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import show
 from benchgate.report.answers_section import QualitySection, ShadowSection, quality_section, shadow_section
+from benchgate.report.capacity_section import CapacitySection, capacity_section
 from benchgate.report.check_rows import CheckRows, check_rows
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.fairness import Fairness, fairness
 from benchgate.report.load_section import LoadSection, load_section
 from benchgate.report.provenance import Provenance, provenance
 from benchgate.report.sides import Sides, sides
+from benchgate.report.telemetry_section import TelemetrySection, telemetry_section
 from benchgate.report.terms import OWN, Terms
 
 _MEANING = {
@@ -66,6 +69,8 @@ class ReportView:
     confidence: str
     fairness: Fairness
     load: LoadSection | None
+    telemetry: TelemetrySection | None
+    capacity: CapacitySection | None
     quality: QualitySection | None
     shadow: ShadowSection | None
     provenance: Provenance
@@ -78,13 +83,16 @@ def report_view(
     """The report of a run, or of a run against the candidate of a stored reference run."""
     both = sides(evidence, against)
     reference = None if against is None else against.run
-    load = load_section(both, terms.suite(evidence.run))
+    suite = terms.suite(evidence.run)
+    load = load_section(both, suite)
     return ReportView(
         banner=_banner(both, verdict, terms),
         checks=check_rows(verdict),
         confidence=units.as_written(show.percent(1 - verdict.alpha)),
-        fairness=fairness(both, verdict),
+        fairness=fairness(both, verdict, telemetry_notices(evidence, suite)),
         load=load,
+        telemetry=telemetry_section(both, suite),
+        capacity=capacity_section(evidence, against, suite, alone=both.alone),
         quality=quality_section(both),
         shadow=shadow_section(evidence.shadow) if against is None else None,
         provenance=provenance(evidence, both, load, verdict, reference, terms),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import beta, t
 
+from benchgate.stats.distributions import beta_cdf, beta_ppf, t_ppf
 from benchgate.stats.limits import Limits, check_alpha
 from benchgate.stats.proportions import clopper_pearson
+
+_AT_TARGET = 1e-9
+_MOST_NEEDED = 10**9
 
 
 def attainment_limits(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> Limits | None:
@@ -36,8 +39,8 @@ def attainment_limits(good: Sequence[int], scheduled: Sequence[int], alpha: floa
         return exact
     effective = _effective_n(np.subtract(scheduled, good), np.asarray(scheduled), alpha)
     hits = effective * missed / sum(scheduled)
-    lower = float(beta.ppf(alpha, hits, effective - hits + 1))
-    upper = float(beta.ppf(1 - alpha, hits + 1, effective - hits))
+    lower = beta_ppf(alpha, hits, effective - hits + 1)
+    upper = beta_ppf(1 - alpha, hits + 1, effective - hits)
     return Limits(lower=min(lower, exact.lower), upper=max(upper, exact.upper))
 
 
@@ -59,9 +62,59 @@ def attainment_p(good: Sequence[int], scheduled: Sequence[int], allowed: float, 
     return max(exact, _p_at_most(effective * missed / requests, effective, allowed))
 
 
+def requests_needed(good: Sequence[int], scheduled: Sequence[int], target: float, alpha: float) -> int | None:
+    """About how many requests in all would show on which side of `target` the share of good ones is, were it as seen.
+
+    The fewest of which Clopper-Pearson's limit on their effective number reaches the target, each telling as much as
+    these did. None where nothing was scheduled, where the share is the target itself, and beyond a thousand million.
+    ValueError for a target that is no share.
+    """
+    check_alpha(alpha)
+    if not 0 <= target <= 1:
+        raise ValueError(f"target is {target!r}; expected a share from 0 to 1")
+    requests, missed = sum(scheduled), sum(scheduled) - sum(good)
+    allowed = 1 - target
+    if requests == 0 or abs(missed / requests - allowed) < _AT_TARGET:
+        return None
+    worth = 1.0
+    if len(good) >= 2 and min(scheduled) > 0 and 0 < missed < requests:
+        worth = min(1.0, _effective_n(np.subtract(scheduled, good), np.asarray(scheduled), alpha) / requests)
+
+    def shown(n: int) -> bool:
+        trials = n * worth
+        hits = trials * missed / requests
+        if missed / requests < allowed:
+            return beta_ppf(1 - alpha, hits + 1, trials - hits) <= allowed
+        return beta_ppf(alpha, hits, trials - hits + 1) > allowed
+
+    enough = 1
+    while not shown(enough):
+        enough *= 2
+        if enough > _MOST_NEEDED:
+            return None
+    few = enough // 2
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if shown(middle) else (middle, enough)
+    return enough
+
+
+def effective_requests(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> float | None:
+    """The effective number of requests that `attainment_limits` rests on: all of them when none or all missed.
+
+    None where there are no limits. ValueError as there.
+    """
+    if attainment_limits(good, scheduled, alpha) is None:
+        return None
+    requests, missed = sum(scheduled), sum(scheduled) - sum(good)
+    if missed in (0, requests):
+        return float(requests)
+    return min(float(requests), _effective_n(np.subtract(scheduled, good), np.asarray(scheduled), alpha))
+
+
 def _p_at_most(missed: float, requests: float, allowed: float) -> float:
     """P(X >= missed) for X ~ Bin(requests, allowed), as the beta integral that also takes a fractional count."""
-    return float(beta.cdf(allowed, missed, requests - missed + 1))
+    return beta_cdf(allowed, missed, requests - missed + 1)
 
 
 def _effective_n(missed: np.ndarray, scheduled: np.ndarray, alpha: float) -> float:
@@ -70,5 +123,5 @@ def _effective_n(missed: np.ndarray, scheduled: np.ndarray, alpha: float) -> flo
     share = missed.sum() / requests
     spread = float(((missed - share * scheduled) ** 2).sum()) * blocks / (blocks - 1)
     design_effect = max(1.0, spread / (requests * share * (1 - share)))
-    few_blocks = t.ppf(1 - alpha, requests - 1) / t.ppf(1 - alpha, blocks - 1)
+    few_blocks = t_ppf(1 - alpha, requests - 1) / t_ppf(1 - alpha, blocks - 1)
     return float(requests / design_effect * few_blocks**2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom, norm
 
 from benchgate.model.records import FloatArray
+from benchgate.stats.distributions import binom_sf, norm_sf
 from benchgate.stats.limits import Limits
 from benchgate.stats.paired import paired_t, sign_p
 from benchgate.stats.proportions import clopper_pearson, score_limits, score_statistic
@@ -56,9 +56,9 @@ def excess_disagreement(x: FloatArray, y: FloatArray, alpha: float, *, margin: f
         return None
     limits = score_limits(more, fewer, n, alpha, weight=_SELF_WEIGHT)
     if margin == 0:
-        p_harm = float(binom.sf(more - 1, more + fewer, _SELF_WEIGHT / (1 + _SELF_WEIGHT)))
+        p_harm = binom_sf(more - 1, more + fewer, _SELF_WEIGHT / (1 + _SELF_WEIGHT))
     else:
-        p_harm = float(norm.sf(score_statistic(more, fewer, n, margin, weight=_SELF_WEIGHT)))
+        p_harm = norm_sf(score_statistic(more, fewer, n, margin, weight=_SELF_WEIGHT))
     return Excess((more - _SELF_WEIGHT * fewer) / n, limits, p_harm, n)
 
 

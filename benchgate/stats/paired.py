@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom, t
 
 from benchgate.model.records import FloatArray
+from benchgate.stats.distributions import binom_sf, t_ppf, t_sf
 from benchgate.stats.limits import Limits, check_alpha
 
 _EXACT_UP_TO = 20
@@ -113,10 +113,10 @@ def sign_p(differences: FloatArray) -> float | None:
     if len(values) == 0 or np.isnan(values).any():
         return None
     above, below = int(np.count_nonzero(values > 0)), int(np.count_nonzero(values < 0))
-    return float(binom.sf(above - 1, above + below, 0.5))
+    return binom_sf(above - 1, above + below, 0.5)
 
 
 def _student(mean: float, error: float, freedom: float, alpha: float, margin: float) -> tuple[Limits, float]:
     """t limits of a mean with the given standard error, and the upper-tail p of "at most the margin"."""
-    reach = float(t.ppf(1 - alpha, freedom)) * error
-    return Limits(mean - reach, mean + reach), float(t.sf((mean - margin) / error, freedom))
+    reach = t_ppf(1 - alpha, freedom) * error
+    return Limits(mean - reach, mean + reach), t_sf((mean - margin) / error, freedom)

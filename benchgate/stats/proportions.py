@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
-from scipy.stats import beta, binom, norm
-
+from benchgate.stats.distributions import beta_ppf, binom_sf, norm_cdf, norm_ppf
 from benchgate.stats.limits import Limits, check_alpha
 
 _EDGE = 1e-12
@@ -26,8 +24,8 @@ def clopper_pearson(k: int, n: int, alpha: float) -> Limits:
     _check_count(k, n)
     check_alpha(alpha)
     return Limits(
-        lower=float(beta.ppf(alpha, k, n - k + 1)) if k > 0 else 0.0,
-        upper=float(beta.ppf(1 - alpha, k + 1, n - k)) if k < n else 1.0,
+        lower=beta_ppf(alpha, k, n - k + 1) if k > 0 else 0.0,
+        upper=beta_ppf(1 - alpha, k + 1, n - k) if k < n else 1.0,
     )
 
 
@@ -35,7 +33,7 @@ def wilson(k: int, n: int, alpha: float) -> Limits:
     """Score limits of a share (Wilson 1927): (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
     _check_count(k, n)
     check_alpha(alpha)
-    z = float(norm.ppf(1 - alpha))
+    z = norm_ppf(1 - alpha)
     share = k / n
     centre = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
@@ -70,14 +68,14 @@ def relative_errors_p(k_candidate: int, n_candidate: int, k_baseline: int, n_bas
     _check_count(k_candidate, n_candidate)
     _check_count(k_baseline, n_baseline)
     share = n_candidate / (n_candidate + n_baseline)
-    return float(binom.sf(k_candidate - 1, k_candidate + k_baseline, share))
+    return binom_sf(k_candidate - 1, k_candidate + k_baseline, share)
 
 
 def mcnemar_harm_p(b: int, c: int) -> float:
     """Exact one-sided McNemar p of "no harm": P(X >= b), X ~ Bin(b+c, 1/2). 1 when no item differs."""
     if b < 0 or c < 0:
         raise ValueError(f"b={b}, c={c}; expected counts of at least 0")
-    return float(binom.sf(b - 1, b + c, 0.5))
+    return binom_sf(b - 1, b + c, 0.5)
 
 
 def tango_limits(b: int, c: int, n: int, alpha: float) -> Limits:
@@ -95,7 +93,7 @@ def tango_p_margin(b: int, c: int, n: int, margin: float) -> float:
     `tango_limits(b, c, n, alpha).upper < margin` exactly when this is below alpha. Margin in (-1, 1), exclusive.
     """
     _check_pairs(b, c, n)
-    return float(norm.cdf(score_statistic(b, c, n, margin, weight=1.0)))
+    return norm_cdf(score_statistic(b, c, n, margin, weight=1.0))
 
 
 def score_statistic(b: int, c: int, n: int, delta: float, *, weight: float) -> float:
@@ -121,8 +119,10 @@ def score_statistic(b: int, c: int, n: int, delta: float, *, weight: float) -> f
 
 def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float) -> Limits:
     """One-sided limits of E[d] by inverting `score_statistic`; the end of the possible range where it never crosses."""
+    from scipy.optimize import brentq  # takes as long to load as all else that a verdict on load alone needs
+
     check_alpha(alpha)
-    z = float(norm.ppf(1 - alpha))
+    z = norm_ppf(1 - alpha)
     lowest, highest = -weight, 1.0
 
     def crossing(target: float) -> Callable[[float], float]:

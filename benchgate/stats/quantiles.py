@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import binom
 
 from benchgate.model.records import FloatArray
+from benchgate.stats.distributions import binom_cdf, binom_ppf
 from benchgate.stats.limits import Limits, check_alpha
 
 
@@ -34,10 +34,10 @@ def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits
     n = len(ordered)
     if n < max(min_n_for_upper_limit(q, alpha), min_n_for_upper_limit(1 - q, alpha)):
         return None
-    upper_rank = int(binom.ppf(1 - alpha, n, q)) + 1
+    upper_rank = binom_ppf(1 - alpha, n, q) + 1
     # ppf is the first count whose chance of "this many or fewer" reaches alpha; below it the chance is under alpha.
-    first = int(binom.ppf(alpha, n, q))
-    lower_rank = first + 1 if binom.cdf(first, n, q) <= alpha else first
+    first = binom_ppf(alpha, n, q)
+    lower_rank = first + 1 if binom_cdf(first, n, q) <= alpha else first
     return Limits(float(ordered[lower_rank - 1]), float(ordered[upper_rank - 1]))
 
 

@@ -1,0 +1,169 @@
+"""Measuring the checks: each metric's own way to a finding, over the blocks that tell the servers' times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from benchgate.gate import (
+    capacity,
+    knee_check,
+    load_checks,
+    over_checks,
+    quality_checks,
+    shadow_checks,
+    share_checks,
+    slo_checks,
+    start_check,
+    telemetry_checks,
+)
+from benchgate.gate.block_values import in_other_pieces
+from benchgate.gate.clouded import Cleared, Tail, cleared
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.guard import SPEED_METRICS
+from benchgate.gate.over_checks import Span
+from benchgate.gate.rule import Bound, Finding, Problem
+from benchgate.gate.shares import tally_of
+from benchgate.gate.specs import CheckSpec
+from benchgate.gate.usable_blocks import left_out_notes, usable
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.suite.metric_kinds import SHARE_METRICS, TELEMETRY_METRICS
+from benchgate.suite.schema import Check, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a check found, and what it would have found with the blocks that were left out; None when none was."""
+
+    finding: Finding
+    over_all: Finding | None = None
+
+
+def measured(specs: tuple[CheckSpec, ...], suite: Suite, comparison: Comparison) -> list[Measured]:
+    """Every check, in order: times and rates in the usable blocks, whatever else in all of them."""
+    timed = usable(comparison, suite)
+    return [_measured(spec, suite, comparison, timed) for spec in specs]
+
+
+def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
+    if not spec.stages or spec.check.metric not in SPEED_METRICS:
+        return Measured(_find(spec, suite, comparison))
+    arms = tuple(Arm) if spec.check.margin is not None else (Arm.CANDIDATE,)
+    clear = Cleared(timed)
+    for stage in spec.stages:
+        clear = cleared(clear, Tail(spec.check.metric, spec.q, stage), arms)
+    finding = _of_speed(spec, suite, clear.comparison)
+    strained = (note for stage in spec.stages for note in left_out_notes(comparison, stage, suite))
+    finding = replace(
+        finding, problem=finding.problem or clear.problem, notes=(*finding.notes, *strained, *clear.notes)
+    )
+    if _executions(clear.comparison, spec.stages) == _executions(comparison, spec.stages):
+        return Measured(finding)
+    return Measured(finding, _of_speed(spec, suite, comparison))
+
+
+def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
+    runs = (comparison.judged, comparison.reference)
+    return sum(o.stage in stages for run in runs if run is not None for o in run.load)
+
+
+def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """What was measured on answers of unlike lengths or in unlike pieces says so, whatever its numbers are."""
+    finding = _find(spec, suite, comparison)
+    if spec.stage is None or spec.check.over is not None:
+        return finding
+    return replace(
+        finding,
+        problem=finding.problem or _in_other_pieces(spec, comparison),
+        warning=finding.warning or load_checks.length_warning(comparison, spec.stage),
+    )
+
+
+def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
+    """A pace is compared with a pace of answers that came in like pieces, in either run."""
+    if spec.check.metric not in ("tpot", "itl") or spec.stage is None:
+        return None
+    problem = in_other_pieces(comparison.judged, spec.stage)
+    if problem is None and comparison.reference is not None:
+        problem = in_other_pieces(comparison.reference, spec.stage)
+    return problem
+
+
+def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """Measure one check."""
+    if spec.check.metric == "accuracy":
+        return _accuracy(spec, suite, comparison)
+    if spec.check.metric == "shadow_excess":
+        margin, breach = spec.check.margin or 0.0, spec.check.block_when == "breach"
+        return shadow_checks.relative(comparison, margin=margin, breach=breach, alpha=suite.gate.alpha)
+    if spec.check.metric == "capacity":
+        if spec.check.margin is None:
+            return capacity.absolute(comparison, suite, slo=_bound(spec, suite).value)
+        breach = spec.check.block_when == "breach"
+        return capacity.relative(comparison, suite, margin=spec.check.margin, breach=breach)
+    if spec.check.metric == "cold_start":
+        return start_check.absolute(comparison.judged, _bound(spec, suite), alpha=suite.gate.alpha)
+    if spec.check.metric == "knee":
+        return knee_check.absolute(comparison.judged, spec.levels, _bound(spec, suite), alpha=suite.gate.alpha)
+    return _at_stage(spec, suite, comparison)
+
+
+def _accuracy(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    check, alpha = spec.check, suite.gate.alpha
+    tasks = (spec.task,) if spec.task and spec.task != "each" else _all_tasks(comparison)
+    if not tasks:
+        return _never_measured(check, "no eval task was run")
+    if check.margin is not None:
+        breach = check.block_when == "breach"
+        return quality_checks.relative(comparison, tasks, margin=check.margin, breach=breach, alpha=alpha)
+    return quality_checks.absolute(comparison, tasks, slo=_bound(spec, suite).value, alpha=alpha)
+
+
+def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    assert spec.stage is not None, "a load check has a stage: the suite was validated"
+    check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
+    breach = check.block_when == "breach"
+    tally = tally_of(check.metric, spec.slo, check.of) if check.metric in SHARE_METRICS else None
+    if check.margin is not None:
+        if tally is not None:
+            return share_checks.relative(
+                comparison, check.metric, stage, tally, margin=check.margin, breach=breach, alpha=alpha
+            )
+        return load_checks.relative(
+            comparison, check.metric, stage, spec.q, margin=check.margin, breach=breach, alpha=alpha
+        )
+    bound = _bound(spec, suite)
+    if check.over is not None:
+        span = Span(stage, check.over, bound.value, bound.at_least)
+        if tally is not None:
+            return over_checks.difference(comparison.judged, check.metric, span, tally, alpha=alpha)
+        return over_checks.ratio(comparison.judged, check.metric, span, spec.q, alpha=alpha)
+    if check.metric in TELEMETRY_METRICS:
+        return telemetry_checks.absolute(comparison.judged, check.metric, stage, bound, alpha=alpha)
+    if tally is not None:
+        return share_checks.absolute(comparison, check.metric, stage, tally, bound, alpha=alpha)
+    return slo_checks.absolute(comparison, check.metric, stage, spec.q, slo=bound.value, alpha=alpha)
+
+
+def _bound(spec: CheckSpec, suite: Suite) -> Bound:
+    """The bound of an absolute check; goodput without one is held to the target of the slo it is judged by."""
+    if spec.check.slo_value is not None:
+        return Bound(spec.check.slo_value, at_least=spec.check.min is not None)
+    assert spec.target_ratio is not None, "goodput needs an slo: the suite was validated"
+    return Bound(spec.target_ratio, at_least=True)
+
+
+def _all_tasks(comparison: Comparison) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(observation.task for observation in comparison.judged.quality))
+
+
+def _never_measured(check: Check, reason: str) -> Finding:
+    return Finding(
+        unit=Unit.RATIO,
+        scale=Scale.DIFFERENCE if check.margin is not None else Scale.ABSOLUTE,
+        margin=check.margin if check.margin is not None else check.slo_value or 0.0,
+        method="none",
+        n=0,
+        n_unit="items",
+        problem=Problem(Outcome.INVALID, reason, "see the faults of the targets and run the suite again"),
+    )

@@ -1,0 +1,99 @@
+"""The policy's lines made concrete: one metric, at one place of the load or on one task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchgate.gate.places import Place, places
+from benchgate.model.metrics import Slo
+from benchgate.model.run import Evidence
+from benchgate.suite.background import looks_at, looks_at_background
+from benchgate.suite.metric_kinds import KINDS, LATENCY_METRICS, STAGE_METRICS, STATISTICS, TELEMETRY_METRICS
+from benchgate.suite.schema import Check, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """One check of the policy made concrete. `stage` is the name under which its load was stored.
+
+    `slo` and `target_ratio` are what requests there must meet. `levels` are the closed-loop stages of the sweep, by
+    name, with how many requests each keeps in flight: what a knee is looked for in.
+    """
+
+    check: Check
+    statistic: str | None = None
+    stage: str | None = None
+    task: str | None = None
+    slo: Slo | None = None
+    target_ratio: float | None = None
+    levels: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Stable name, like `ttft-p95@c4`, `accuracy@tiny_add`, `goodput@c4:slo` or `ttft-p50@in-512:over-in-128`."""
+        parts = (self.check.metric, self.check.of, self.statistic)
+        name = "-".join(part for part in parts if part is not None)
+        place = self.stage or self.task
+        absolute = "" if self.check.margin is not None else f":{self._bound}"
+        return f"{name}@{place}{absolute}" if place else f"{name}{absolute}"
+
+    @property
+    def _bound(self) -> str:
+        """Which absolute bound it is, where there may be several."""
+        side = "max" if self.check.max is not None else "min"
+        if self.check.over is not None:
+            return f"{side}-over-{self.check.over}"
+        return side if len(KINDS[self.check.metric].sides) > 1 else "slo"
+
+    @property
+    def q(self) -> float:
+        """The quantile that is judged of a latency."""
+        return STATISTICS[self.statistic] if self.statistic else 0.5
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Every place of the load that it looks at."""
+        if self.levels:
+            return tuple(name for name, _ in self.levels)
+        return tuple(stage for stage in (self.stage, self.check.over) if stage is not None)
+
+
+def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
+    """The policy's checks, one per place of the load and per task where it names none."""
+    tasks = list(dict.fromkeys(observation.task for observation in evidence.quality))
+    for check in suite.gate.checks:
+        if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
+            for stage in dict.fromkeys(place.stage for place in places(suite) if check.stage in (None, place.stage)):
+                yield CheckSpec(check, stage=stage)
+        elif check.metric in STAGE_METRICS:
+            statistic = (check.statistic or "p50") if check.metric in LATENCY_METRICS else None
+            for place in places(suite):
+                if _judges(check, place, suite):
+                    yield CheckSpec(check, statistic, place.name, slo=place.slo, target_ratio=place.target_ratio)
+        elif check.metric == "capacity":
+            yield CheckSpec(check)
+        elif check.metric == "knee":
+            yield CheckSpec(check, levels=_closed_loops(suite))
+        elif check.task == "each" and tasks:
+            for task in tasks:
+                yield CheckSpec(check, task=task)
+        else:
+            yield CheckSpec(check, task=check.task)
+
+
+def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:
+    stages = suite.load.sweep if suite.load is not None else ()
+    return tuple((stage.name, stage.concurrency) for stage in stages if stage.concurrency is not None)
+
+
+def _judges(check: Check, place: Place, suite: Suite) -> bool:
+    """Whether a check looks at a place."""
+    if place.requests is not None:
+        return looks_at(check, place.stage, place.class_name)
+    return looks_at_background(check, suite.gate.checks, place.stage, place.class_name, own_slo=place.own_slo)
+
+
+def family_of(metric: str) -> str:
+    """Which kind of evidence a metric rests on: load, quality or shadow."""
+    return KINDS[metric].needs
