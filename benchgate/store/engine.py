@@ -20,7 +20,7 @@ from sqlalchemy import event as sql_event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from benchgate.errors import StoreError, UsageError
+from benchgate.errors import StoreError, UsageError, lacking
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_S = 10
@@ -183,6 +183,5 @@ def _postgres_engine(address: Address) -> Engine:
             connect_args={name: value for name, value in options.items() if name not in address.url.query},
         )
     except ImportError as exc:
-        raise StoreError(
-            f"the store {address.shown} needs the Postgres driver; install it with pip install 'benchgate[postgres]'"
-        ) from exc
+        missing = f"the store {address.shown} needs the Postgres driver, which is not installed"
+        raise StoreError(lacking(missing, "postgres")) from exc

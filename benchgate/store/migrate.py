@@ -20,7 +20,7 @@ from benchgate.store.engine import Address, Database
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 
-HEAD = "0002"
+HEAD = "0003"
 """The schema this benchgate reads and writes: the newest revision in `migrations/`."""
 
 _VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database
@@ -45,11 +45,17 @@ class _Found:
     empty: bool
 
 
-def upgrade(address: str) -> Upgrade:
-    """Creates the store or brings it to HEAD; does nothing when it is there. Raises StoreError or UsageError."""
+def upgrade(address: str, *, create: bool = True) -> Upgrade:
+    """Creates the store (only with `create`) or brings it to HEAD; does nothing when it is there.
+
+    Raises StoreError or UsageError.
+    """
     database = Database.connect(Address.parse(address))
     try:
-        _make_folder(database)
+        if create:
+            _make_folder(database)
+        else:
+            _require_store(database)
         return _upgrade(database)
     finally:
         database.close()
@@ -74,6 +80,12 @@ def ensure_current(database: Database, *, create: bool) -> None:
             "run `benchgate store upgrade` on it once, when no older benchgate uses it any more"
         )
     _upgrade(database)
+
+
+def _require_store(database: Database) -> None:
+    path = database.address.path
+    if (path is not None and not path.exists()) or _find(database).revision is None:
+        raise _missing(database)
 
 
 def is_current(database: Database) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Table, select
 
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.model.client import ClientProfile
@@ -32,16 +32,19 @@ from benchgate.model.run import (
     Run,
     RunStatus,
     ShadowObservation,
+    StartUp,
     TargetFault,
     TrendPoint,
 )
+from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
 from benchgate.store import profiles, results, rows, tables
 from benchgate.store.engine import Address, Database, fetch
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.resolve import resolve
 from benchgate.store.results import StoredVerdict
-from benchgate.store.writer import RunWriter
+from benchgate.store.telemetry_rows import read_telemetry
+from benchgate.store.writer import RunWriter, sealed_telemetry
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
 
@@ -128,14 +131,16 @@ class Store:
 
     def evidence(self, run_id: str) -> Evidence:
         """All that was observed in a run, finished or not, in order of observation."""
-        wanted = select(tables.observation).where(tables.observation.c.run_id == run_id)
         with self._database.reading() as connection:
             row = _run_row(connection, run_id)
             arms = fetch(connection, tables.arms_of([run_id]))
-            found = fetch(connection, wanted.order_by(tables.observation.c.seq))
+            found, windows = (_in_order(connection, table, run_id) for table in (tables.observation, tables.telemetry))
+            sealed = sealed_telemetry(connection, run_id)
         seen = [_read_observation(run_id, observation) for observation in found]
+        telemetry = tuple(_read_telemetry(run_id, window) for window in windows)
         run = rows.read_run(row, arms)
-        if run.status is not RunStatus.RUNNING and rows.evidence_sha256(row, arms, found) != row["evidence_sha256"]:
+        sha256 = rows.evidence_sha256(row, arms, found, sealed)
+        if run.status is not RunStatus.RUNNING and sha256 != row["evidence_sha256"]:
             raise EvidenceError(f"run {run_id}: it is not what it was when it finished: the store is damaged")
         return Evidence(
             run=run,
@@ -143,6 +148,8 @@ class Store:
             quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
             shadow=next((item for item in seen if isinstance(item, ShadowObservation)), None),
             target_faults=tuple(item for item in seen if isinstance(item, TargetFault)),
+            starts=tuple(item for item in seen if isinstance(item, StartUp)),
+            telemetry=telemetry,
         )
 
     def events(self, run_id: str) -> list[tuple[str, Mapping[str, object]]]:
@@ -216,6 +223,18 @@ def _run_row(connection: Connection, run_id: str) -> rows.Row:
     if not found:
         raise UsageError(f"the store has no run with the id {run_id!r}; @latest is the newest one it has")
     return found[0]
+
+
+def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Row]:
+    return fetch(connection, select(table).where(table.c.run_id == run_id).order_by(table.c.seq))
+
+
+def _read_telemetry(run_id: str, row: rows.Row) -> TelemetryWindow:
+    try:
+        return read_telemetry(row)
+    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
+        place = f"{row['arm']} {row['stage']}"
+        raise EvidenceError(f"run {run_id}, telemetry {row['seq']} ({place}): {exc}") from exc
 
 
 def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:

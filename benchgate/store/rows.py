@@ -10,6 +10,7 @@ from typing import Any
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.packing import joined, parted
 from benchgate.model.records import (
     ColumnMap,
     RequestColumns,
@@ -24,12 +25,13 @@ from benchgate.model.run import (
     Run,
     RunStatus,
     ShadowObservation,
+    StartUp,
     TargetFault,
 )
 from benchgate.store import codec
 
 Row = dict[str, Any]
-Observation = LoadObservation | QualityObservation | ShadowObservation | TargetFault
+Observation = LoadObservation | QualityObservation | ShadowObservation | TargetFault | StartUp
 
 OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
@@ -52,17 +54,23 @@ def text_sha256(text: str) -> str:
 
 
 def evidence_sha256(
-    run: Mapping[str, Any], arms: Iterable[Mapping[str, Any]], observations: Iterable[Mapping[str, Any]]
+    run: Mapping[str, Any],
+    arms: Iterable[Mapping[str, Any]],
+    observations: Iterable[Mapping[str, Any]],
+    telemetry: Sequence[Sequence[object]] = (),
 ) -> str:
-    """One hash over a finished run: its row, its arms and all its observations in order.
+    """One hash over a finished run: its row, its arms, all its observations and its telemetry in order.
 
-    It changes when anything is altered, removed, added or moved.
+    It changes when anything is altered, removed, added or moved. `telemetry` are the sealed columns of its rows; a run
+    without any has the hash it had before there was such a thing.
     """
-    sealed = {
+    sealed: dict[str, object] = {
         "run": {name: value for name, value in run.items() if name != "evidence_sha256"},
         "arms": [dict(arm) for arm in arms],
         "observations": [[row[name] for name in OBSERVATION_SEALED] for row in observations],
     }
+    if telemetry:
+        sealed["telemetry"] = [list(row) for row in telemetry]
     return text_sha256(to_json(sealed, "the evidence"))
 
 
@@ -129,7 +137,8 @@ def load_row(seen: LoadObservation) -> Row:
     """One load stage as a row, without its place in the run."""
     meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
     place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
-    return _observation_row("load", meta, seen.requests.to_columns(), len(seen.requests), **place)
+    rows = joined([seen.requests, seen.left]) if len(seen.left) else seen.requests
+    return _observation_row("load", meta, rows.to_columns(), seen.recorded, **place)
 
 
 def quality_row(seen: QualityObservation) -> Row:
@@ -149,6 +158,13 @@ def target_fault_row(fault: TargetFault) -> Row:
     return _observation_row("target_fault", {"when": fault.when, "reason": fault.reason}, {}, 0, arm=fault.arm.value)
 
 
+def start_row(start: StartUp) -> Row:
+    """One start of a deployment's server, as a row without columns."""
+    return _observation_row(
+        "start", {"number": start.number, "to_answer_s": start.to_answer_s}, {}, 0, arm=start.arm.value
+    )
+
+
 def read_observation(row: Mapping[str, Any]) -> Observation:
     """The observation of a row. Raises EvidenceError when its bytes are not those that were written."""
     columns: ColumnMap = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
@@ -157,7 +173,7 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
     match row["kind"]:
         case "load":
             seen = _read_load(row, meta, columns)
-            rows = len(seen.requests)
+            rows = seen.recorded
         case "quality":
             items = unpack_eval_items(columns)
             seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
@@ -166,6 +182,8 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             seen, rows = ShadowObservation(prompts, **meta), len(prompts)
         case "target_fault":
             seen, rows = TargetFault(Arm(row["arm"]), **meta), 0
+        case "start":
+            seen, rows = StartUp(Arm(row["arm"]), **meta), 0
         case kind:
             raise EvidenceError(f"it is of the unknown kind {kind!r}; install a newer benchgate")
     if rows != row["n_rows"]:
@@ -174,14 +192,16 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
 
 
 def _read_load(row: Mapping[str, Any], meta: Mapping[str, Any], columns: ColumnMap) -> LoadObservation:
+    requests, left = parted(RequestColumns.from_columns(columns))
     return LoadObservation(
         stage=row["stage"],
         arm=Arm(row["arm"]),
         block=row["block"],
         position=row["position"],
-        requests=RequestColumns.from_columns(columns),
+        requests=requests,
         window_s=meta["window_s"],
         client=ClientUse(**{**meta["client"], "faults": tuple(meta["client"].get("faults", ()))}),
+        left=left,
     )
 
 

@@ -1,8 +1,9 @@
 """The tables, once, for SQLite and Postgres. What a column means stands here; how it came to be, in `migrations/`.
 
-Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, event, verdict and
-client profile rows, every change of a finished run, and new observations in it. JSON is canonical ASCII text, instants
-are RFC 3339 UTC text and enums are their values, so both databases keep, compare and order them alike.
+Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, telemetry, event,
+verdict and client profile rows, every change of a finished run, and new observations and telemetry in it. JSON is
+canonical ASCII text, instants are RFC 3339 UTC text and enums are their values, so both databases keep, compare and
+order them alike.
 """
 
 from __future__ import annotations
@@ -102,6 +103,25 @@ observation = Table(
     Column("task", TEXT),
     Column("block", INTEGER),
     Column("position", INTEGER),
+    Column("meta", TEXT, nullable=False),
+    Column("codec", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Column("n_rows", INTEGER, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    sqlite_strict=True,
+)
+
+# What servers and accelerators said of themselves, one row per stage of one arm in one block; beside the observations,
+# whose `seq` they share, and kept like them. `data` holds the readings.
+telemetry = Table(
+    "telemetry",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("arm", TEXT, nullable=False),
+    Column("stage", TEXT, nullable=False),
+    Column("block", INTEGER, nullable=False),
+    Column("position", INTEGER, nullable=False),
     Column("meta", TEXT, nullable=False),
     Column("codec", TEXT, nullable=False),
     Column("sha256", TEXT, nullable=False),

@@ -18,10 +18,13 @@ from benchgate.model.run import (
     Run,
     RunStatus,
     ShadowObservation,
+    StartUp,
     TargetFault,
 )
+from benchgate.model.telemetry import TelemetryWindow
 from benchgate.store import rows, tables
 from benchgate.store.engine import Database, fetch
+from benchgate.store.telemetry_rows import TELEMETRY_SEALED, telemetry_row
 
 
 class RunWriter:
@@ -71,6 +74,14 @@ class RunWriter:
         """Keeps that a deployment was not there, and why."""
         self._insert(tables.observation, rows.target_fault_row(fault))
 
+    def add_start(self, start: StartUp) -> None:
+        """Keeps how long one start of a deployment's server took."""
+        self._insert(tables.observation, rows.start_row(start))
+
+    def add_telemetry(self, window: TelemetryWindow) -> None:
+        """Keeps what was read around one load stage of one arm in one block."""
+        self._insert(tables.telemetry, telemetry_row(window))
+
     def event(self, kind: str, data: Mapping[str, object]) -> None:
         """Adds a line to the run's journal; `data` is plain JSON."""
         rows.check_text(kind, "the event's kind")
@@ -117,4 +128,13 @@ def _evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
     observation = tables.observation.c
     columns = (observation[name] for name in rows.OBSERVATION_SEALED)
     seen = select(*columns).where(observation.run_id == run["id"]).order_by(observation.seq)
-    return rows.evidence_sha256(run, fetch(connection, tables.arms_of([run["id"]])), fetch(connection, seen))
+    arms = fetch(connection, tables.arms_of([run["id"]]))
+    return rows.evidence_sha256(run, arms, fetch(connection, seen), sealed_telemetry(connection, run["id"]))
+
+
+def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, ...]]:
+    """The columns of a run's telemetry that its evidence hash covers, in order."""
+    telemetry = tables.telemetry.c
+    columns = (telemetry[name] for name in TELEMETRY_SEALED)
+    wanted = select(*columns).where(telemetry.run_id == run_id).order_by(telemetry.seq)
+    return [tuple(row) for row in connection.execute(wanted)]
