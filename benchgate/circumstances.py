@@ -40,6 +40,7 @@ def environment_facts() -> dict[str, object]:
         "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
         "load_average_1min": round(os.getloadavg()[0], 2),
+        **({} if (governor := _cpu_governor()) is None else {"cpu_governor": governor}),
         "python": platform.python_version(),
         "libraries": {name: version for name in _LIBRARIES if (version := _version(name)) is not None},
     }
@@ -82,6 +83,14 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _cpu_governor() -> str | None:
+    """How the system sets the processor's frequency; None where it does not say."""
+    try:
+        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
 
 
 def _cpu_model() -> str | None:

@@ -6,14 +6,21 @@ Results go to stdout, progress and problems to stderr. Everything heavy is impor
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
 
 import typer
 
 from benchgate import __version__
-from benchgate.cli import doctor_command, measure_commands, plan_command, result_commands, sim_command, tool_commands
+from benchgate.cli import (
+    doctor_command,
+    init_command,
+    measure_commands,
+    plan_command,
+    result_commands,
+    sim_command,
+    tool_commands,
+)
+from benchgate.cli.interruption import interrupted_code, unwind_when_told
 from benchgate.errors import BenchgateError, ExitCode
 
 app = typer.Typer(
@@ -27,6 +34,7 @@ app = typer.Typer(
     "published, 2 usage or suite error, 1 a defect of benchgate's own. Everything but 0 blocks a promotion.",
 )
 app.command()(measure_commands.demo)
+app.command()(init_command.init)
 app.command()(measure_commands.run)
 app.command()(measure_commands.compare)
 app.command()(result_commands.gate)
@@ -51,21 +59,11 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 def main() -> None:
     """Entry point: the one place that turns exceptions into exit codes. Ctrl-C is 130 by typer's own hand."""
-    terminated = False
-
-    def terminate(signum: int, frame: FrameType | None) -> None:
-        """Unwind SIGTERM as Ctrl-C: the one interruption that event loops pass on from inside their callbacks."""
-        nonlocal terminated
-        terminated = True
-        signal.raise_signal(signal.SIGINT)
-
-    # A shell that starts a command in the background makes it ignore SIGINT; then SIGTERM could not unwind it either.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, terminate)
+    unwind_when_told()
     try:
         app()
     except BenchgateError as error:
         sys.stderr.write(f"benchgate: {error}\n")
         sys.exit(error.exit_code)
     except SystemExit as left:
-        sys.exit(ExitCode.TERMINATED if terminated and left.code == ExitCode.INTERRUPTED else left.code)
+        sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format
 from benchgate.errors import ExitCode, PublishError
 
 if TYPE_CHECKING:
-    from benchgate.pipeline import Decision
+    from benchgate.deciding import Decision
 
 
 def conclude(decision: Decision, output: Format, *, strict: bool, report: Path | None, publish: bool = False) -> None:
@@ -30,7 +31,7 @@ def finish(decision: Decision, output: Format, *, strict: bool, report: Path | N
         faults = [*_faults(decision, report, publish=publish)]
         code = ExitCode.PUBLISH_FAILED if faults else decision.exit_code
     except KeyboardInterrupt:
-        code = ExitCode.INTERRUPTED
+        code = interrupted_code()
         raise
     finally:
         sys.stdout.write(shown(decision, output, code))
@@ -42,7 +43,7 @@ def finish(decision: Decision, output: Format, *, strict: bool, report: Path | N
 
 def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterator[str]:
     """Write the report and publish what the verdict is; every way in which it could not be kept or published."""
-    from benchgate import pipeline
+    from benchgate import deciding
 
     code = decision.exit_code
     if decision.store_fault is not None:
@@ -50,10 +51,10 @@ def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterat
         yield decision.store_fault
     try:
         if report is not None:
-            pipeline.write_report(decision, report)
+            deciding.write_report(decision, report)
             sys.stderr.write(f"report: {report}\n")
         if publish:
-            pipeline.publish_decision(decision, report, exit_code=code)
+            deciding.publish_decision(decision, report, exit_code=code)
     except PublishError as error:
         yield str(error)
 

@@ -16,7 +16,7 @@ from benchgate.cli.progress import make_progress
 from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.pipeline import Decision
+    from benchgate.deciding import Decision
     from benchgate.suite.schema import Suite
 
 DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
@@ -29,6 +29,7 @@ def run(
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
     cluster: options.ClusterOption = None,
+    allow_actions: options.AllowActionsOption = False,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -36,7 +37,7 @@ def run(
 ) -> None:
     """Measure two deployments and judge the candidate; exits with the verdict's code."""
     path = find_suite(suite)
-    decision = _measure(path, baseline, candidate, store, work_dir, label, cluster)
+    decision = _measure(path, baseline, candidate, store, work_dir, label, cluster, allow_actions)
     conclude(decision, output, strict=strict, report=report, publish=True)
 
 
@@ -47,6 +48,7 @@ def compare(
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
     cluster: options.ClusterOption = None,
+    allow_actions: options.AllowActionsOption = False,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -54,15 +56,15 @@ def compare(
 ) -> None:
     """Judge the candidate of one stored run against another's; with --suite, measure first."""
     if suite is not None:
-        decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label, cluster)
+        decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label, cluster, allow_actions)
     elif cluster is not None:
         raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
     else:
-        from benchgate import pipeline
+        from benchgate import deciding
         from benchgate.store.repository import Store
 
         with Store.open(store, create=False) as opened:
-            decision = pipeline.decide_stored(opened, opened.resolve(candidate), opened.resolve(baseline))
+            decision = deciding.decide_stored(opened, opened.resolve(candidate), opened.resolve(baseline))
     conclude(decision, output, strict=strict, report=report, publish=suite is not None)
 
 
@@ -76,17 +78,13 @@ def validate(
     for reference in suites:
         path = find_suite(reference)
         try:
-            suite = load_suite(path)
-            plan = pipeline.read_plan(suite, path.parent)
+            found = pipeline.check_suite(load_suite(path), path.parent, str(path))
         except SuiteError as error:
             problems.append(str(error))
             continue
-        requests = sum(len(stage.requests) for block in plan.blocks for stage in block.stages) * 2
-        items = sum(len(task.rows) for task in plan.tasks) * 2
-        counts = (
-            f"{len(plan.blocks)} blocks, {requests:,} load requests, {items:,} eval items, {len(plan.shadow) * 3:,}"
-        )
-        typer.echo(f"{path}: valid; {counts} shadow requests; plan {plan.sha256[:12]}")
+        load = f"{found.load_requests:,} load requests ({found.warmup_requests:,} of them warm-up)"
+        asked = f"{load}, {found.eval_items:,} eval items, {found.shadow_requests:,} shadow requests"
+        typer.echo(f"{path}: valid; {found.blocks} blocks, {asked}; plan {found.plan_sha256[:12]}")
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         raise typer.Exit(int(ExitCode.USAGE))
@@ -141,11 +139,12 @@ def _measure(
     work_dir: Path,
     label: str | None,
     cluster: str | None = None,
+    allow_actions: bool = False,
 ) -> Decision:
     from benchgate import pipeline
     from benchgate.suite.rules import with_arms
 
     suite = with_arms(load_suite(path), baseline, candidate)
-    run_options = pipeline.RunOptions(store=store, work_dir=work_dir.resolve(), label=label, cluster=cluster)
+    run_options = pipeline.RunOptions(store, work_dir.resolve(), label, cluster, allow_actions)
     with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         return pipeline.run_suite(suite, path.parent, run_options, progress)

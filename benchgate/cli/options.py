@@ -32,6 +32,9 @@ ReportOption = Annotated[Path | None, typer.Option("--report", help="Write the H
 LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find this run by later.")]
 BaselineOption = Annotated[str | None, typer.Option("--baseline", help="Deployment of the suite to use as baseline.")]
 CandidateOption = Annotated[str | None, typer.Option("--candidate", help="Deployment of the suite to judge.")]
+AllowActionsOption = Annotated[
+    bool, typer.Option("--allow-actions", help="Let stages run the commands that the suite names.")
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", help="dask scheduler whose workers send the load, like tcp://scheduler:8786."),

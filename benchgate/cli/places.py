@@ -24,7 +24,9 @@ def find_suite(reference: str) -> Path:
     path = Path(reference)
     if path.is_file():
         return path
-    shipped = {file.stem: file for file in sorted(shipped_suites_dir().glob("*.yaml"))}
+    folder = shipped_suites_dir()
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("drills/*.yaml")])
+    shipped = {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
     if reference in shipped:
         return shipped[reference]
     near = difflib.get_close_matches(reference, shipped, n=1)

@@ -52,6 +52,7 @@ def plan(
 
 def _lines(source: str, found: Preview) -> Iterator[str]:
     yield f"{source}: plan {found.plan_sha256[:12]}; nothing was sent"
+    where = "on both arms" if found.arms > 1 else "of the one deployment"
     if found.stages:
         yield ""
         rows = [_HEADINGS, *map(_row, found.stages)]
@@ -60,8 +61,10 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield ""
         requests = f"{found.load_requests:,} requests, {found.warmup_requests:,} of them warm-up"
-        yield f"load     {found.blocks} blocks on both arms: {requests}; {_tokens(found)}"
+        yield f"load     {found.blocks} blocks {where}: {requests}; {_tokens(found)}"
         yield f"         {_time(found)}"
+    if found.capacity_requests:
+        yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends as soon as it knows"
     if found.eval_items:
         yield f"evals    {found.eval_items:,} items over both arms"
     if found.shadow_prompts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
 from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.units import show_duration, show_number, show_percent
 
 
 class TrendFormat(StrEnum):
@@ -38,13 +40,13 @@ def gate(
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge a stored run again; exits with the verdict's code."""
-    from benchgate import pipeline
+    from benchgate import deciding
     from benchgate.cli.measure_commands import load_suite
     from benchgate.store.repository import Store
 
     suite = load_suite(find_suite(policy)) if policy is not None else None
     with Store.open(store, create=False) as opened:
-        decision = pipeline.decide_stored(opened, opened.resolve(run), policy=suite)
+        decision = deciding.decide_stored(opened, opened.resolve(run), policy=suite)
     conclude(decision, output, strict=strict, report=report)
 
 
@@ -55,14 +57,14 @@ def report(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write the HTML report of a stored run or comparison."""
-    from benchgate import pipeline
+    from benchgate import deciding
     from benchgate.store.repository import Store
 
     with Store.open(store, create=False) as opened:
         reference = opened.resolve(against) if against is not None else None
-        decision = pipeline.decide_stored(opened, opened.resolve(run), reference)
+        decision = deciding.decide_stored(opened, opened.resolve(run), reference)
     try:
-        pipeline.write_report(decision, out)
+        deciding.write_report(decision, out)
     except PublishError as error:
         sys.stderr.write(f"benchgate: {error}\n")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
@@ -76,22 +78,21 @@ def trend(
     suite: Annotated[str | None, typer.Option("--suite", help="Only runs of the suite of this name.")] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only this load stage.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
-    statistic: Annotated[str | None, typer.Option("--statistic", help="p50, p90, p95 or p99 of a latency.")] = None,
+    statistic: Annotated[
+        str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95 or p99.")
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
-    import difflib
     from dataclasses import asdict
 
     from benchgate.gate.metric_rows import TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
 
-    if metric not in TREND_METRICS:
-        near = difflib.get_close_matches(metric, TREND_METRICS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(TREND_METRICS)}"
-        raise UsageError(f"no metric {metric!r} is kept for trends; {hint}")
+    _require_known("metric", metric, TREND_METRICS)
+    statistic = _statistic(metric, statistic)
     with Store.open(store, create=False) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
     if output is TrendFormat.JSON:
@@ -99,7 +100,42 @@ def trend(
         return
     if not points:
         sys.stderr.write(f"no stored run has {metric}; a price in the suite's deployments gives the cost metrics\n")
+        return
+    quantity = metric if statistic is None else f"{metric} {statistic}"
+    sys.stdout.write(f"{'started':24}  {'run':20} {'verdict':12} {'stage or task':14} {quantity}\n")
     for point in points:
         where = point.stage or point.task or "-"
-        name = point.label or point.run_id[:13]
-        sys.stdout.write(f"{point.started_at}  {name:20} {point.outcome or '-':12} {where:14} {point.value:.6g}\n")
+        name, value = point.label or point.run_id[:13], _in_its_unit(metric, point.value)
+        sys.stdout.write(f"{point.started_at}  {name:20} {point.outcome or '-':12} {where:14} {value}\n")
+
+
+def _statistic(metric: str, asked: str | None) -> str | None:
+    """Which statistic of a metric to follow: of a latency the median, unless another is asked for."""
+    from benchgate.gate.metric_rows import LATENCY_TRENDS
+    from benchgate.suite.schema import STATISTICS
+
+    if metric not in LATENCY_TRENDS:
+        if asked is not None:
+            raise UsageError(f"--statistic is of a latency, and {metric} is none; leave it out")
+        return None
+    if asked is not None:
+        _require_known("statistic", asked, tuple(STATISTICS))
+    return asked or "p50"
+
+
+def _require_known(what: str, name: str, known: Sequence[str]) -> None:
+    import difflib
+
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        raise UsageError(f"no {what} {name!r} is kept for trends; {hint}")
+
+
+def _in_its_unit(metric: str, value: float) -> str:
+    """As the metric's name says it: dollars, a rate, a share, or seconds."""
+    if metric.startswith("usd_"):
+        return f"${show_number(value)}"
+    if metric.endswith("_per_s"):
+        return f"{show_number(value)}/s"
+    return show_percent(value) if metric.endswith("_ratio") else show_duration(value)

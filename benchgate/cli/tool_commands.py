@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.interruption import interrupted_code
+from benchgate.cli.searching import refuse_without_search, search_exit_code, searched
 from benchgate.errors import BenchgateError, ExitCode
 from benchgate.model.verdict import Outcome
 
@@ -34,7 +36,7 @@ def load(
     duration: Annotated[str | None, typer.Option("--duration", help="How long to send, like 60s.")] = None,
     input_tokens: Annotated[int, typer.Option("--input-tokens", help="Length of each prompt.")] = 100,
     output_tokens: Annotated[int, typer.Option("--output-tokens", help="Length of each answer.")] = 128,
-    endpoint: Annotated[str, typer.Option("--endpoint", help="chat or completions.")] = "chat",
+    endpoint: Annotated[str, typer.Option("--endpoint", help="chat, completions, responses or embeddings.")] = "chat",
     workers: Annotated[str, typer.Option("--workers", help="Load generator processes, or auto.")] = "auto",
     cluster: options.ClusterOption = None,
     slo: Annotated[str | None, typer.Option("--slo", help="What a good request meets: ttft=500ms,tpot=80ms.")] = None,
@@ -53,52 +55,80 @@ def load(
     audit: Annotated[
         bool, typer.Option("--audit", help="Let the kernel stamp arrivals; report the read delay.")
     ] = False,
+    search: Annotated[str | None, typer.Option("--search", help="Find the capacity over rate or concurrency.")] = None,
+    lowest: Annotated[str | None, typer.Option("--from", help="Where --search begins, like 1/s.")] = None,
+    highest: Annotated[str | None, typer.Option("--to", help="How far --search goes, like 64/s.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Share of good requests that --search wants.")] = None,
+    resolution: Annotated[str | None, typer.Option("--resolution", help="How near --search comes, like 10%.")] = None,
+    probe: Annotated[int | None, typer.Option("--probe", help="Most requests per level of --search.")] = None,
+    budget: Annotated[int | None, typer.Option("--budget", help="Most requests of a whole --search.")] = None,
+    least: Annotated[str | None, typer.Option("--min", help="Judge the capacity that --search finds by this.")] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""
+    from benchgate.circumstances import usable_cpus
     from benchgate.load.bare import BareOptions, run_bare
     from benchgate.suite.references import resolve_secret
 
     api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ) if api_key_env is not None else None
 
-    result = run_bare(
-        BareOptions.parse(
-            url=url,
-            model=model,
-            engine=engine,
-            concurrency=concurrency,
-            rate=rate,
-            arrival=arrival,
-            trace=trace,
-            speed=speed,
-            requests=requests,
-            duration=duration,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            endpoint=endpoint,
-            workers=workers,
-            cluster=cluster,
-            slo=slo,
-            seed=seed,
-            api_key=api_key,
-            headers=header or (),
-            ca=ca,
-            cert=cert,
-            key=key,
-            proxy=proxy,
-            audit=audit,
-            client=_client(store) if workers == "auto" and cluster is None else None,
-        )
+    asked: dict[str, Any] = dict(
+        url=url,
+        model=model,
+        engine=engine,
+        concurrency=concurrency,
+        rate=rate,
+        arrival=arrival,
+        trace=trace,
+        speed=speed,
+        requests=requests,
+        duration=duration,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        endpoint=endpoint,
+        workers=workers,
+        cluster=cluster,
+        slo=slo,
+        seed=seed,
+        api_key=api_key,
+        headers=header or (),
+        ca=ca,
+        cert=cert,
+        key=key,
+        proxy=proxy,
+        audit=audit,
+        client=_client(store) if workers == "auto" and cluster is None else None,
+        cpus=usable_cpus(),
     )
+    wanted = {
+        "lowest": lowest,
+        "highest": highest,
+        "target": target,
+        "resolution": resolution,
+        "probe": probe,
+        "budget": budget,
+        "least": least,
+    }
+    if search is None:
+        refuse_without_search(wanted)
+        result = run_bare(BareOptions.parse(**asked))
+    else:
+        result = searched(search, wanted, asked)
+    _tell(result, json_file)
+    raise typer.Exit(int(_exit_code(result) if search is None else search_exit_code(result)))
+
+
+def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
+    """Print a result, and write it to a file where one is named."""
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
     sys.stdout.write(text)
-    if json_file is not None:
-        try:
-            json_file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            sys.stderr.write(f"benchgate: {json_file} could not be written: {error.strerror}\n")
-            raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
-    raise typer.Exit(int(_exit_code(result)))
+    if json_file is None:
+        return
+    try:
+        json_file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        sys.stderr.write(f"benchgate: {json_file} could not be written: {error.strerror}\n")
+        raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
 
 
 def _exit_code(result: Mapping[str, Any]) -> ExitCode:
@@ -107,7 +137,7 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
 
     if result["partial"]:
         sys.stderr.write("benchgate: interrupted; the document holds what was answered by then\n")
-        return ExitCode.INTERRUPTED
+        return interrupted_code()
     code = ExitCode.OK
     if result["client"]["saturated"]:
         reasons = "; ".join(result["client"]["reasons"])
@@ -115,7 +145,7 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
         code = ExitCode.INVALID
     if "verdict" in result:
         code = Outcome(result["verdict"]["outcome"]).exit_code()
-    elif not result["output_tokens"]:
+    elif not result["requests"]["ok"]:
         failures = result["failures"]
         first = failures[0]["detail"] if failures else "no request was sent"
         sys.stderr.write(f"benchgate: no request succeeded: {first}\n")
@@ -138,6 +168,6 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
     """Bring a store to this version's schema; an SQLite file is backed up beside it first."""
     from benchgate.store.migrate import upgrade as upgrade_store
 
-    done = upgrade_store(store)
+    done = upgrade_store(store, create=False)
     kept = f"; the old one is kept at {done.backup}" if done.backup else ""
     typer.echo(f"schema {done.before or 'none'} → {done.after}{kept}")

@@ -16,6 +16,7 @@ from benchgate.gate.saturation import saturation_reasons
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.measuring import Progress
 from benchgate.model import metrics
+from benchgate.model.ask import text_ask
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
@@ -78,23 +79,23 @@ def _series(
 
 def _closed(streams: int) -> PlannedStage:
     requests = tuple(_request(index, None, _STREAM_TOKENS) for index in range(streams * _ROUNDS))
-    return PlannedStage(f"{streams} streams", streams, None, requests)
+    return PlannedStage.of(f"{streams} streams", streams, None, requests)
 
 
 def _opened(rate_rps: int) -> PlannedStage:
     gap_ns = _NS // rate_rps
     requests = tuple(_request(index, (index + 1) * gap_ns, 1) for index in range(int(rate_rps * _RATE_S)))
-    return PlannedStage(f"{rate_rps} requests/s", None, float(rate_rps), requests)
+    return PlannedStage.of(f"{rate_rps} requests/s", None, float(rate_rps), requests)
 
 
 def _request(index: int, offset_ns: int | None, tokens: int) -> PlannedRequest:
-    return PlannedRequest(index=index, offset_ns=offset_ns, prompt=_PROMPT, output_tokens=tokens, seed=index)
+    return PlannedRequest(index=index, offset_ns=offset_ns, ask=text_ask("chat", _PROMPT, tokens), seed=index)
 
 
 def _measured(sim: Sim, target: Target, stage: PlannedStage) -> ClientStep:
     try:
         sim.reset()
-        result = run_stage(target, stage, endpoint="chat", ignore_eos=True, limits=Limits())
+        result = run_stage(target, stage, limits=Limits())
         truth = sim.truth()
     except (OSError, ValueError) as exc:
         raise BenchgateError(f"the practice server did not answer: {exc}") from exc
@@ -107,18 +108,19 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
     What a closed loop delivers follows from how long its answers take (Little's law), so the server's own mean time of
     an answer gives the rate of a client that adds nothing.
     """
-    columns, tokens = result.requests, sum(request.output_tokens for request in stage.requests)
+    columns, tokens = result.requests, sum(request.ask.output_tokens or 0 for request in stage.requests)
     ok = metrics.succeeded(columns)
-    bound = list(saturation_reasons(result.client, columns, stage.rate_rps))
+    bound = list(saturation_reasons(result.client, columns, stage.only.rate_rps))
     if not ok.all():
         detail = next((text for text in columns.error_detail if text is not None), "no reason given")
         bound.append(f"{int((~ok).sum())} of {len(ok)} requests failed: {detail}")
     e2e_s, true_e2e_s = metrics.e2e_s(columns)[ok], float(truth["e2e_s"]["mean"] or 0.0)
-    if stage.concurrency is not None:
-        offered_rps = stage.concurrency / true_e2e_s if true_e2e_s > 0 else 0.0
+    group = stage.only
+    if group.concurrency is not None:
+        offered_rps = group.concurrency / true_e2e_s if true_e2e_s > 0 else 0.0
         delivered = true_e2e_s / float(e2e_s.mean()) if len(e2e_s) else None
     else:
-        offered_rps, delivered = stage.rate_rps or 0.0, _sent_ratio(result)
+        offered_rps, delivered = group.rate_rps or 0.0, _sent_ratio(result)
     ttft_p99_s = metrics.quantile(metrics.ttft_s(columns)[ok], 0.99)
     lag_s = truth["schedule_lag_s"]["p99"]
     ttft_error_s = None if ttft_p99_s is None else ttft_p99_s - float(truth["ttft_s"]["p99"])
@@ -126,7 +128,7 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
     if not late:  # else what is missing may be the server's
         bound.extend(_short_of(delivered, ttft_error_s))
     return ClientStep(
-        streams=stage.concurrency,
+        streams=group.concurrency,
         offered_rps=offered_rps,
         offered_tokens_per_s=offered_rps * tokens / len(stage.requests),
         delivered_ratio=delivered,

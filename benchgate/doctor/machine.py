@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from benchgate.circumstances import known_client, usable_cpus
-from benchgate.errors import BenchgateError
+from benchgate.errors import BenchgateError, lacking
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.client import ClientProfile
 from benchgate.store.engine import Address
@@ -43,7 +43,8 @@ class Symptom:
 def examine(store: str) -> list[Symptom]:
     """Everything, in a fixed order. Writes nothing, asks no server, takes a moment."""
     looks: tuple[Callable[[], Symptom], ...] = (
-        _python, _open_files, _clock, _governor, _load, _stamps, _evals, _embedded_engine,
+        _python, _open_files, _clock, _governor, _load, _stamps, _evals, _embedded_engine, _cluster, _postgres,
+        _tokenizers,
     )  # fmt: skip
     return [*(look() for look in looks), *_kept(store)]
 
@@ -119,11 +120,22 @@ def _embedded_engine() -> Symptom:
     return _extra("embedded engine", "xllamacpp", "demo", "`benchgate demo` and embedded deployments")
 
 
+def _cluster() -> Symptom:
+    return _extra("cluster", "distributed", "cluster", "load from several machines (`--cluster`)")
+
+
+def _postgres() -> Symptom:
+    return _extra("postgres", "psycopg", "postgres", "a store in Postgres")
+
+
+def _tokenizers() -> Symptom:
+    return _extra("tokenizers", "tokenizers", "tokenizer", "workloads with a `tokenizer` file")
+
+
 def _extra(name: str, module: str, extra: str, needed_by: str) -> Symptom:
     if importlib.util.find_spec(module) is not None:
         return Symptom(name, State.OK, f"{module} is installed")
-    remedy = f"install it with `pip install 'benchgate[{extra}]'` for {needed_by}"
-    return Symptom(name, State.WARN, f"{module} is not installed", remedy)
+    return Symptom(name, State.WARN, f"{module} is not installed", lacking(f"needed for {needed_by}", extra))
 
 
 def _kept(store: str) -> list[Symptom]:

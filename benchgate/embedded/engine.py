@@ -11,9 +11,7 @@ import importlib.util
 from importlib import metadata
 from pathlib import Path
 
-from benchgate.errors import EmbeddedError
-
-INSTALL_HINT = "install the embedded engine with: pip install 'benchgate[demo]'"
+from benchgate.errors import EmbeddedError, lacking
 
 
 def require_engine() -> str:
@@ -30,9 +28,8 @@ def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError as error:
-        raise EmbeddedError(
-            f"the embedded engine needs {distribution}, which is not installed; {INSTALL_HINT}"
-        ) from error
+        missing = f"the embedded engine needs {distribution}, which is not installed"
+        raise EmbeddedError(lacking(missing, "demo")) from error
 
 
 @functools.cache
@@ -47,7 +44,7 @@ def engine_library() -> ctypes.CDLL:
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     files = sorted(folder.glob("xllamacpp*.so")) if folder is not None else []
     if not files:
-        raise EmbeddedError(f"xllamacpp {version} has no extension module; reinstall it, or {INSTALL_HINT}")
+        raise EmbeddedError(lacking(f"xllamacpp {version} has no extension module; reinstall it", "demo"))
     try:
         return _declared(ctypes.CDLL(str(files[0])))
     except (OSError, AttributeError) as error:

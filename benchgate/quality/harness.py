@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchgate.errors import UsageError
+from benchgate.errors import UsageError, lacking
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
 from benchgate.plan.schedule import PlannedTask
@@ -31,7 +31,7 @@ OnProgress = Callable[[Arm, str, int], None]
 def require_lm_eval() -> None:
     """UsageError when lm-eval cannot be imported; cheap, so that it can be asked before any request is sent."""
     if find_spec("lm_eval") is None or find_spec("aiohttp") is None:
-        raise UsageError("quality needs lm-eval: pip install 'benchgate[eval]'")
+        raise UsageError(lacking("quality needs lm-eval, which is not installed", "eval"))
 
 
 def evaluate(

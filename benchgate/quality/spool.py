@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from benchgate.model.ask import Endpoint
 from benchgate.plan.schedule import PlannedTask
-from benchgate.targets.dialect import Endpoint
 from benchgate.targets.route import Route
 
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"

@@ -1,0 +1,126 @@
+"""From the store to a verdict, a report and a publisher: the last part of the road, and all of it for a stored run.
+
+Everything computed is computed from what is on disk: a verdict given right after a run and one given from the store a
+year later take the same path here. Nothing that measures is loaded for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
+from benchgate.gate.decide import judge
+from benchgate.gate.metric_rows import metric_rows
+from benchgate.model.run import Evidence, Run
+from benchgate.model.verdict import Verdict
+from benchgate.publish import github
+from benchgate.report.document import document_json, verdict_document, with_exit_code
+from benchgate.report.html import render_html
+from benchgate.report.markdown import render_markdown
+from benchgate.report.terms import Terms
+from benchgate.store.repository import Store
+from benchgate.suite.schema import Suite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """A verdict with the evidence it rests on and the terms it was asked for on.
+
+    `document` is what the store has of it, so never `strict`. `store_fault` says why the store could not keep it; None
+    when it has.
+    """
+
+    evidence: Evidence
+    reference: Evidence | None
+    verdict: Verdict
+    terms: Terms
+    document: dict[str, object]
+    store_fault: str | None = None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The verdict's own code, on the terms it was asked for on."""
+        return self.terms.exit_code(self.verdict)
+
+    def asked(self, *, strict: bool) -> Decision:
+        """The same decision for someone to whom a WARN is, or is not, as bad as a BLOCK."""
+        return replace(self, terms=replace(self.terms, strict=strict))
+
+    def json(self, exit_code: ExitCode) -> str:
+        """The verdict document in its one spelling, of a process that ends with this code: same store, same bytes."""
+        return document_json(with_exit_code(self.document, exit_code))
+
+
+def decide_stored(store: Store, run_id: str, against: str | None = None, *, policy: Suite | None = None) -> Decision:
+    """Judge a stored run: against its own baseline, or against the candidate of the stored run `against`.
+
+    `policy` replaces the gate and slo that the run was measured under; what was measured stays what it was.
+    """
+    if against == run_id:
+        raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
+    evidence = store.evidence(run_id)
+    reference = store.evidence(against) if against is not None else None
+    terms = Terms(
+        policy=_judged_by(policy, evidence.run) if policy is not None else None,
+        reference_outcome=store.own_outcome(against) if against is not None else None,
+    )
+    verdict = judge(terms.suite(evidence.run), evidence, reference)
+    document = verdict_document(evidence.run, verdict, against=reference.run if reference else None, terms=terms)
+    fault = _keep(store, evidence, verdict, document, against)
+    return Decision(evidence, reference, verdict, terms, document, fault)
+
+
+def write_report(decision: Decision, path: Path) -> None:
+    """Write the HTML report; PublishError when that fails."""
+    html = render_html(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    part = path.with_name(f".{path.name}.part")  # renamed when whole: nobody ever opens half a report
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(html, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise PublishError(f"the report could not be written to {path}: {error.strerror}") from error
+
+
+def publish_decision(decision: Decision, report_path: Path | None, *, exit_code: int) -> None:
+    """Tell the CI system this process runs in, if any."""
+    github.publish(
+        os.environ,
+        verdict=decision.verdict,
+        run_id=decision.evidence.run.id,
+        exit_code=exit_code,
+        report_path=report_path,
+        summary_markdown=render_markdown(
+            decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms
+        ),
+    )
+
+
+def _keep(
+    store: Store, evidence: Evidence, verdict: Verdict, document: Mapping[str, object], against: str | None
+) -> str | None:
+    """Store the verdict and the run's metrics; a store that fails now must not swallow the verdict."""
+    try:
+        store.save_verdict(evidence.run.id, document, compared_run_id=against)
+        store.save_metrics(evidence.run.id, metric_rows(evidence))
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def _judged_by(policy: Suite, run: Run) -> Suite:
+    """The run's suite with the policy's gate and slo (its own slo where the policy has none).
+
+    Raises UsageError for a policy that speaks of what was not measured.
+    """
+    from benchgate.suite.rules import rule_problems
+
+    own = Suite.from_stored(run.suite)
+    suite = own.model_copy(update={"gate": policy.gate, "slo": policy.slo or own.slo})
+    problems = rule_problems(suite)
+    if problems:
+        raise UsageError(f"this policy does not fit what the run measured: {problems[0]}")
+    return suite

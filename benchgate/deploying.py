@@ -1,0 +1,229 @@
+"""Brings deployments up: starts those that are ours, waits for the others, and keeps what they say they are."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from benchgate.embedded.server import MODEL_ALIAS, serve
+from benchgate.embedded.weights import weights_file
+from benchgate.errors import EmbeddedError, TargetError, UsageError
+from benchgate.load.room import require_room
+from benchgate.model.ask import Endpoint
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.run import StartUp, TargetFault
+from benchgate.plan.schedule import Plan
+from benchgate.sim.declared import settings_of
+from benchgate.sim.process import start_sim, stop_sim
+from benchgate.store.repository import RunWriter
+from benchgate.suite.arms import measured_arms
+from benchgate.suite.headers import written_out
+from benchgate.suite.schema import DeploymentSpec, Start, Suite
+from benchgate.targets.address import ServerAddress
+from benchgate.targets.deployed import target_of
+from benchgate.targets.dialect import Target, dialect_of
+from benchgate.targets.probe import still_alive, wait_ready
+from benchgate.units import show_duration
+
+_THIS_MACHINE = "this machine"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "0.0.0.0", "::"})  # a server on one of them answers on the others
+
+
+class TargetDown(Exception):
+    """A deployment stopped answering; measuring on would only record its absence again and again."""
+
+    def __init__(self, fault: TargetFault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+def declared(suite: Suite, name: str) -> Deployment:
+    """What the suite says of a deployment, as the run remembers it; no secret, not even its reference."""
+    spec = suite.deployments[name]
+    asked = _declared_of_requests(spec)
+    model, ours = spec.model or "", dict[str, object]()
+    if spec.embedded is not None:
+        model, ours = MODEL_ALIAS, spec.embedded.model_dump(mode="json")
+    elif spec.sim is not None:
+        settings = settings_of(spec.sim)
+        model, ours = settings.model, settings.identity()
+    return Deployment(
+        name=name,
+        model=model,
+        engine=spec.engine,
+        url=spec.url,
+        settings={**ours, **asked},
+        price_usd_per_hour=spec.price,
+        accelerators=spec.accelerators,
+    )
+
+
+def _declared_of_requests(spec: DeploymentSpec) -> dict[str, object]:
+    """How requests to this deployment differ from its engine's usual ones; empty when they do not."""
+    said: dict[str, object] = {"extra": spec.extra, "leave_out": list(spec.leave_out)}
+    said["headers"] = written_out(spec.headers)
+    said["proxy"] = spec.proxy is not None  # that there is one: its address may be a secret
+    if spec.max_tokens_field != "max_tokens":
+        said["max_tokens_field"] = spec.max_tokens_field
+    return {key: value for key, value in said.items() if value}
+
+
+def bring_up(
+    stack: ExitStack,
+    suite: Suite,
+    plan: Plan,
+    arm: Arm,
+    writer: RunWriter,
+    log_dir: Path,
+    weights_dir: Path,
+    suite_dir: Path,
+    told: Callable[[str], None],
+) -> Target:
+    """Start the arm if it is ours to start, wait until it answers a real completion, and note what it says it is."""
+    name = suite.baseline if arm is Arm.BASELINE else suite.candidate
+    spec = suite.deployments[name]
+    deployment = declared(suite, name)
+    try:
+        if spec.url is None:
+            target = stack.enter_context(_served(arm, f"{arm}-{name}", spec, weights_dir, log_dir))
+        else:
+            target = target_of(arm, spec, os.environ, suite_dir)
+        limits, facts = suite.limits, dict[str, object]()
+        for endpoint, adapter in _asked_of(suite):
+            asked = target if adapter is None else replace(target, model=adapter)
+            said = wait_ready(asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s)
+            facts = facts or said
+    except (EmbeddedError, TargetError) as fault:
+        raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
+    require_room(suite, plan, arm, facts)
+    found = replace(deployment, facts=facts)
+    for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms
+        writer.set_arm(side, found)
+    told(f"{arm} {name} answers")
+    return target
+
+
+@contextmanager
+def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_dir: Path) -> Iterator[Target]:
+    """What benchgate starts itself, for the length of the block. Raises EmbeddedError and TargetError."""
+    if spec.embedded is not None:
+        with serve(spec.embedded, name=name, cache_dir=weights_dir, log_dir=log_dir) as server:
+            yield Target(arm, server.url, server.model, dialect_of(spec))
+        return
+    assert spec.sim is not None, "a deployment without an address is one of the two: the suite was validated"
+    settings = settings_of(spec.sim)
+    try:
+        process, url = start_sim(settings)
+    except UsageError as fault:
+        raise TargetError(f"the deployment {name!r} did not start: {fault}") from fault
+    try:
+        yield Target(arm, url, settings.model, dialect_of(spec))
+    finally:
+        stop_sim(process)
+
+
+def measure_starts(
+    suite: Suite,
+    wanted: Start,
+    arms: Sequence[Arm],
+    writer: RunWriter,
+    log_dir: Path,
+    weights_dir: Path,
+    told: Callable[[str], None],
+) -> None:
+    """Start every arm's server over and over, the arms in turn, and keep how long each took to a good completion.
+
+    Weights are made before; that the system still has them in memory from the last start is part of what is measured.
+    """
+    for number in range(wanted.times):
+        for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
+            name = suite.baseline if arm is Arm.BASELINE else suite.candidate
+            spec, limits = suite.deployments[name], suite.limits
+            try:
+                if spec.embedded is not None:
+                    weights_file(spec.embedded.weights, spec.embedded.extra_layers, weights_dir)
+                began_s = time.monotonic()
+                with _served(arm, f"{arm}-{name}-start-{number + 1}", spec, weights_dir, log_dir) as target:
+                    if spec.sim is not None:  # an embedded one has completed a request already
+                        wait_ready(target, endpoint="completions", ready_s=limits.ready_s, connect_s=limits.connect_s)
+                    took_s = time.monotonic() - began_s
+            except (EmbeddedError, TargetError) as fault:
+                raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
+            writer.add_start(StartUp(arm, number, took_s))
+            told(f"{arm} {name} start {number + 1} of {wanted.times}: {show_duration(took_s)}")
+
+
+def require_two(suite: Suite, targets: dict[Arm, Target]) -> None:
+    """Two names for one server would pass whatever the candidate is; one name for both arms is meant so.
+
+    The suite's rules see two equal addresses as they are written; here references are resolved and hosts looked up.
+    """
+    if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
+        reason = "both arms are served by the same endpoint and model; correct the url or the model of one of them"
+        raise TargetDown(TargetFault(Arm.CANDIDATE, "at the start", reason))
+
+
+def _asked_of(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
+    """Every endpoint with every adapter that is asked there, those of the model itself first."""
+    if suite.load is None:
+        return tuple((endpoint, None) for endpoint in endpoints_of(suite))
+    asked = {(level.workload.endpoint, level.workload.adapter) for level in suite.load.levels()}
+    return tuple(sorted(asked, key=lambda one: (one[1] is not None, one[0], one[1] or "")))
+
+
+def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
+    """The endpoints to ask whether a target is there, at least one: those that the suite will measure."""
+    if suite.load is not None:
+        return tuple(dict.fromkeys(level.workload.endpoint for level in suite.load.levels()))
+    return (suite.quality.endpoint,) if suite.quality is not None else ("chat",)
+
+
+def require_alive(suite: Suite, target: Target, when: str) -> None:
+    """Raises TargetDown when the target does not answer any more."""
+    reason = still_alive(target, endpoint=endpoints_of(suite)[0])
+    if reason is not None:
+        raise TargetDown(TargetFault(target.arm, when, reason))
+
+
+def same_server(one: Target, other: Target) -> bool:
+    """Same model, port (or socket) and path, at one host, with the same headers where those are written out.
+
+    Hosts are one when they are spelled alike, or when an address and a name, or two names of this machine, meet in an
+    address. Two other names that do may be two servers behind one proxy, which tells them apart by name; a gateway may
+    tell by a header.
+    """
+    ours, theirs = ServerAddress.of(one.url), ServerAddress.of(other.url)
+    if (one.model, one.open_headers, ours.prefix) != (other.model, other.open_headers, theirs.prefix):
+        return False
+    if ours.socket is not None or theirs.socket is not None:
+        return _file(ours.socket) == _file(theirs.socket)
+    if _port(ours) != _port(theirs):
+        return False
+    names = ours.host.rstrip("."), theirs.host.rstrip(".")
+    if names[0] == names[1]:
+        return True
+    shared = _addresses(names[0]) & _addresses(names[1])
+    return bool(shared) and (_THIS_MACHINE in shared or any(name in shared for name in names))
+
+
+def _file(path: str | None) -> str | None:
+    """A socket's own path, however it is reached."""
+    return None if path is None else str(Path(path).resolve())
+
+
+def _port(address: ServerAddress) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
+
+
+def _addresses(host: str) -> frozenset[str]:
+    """The addresses of a host, those of the loopback interface as one; none when it cannot be looked up."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return frozenset()
+    return frozenset(_THIS_MACHINE if address in _LOOPBACK else address for address in found)
