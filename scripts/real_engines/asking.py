@@ -1,0 +1,90 @@
+"""`benchgate` as a user calls it, what it left in its store, and the servers' own counters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchgate.model.run import Evidence
+from benchgate.store.repository import Store
+from scripts.real_engines.servers import MODEL
+
+_ANSWERS = (0, 10, 11, 12)  # exit codes that come with a document
+_LONGEST_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a run came to: its exit code, its verdict as JSON, and all that was observed."""
+
+    exit_code: int
+    document: dict[str, Any]
+    evidence: Evidence
+
+    @property
+    def outcome(self) -> str:
+        """PASS, WARN, BLOCK, INCONCLUSIVE or INVALID."""
+        return str(self.document["outcome"])
+
+    @property
+    def why(self) -> str:
+        """The verdict's own sentence."""
+        return str(self.document["reason"])
+
+
+@dataclass(frozen=True, slots=True)
+class Benchgate:
+    """The installed command, and a folder for what it writes."""
+
+    program: Path
+    folder: Path
+
+    def load(self, url: str, *options: str) -> dict[str, Any]:
+        """The document of one `benchgate load`."""
+        _, document = self._json("load", url, "--model", MODEL, *options)
+        return document
+
+    def run(self, suite: str, text: str) -> Decided:
+        """One `benchgate run` of a suite with this text, into a store of its own."""
+        path, store = self.folder / f"{suite}.yaml", self.folder / f"{suite}.db"
+        path.write_text(text, encoding="utf-8")
+        for old in self.folder.glob(f"{store.name}*"):
+            old.unlink()
+        report = str(self.folder / f"{suite}.html")
+        where = ("--store", str(store), "--work-dir", str(self.folder / "work"), "--report", report)
+        code, document = self._json("run", str(path), *where, "--format", "json")
+        with Store.open(str(store)) as opened:
+            evidence = opened.evidence(opened.resolve("@latest"))
+        return Decided(code, document, evidence)
+
+    def _json(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        command = [str(self.program), *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=_LONGEST_S)
+        if done.returncode not in _ANSWERS:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        return done.returncode, json.loads(done.stdout)
+
+
+def counters(url: str) -> dict[str, float]:
+    """Every sample of a server's metrics page, series of one name added up. Read apart from benchgate's own reader."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found: dict[str, float] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            name = series.partition("{")[0]
+            found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
+def posted(url: str, body: dict[str, object]) -> dict[str, Any]:
+    """The JSON that answers a JSON request."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        document: dict[str, Any] = json.load(answer)
+        return document
