@@ -45,19 +45,23 @@ _QUANTILES = (0.5, 0.9, 0.95, 0.99, 1.0)
 _PLAN = b"{}"
 
 
-def event(delta: str, finish: str = "null") -> bytes:
+def event(answer: int, delta: str, finish: str = "null") -> bytes:
     """One event of a chat stream, as long as servers make them."""
     choice = f'{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}'
-    text = f'{{"id":"chatcmpl-96689322a7611364","object":"chat.completion.chunk","model":"m","choices":[{choice}]}}'
+    text = f'{{"id":"chatcmpl-{answer:016x}","object":"chat.completion.chunk","model":"m","choices":[{choice}]}}'
     return f"data: {text}\n\n".encode()
 
 
 def answer(at_ns: int, chunks: int, jitter_ns: int) -> Response:
     """A whole answer that began at an instant: role, chunks 10 ms apart, finish, usage, `[DONE]`."""
     usage = f'{{"prompt_tokens":100,"completion_tokens":{chunks},"total_tokens":{100 + chunks}}}'
-    events = [event('{"role":"assistant","content":""}')]
-    events += [event('{"content":" word"}')] * chunks
-    events += [event("{}", '"length"'), f'data: {{"choices":[],"usage":{usage}}}\n\n'.encode(), b"data: [DONE]\n\n"]
+    events = [event(at_ns, '{"role":"assistant","content":""}')]
+    events += [event(at_ns, '{"content":" word"}')] * chunks
+    events += [
+        event(at_ns, "{}", '"length"'),
+        f'data: {{"choices":[],"usage":{usage}}}\n\n'.encode(),
+        b"data: [DONE]\n\n",
+    ]
     first_ns = at_ns + 50_000_000 + jitter_ns
     body: list[Read] = [(first_ns + 10_000_000 * max(0, k - 1), data) for k, data in enumerate(events)]
     head = Head("HTTP/1.1", 200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
@@ -81,7 +85,7 @@ def fill(database: Path, records: int, chunks: int) -> None:
                 file.append(Spooled(k, at_ns, 0, answer(at_ns, chunks, late_ns)))
     said = {"after sending": peak_mb()}
     target = Target(Arm.CANDIDATE, "http://127.0.0.1", "m", DIALECTS["vllm"])
-    shard = Shard(target, Planned(()), Level(None, 1000.0), Limits(), "chat", True)
+    shard = Shard.of(target, Planned(()), Level(None, 1000.0), Limits())
     result = read_result(shard, spool, ClientUse(cpu_s=1.0, wall_s=1.0, workers=1))
     spool.unlink()
     said["after reading the answers"] = peak_mb()

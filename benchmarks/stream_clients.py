@@ -102,7 +102,7 @@ class Seen:
 def run_benchgate(job: Job) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
     from benchgate.gate.saturation import saturation_reasons
-    from benchgate.load.fleet import run_fleet
+    from benchgate.load.bare import run_load
     from benchgate.load.options import BareOptions
     from benchgate.model import metrics
     from benchgate.model.deployment import Arm
@@ -111,7 +111,7 @@ def run_benchgate(job: Job) -> Document:
     options = BareOptions(
         job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
     )
-    result = run_fleet(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
+    result = run_load(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
     columns = result.requests
     if not metrics.succeeded(columns).all():
         raise SystemExit(f"requests failed: {set(columns.error_detail)}")
@@ -218,15 +218,21 @@ async def bare_reads(job: Job, seen: Seen) -> None:
 
 
 async def closed_loop(job: Job, ask: Callable[[], Awaitable[None]]) -> None:
-    """Every slot asks again until the time is up; what is under way then is awaited."""
-    until_s = perf_counter() + job.seconds
+    """Every slot asks again until the time is up; what is under way then is awaited.
+
+    The slots begin as benchgate's do: five hundred requests of one instant would wait in the server's own reading.
+    """
+    began_s = perf_counter()
+    until_s = began_s + job.seconds
+    gap_s = min(0.001, 0.5 / job.streams)
 
     async def slot() -> None:
         while perf_counter() < until_s:
             await ask()
 
     async with asyncio.TaskGroup() as slots:
-        for _ in range(job.streams):
+        for number in range(job.streams):
+            await asyncio.sleep(max(0.0, began_s + number * gap_s - perf_counter()))
             slots.create_task(slot())
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The same examples every time and no time limit of their own: a shared machine must not decide what a test says.
@@ -14,3 +16,13 @@ settings.load_profile("the same every time")
 def pytest_configure() -> None:
     """Tests that interrupt themselves work in the background too, where a shell makes a command ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_MEASURE = Path(__file__).parent / "e2e"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole runs are judged by what they measured; beside another test the load generator would be the bottleneck."""
+    for item in items:
+        if _MEASURE in item.path.parents:
+            item.add_marker(pytest.mark.alone)

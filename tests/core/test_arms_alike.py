@@ -31,3 +31,15 @@ def test_a_baseline_reached_in_another_way_is_another_baseline() -> None:
     direct = measured(suite)
     proxied = behind_a_proxy(direct, Arm.BASELINE)
     assert direct.run.arms[Arm.BASELINE].fingerprint != proxied.run.arms[Arm.BASELINE].fingerprint
+
+
+def test_a_header_that_one_arm_alone_gets_must_be_declared_as_the_change() -> None:
+    evidence = measured(SuiteText([{"metric": "ttft", "margin": "10%"}]).suite())
+    routed = replace(evidence.run.arms[Arm.CANDIDATE], settings={"headers": {"x-route": "canary"}})
+    evidence = replace(evidence, run=replace(evidence.run, arms={**evidence.run.arms, Arm.CANDIDATE: routed}))
+    for allowed, trips in (([], True), (["request_fields"], False)):
+        suite = SuiteText([{"metric": "ttft", "margin": "10%"}], gate={"allow_different": allowed}).suite()
+        guard = arms_alike(evidence, suite)
+        assert guard.tripped is trips
+        assert "none for the baseline" in guard.reason
+        assert '"x-route":"canary"' in guard.reason

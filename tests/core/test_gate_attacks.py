@@ -12,6 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.suite.schema import Suite
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 
 Line = dict[str, object]
@@ -197,6 +198,47 @@ def test_blocks_left_out_for_either_arm_count_together() -> None:
     assert judge(suite, one_arm).outcome is Outcome.PASS
     assert judge(suite, in_blocks(one_arm, {2}, Arm.CANDIDATE, late)).outcome is Outcome.PASS
     assert judge(suite, in_blocks(one_arm, {3}, Arm.CANDIDATE, late)).outcome is Outcome.INVALID
+
+
+def slow_where_the_client_was_late(suite: Suite, blocks: set[int], seed: int = 1) -> Evidence:
+    """In these blocks the candidate itself takes twice as long, and a few of its requests were also sent late."""
+    noise = Noise(seed=seed)
+    late = measured(suite, Effect(slowdown=2, late=3), noise=noise)
+    return in_blocks(measured(suite, noise=noise), blocks, Arm.CANDIDATE, late)
+
+
+def test_slow_answers_in_blocks_that_are_left_out_are_never_a_pass_and_never_a_block() -> None:
+    checks: list[Line] = [{"metric": "ttft", "margin": "10%"}, {"metric": "ttft", "max": "100ms"}]
+    suite = SuiteText(checks, 12).suite()
+    verdict = judge(suite, slow_where_the_client_was_late(suite, {1, 4, 7}))
+    relative, _ = verdict.checks
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert relative.outcome is Outcome.INCONCLUSIVE
+    assert "only without the blocks in which the load generator was late (over all of them: rose" in verdict.reason
+    assert relative.harm == pytest.approx(0, abs=0.02)  # what is shown is still what the usable blocks say
+    assert "machine" in (relative.advice or "")
+
+
+def test_no_candidate_that_all_blocks_show_to_be_slower_is_promoted_by_leaving_some_out() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}], 12).suite()
+    generator = np.random.default_rng(11)
+    for seed in range(20):
+        blocks = {int(b) for b in generator.choice(12, size=int(generator.integers(1, 4)), replace=False)}
+        evidence = slow_where_the_client_was_late(suite, blocks, seed)
+        assert judge(suite, evidence).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_stall_of_the_client_that_a_median_does_not_feel_still_lets_an_equal_candidate_pass() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "output_throughput", "margin": "10%"}]).suite()
+    passed = 0
+    for seed in range(20):
+        noise = Noise(seed=seed)
+        stalled = measured(suite, Effect(late=3), noise=noise)
+        evidence = in_blocks(measured(suite, noise=noise), {seed % 8}, Arm.CANDIDATE, stalled)
+        verdict = judge(suite, evidence)
+        assert any("were left out" in note for note in verdict.checks[0].notes)
+        passed += verdict.outcome.promotes
+    assert passed >= 19
 
 
 def test_a_block_in_which_the_candidate_failed_is_never_left_out() -> None:

@@ -12,7 +12,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, IntArray, RequestColumns
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-from benchgate.suite.schema import Stage
+from benchgate.suite.schema import Stage, Suite
+from benchgate.suite.workload import Workload
+from tests.fakes.drills import drill
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 Line = dict[str, object]
@@ -70,7 +72,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("guard", "effect", "metrics", "says"), CASES, ids=lambda case: str(case)[:40])
+def _id(case: object) -> str:
+    """The same in every process: a set is spelled in another order in each."""
+    return str(sorted(case) if isinstance(case, set) else case)[:40]
+
+
+@pytest.mark.parametrize(("guard", "effect", "metrics", "says"), CASES, ids=_id)
 def test_a_guard_spoils_what_it_must_and_nothing_else(guard: str, effect: Effect, metrics: set[str], says: str) -> None:
     verdict = verdict_on(effect)
     (found,) = tripped(verdict)
@@ -117,6 +124,21 @@ def test_a_stall_in_a_short_stage_clouds_the_tail_of_an_slo_too() -> None:
     stalled = Effect(client=replace(SHORT, read_delay_p99_s=0.03, read_delay_max_s=0.03))
     assert judge(suite, measured(suite, stalled)).outcome is Outcome.INVALID
     assert judge(suite, measured(suite, HEALTHY, stalled)).outcome is Outcome.PASS  # the baseline has no part in it
+
+
+def test_blocks_whose_tail_is_the_clients_own_hide_no_slower_tail() -> None:
+    # A quarter of the blocks with 30 ms of the client's in the baseline's tail would make 12 % look like 2 %.
+    suite = SuiteText([{"metric": "ttft", "statistic": "p95", "margin": "10%"}, ERRORS], blocks=20).suite()
+    slower = measured(suite, Effect(slowdown=1.12))
+    waited = Effect(slowdown=1.5, client=replace(SHORT, read_delay_p99_s=0.03, read_delay_max_s=0.03))
+    clouded = measured(suite, HEALTHY, waited)
+    load = tuple(
+        b if a.arm is Arm.BASELINE and a.block % 4 == 1 else a for a, b in zip(slower.load, clouded.load, strict=True)
+    )
+    verdict = judge(suite, replace(slower, load=load))
+    assert verdict.outcome is Outcome.BLOCK
+    assert verdict.checks[0].n == 15
+    assert any("left out: stage c4: in 5 of 20 blocks, on the baseline" in note for note in verdict.checks[0].notes)
 
 
 def test_a_lost_worker_in_one_execution_spoils_the_load_by_name() -> None:
@@ -189,6 +211,65 @@ def test_two_requests_sent_again_are_noise_however_few_there_are() -> None:
         assert [guard.id for guard in tripped(verdict)] == ["sent-once"] * guards
 
 
+@pytest.mark.parametrize(
+    ("resent", "engine", "guards"), [(1, "vllm", 1), (40, "vllm", 0), (20, "llamacpp", 0), (0, "vllm", 0)]
+)
+def test_a_candidate_measured_alone_closes_no_connections_under_requests(resent: int, engine: str, guards: int) -> None:
+    """Of 40 requests in each of 8 blocks; unless it closes after every answer, as one engine is known to do."""
+    suite = drill(ERRORS)
+    told = with_column(measured(suite), Arm.CANDIDATE, "reconnects", (np.arange(40) < resent).astype(np.int64))
+    arms = {arm: replace(deployment, engine=engine) for arm, deployment in told.run.arms.items()}
+    load = tuple(o for o in told.load if o.arm is Arm.CANDIDATE)
+    found = tripped(judge(suite, replace(told, load=load, run=replace(told.run, arms=arms))))
+    assert [guard.id for guard in found] == ["sent-once"] * guards
+
+
+def test_a_request_whose_client_left_was_sent_again_all_the_same() -> None:
+    suite = SuiteText(EVERYTHING, requests=40).suite()
+    whole = SuiteText(EVERYTHING, requests=60).suite()
+    resent = with_column(measured(whole), Arm.CANDIDATE, "reconnects", (np.arange(60) >= 58).astype(np.int64))
+    load = tuple(
+        replace(few, left=RequestColumns.pack([]) if few.arm is Arm.BASELINE else more.requests)
+        for few, more in zip(measured(suite).load, resent.load, strict=True)
+    )
+    (found,) = [guard for guard in judge(whole, replace(resent, load=load)).guards if guard.id == "sent-once"]
+    assert "16 of 800 requests" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("turns", "cut", "guards"),
+    [(3, {1, 2}, []), (3, {0}, ["prompts-alike"]), ({"uniform": [2, 6]}, {1, 2}, [])],
+)
+def test_only_what_begins_a_conversation_is_as_long_on_both_arms(
+    turns: object, cut: set[int], guards: list[str]
+) -> None:
+    """Later turns hold what each model said before."""
+    text = SuiteText(EVERYTHING).suite().to_stored()
+    talk = Workload.model_validate({"input": "8 tokens", "output": "10 tokens", "session": {"turns": turns}})
+    text["load"]["workload"] = talk.model_dump(mode="json")
+    suite = Suite.from_stored(text)
+    lengths = np.array([6 if index % 3 in cut else 8 for index in range(60)])
+    verdict = judge(suite, with_column(measured(suite), Arm.CANDIDATE, "input_tokens", lengths))
+    assert [guard.id for guard in tripped(verdict)] == guards
+
+
+def test_answers_that_nobody_asked_for_make_the_load_another_one() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+
+    def twice(evidence: Evidence, arm: Arm, times: int) -> Evidence:
+        first, *others = (o for o in evidence.load if o.arm is arm)
+        told = replace(first, client=replace(first.client, unasked=times))
+        return replace(evidence, load=(told, *others, *(o for o in evidence.load if o.arm is not arm)))
+
+    candidate = twice(measured(suite), Arm.CANDIDATE, 8)  # beside 480 requests
+    verdict = judge(suite, candidate)
+    (guard,) = tripped(verdict)
+    assert (guard.id, spoilt(verdict)) == ("sent-once", LOAD)
+    assert "the candidate sent something 8 times beside 480 requests (the baseline 0 times)" in guard.reason
+    assert tripped(judge(suite, twice(candidate, Arm.BASELINE, 8))) == []
+    assert tripped(judge(suite, twice(measured(suite), Arm.CANDIDATE, 2))) == []
+
+
 def test_a_server_that_cuts_prompts_is_not_faster() -> None:
     suite = SuiteText(EVERYTHING).suite()
     cut = np.array([7] * 5 + [8] * 55)
@@ -206,11 +287,52 @@ def test_another_tokenizer_that_is_declared_may_count_prompts_otherwise() -> Non
     assert tripped(judge(suite, with_column(measured(suite), Arm.CANDIDATE, "input_tokens", fewer))) == []
 
 
-def test_prompts_whose_length_a_server_does_not_tell_are_not_compared() -> None:
+def test_prompts_whose_length_neither_server_tells_are_not_compared() -> None:
     suite = SuiteText(EVERYTHING).suite()
     untold = np.full(60, ABSENT, dtype=np.int64)
     untold[:30] = 8
-    assert tripped(judge(suite, with_column(measured(suite), Arm.CANDIDATE, "input_tokens", untold))) == []
+    evidence = with_column(measured(suite), Arm.CANDIDATE, "input_tokens", untold)
+    assert tripped(judge(suite, with_column(evidence, Arm.BASELINE, "input_tokens", untold))) == []
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_server_that_alone_withholds_how_long_prompts_were_is_not_taken_at_its_word(arm: Arm) -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    untold = np.full(60, ABSENT, dtype=np.int64)
+    for rows, guards in ((60, ["prompts-alike"]), (1, ["prompts-alike"]), (0, [])):
+        some = np.where(np.arange(60) < rows, untold, 8)
+        verdict = judge(suite, with_column(measured(suite), arm, "input_tokens", some))
+        assert [guard.id for guard in tripped(verdict)] == guards
+        assert verdict.outcome is (Outcome.INVALID if guards else Outcome.PASS)
+    told = judge(suite, with_column(measured(suite), arm, "input_tokens", untold)).reason
+    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, tells how long the prompt was" in told
+
+
+def sent_by(evidence: Evidence, arm: Arm, workers: int) -> Evidence:
+    """Every execution on this arm sent by so many processes."""
+    load = tuple(replace(o, client=replace(o.client, workers=workers)) if o.arm is arm else o for o in evidence.load)
+    return replace(evidence, load=load)
+
+
+def test_arms_that_were_not_sent_by_as_many_processes_are_not_compared() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    verdict = judge(suite, sent_by(measured(suite), Arm.CANDIDATE, 4))
+    (guard,) = tripped(verdict)
+    assert guard.id == "one-client"
+    assert "(1 for the baseline, 4 for the candidate)" in guard.reason
+    assert spoilt(verdict) == SPEED
+
+
+def test_stored_runs_sent_by_unlike_numbers_of_processes_say_so() -> None:
+    suite = SuiteText(EVERYTHING).suite()
+    other = sent_by(sent_by(measured(suite), Arm.CANDIDATE, 4), Arm.BASELINE, 4)
+    other = replace(other, run=replace(other.run, id="run-2"))
+    (told,) = [guard for guard in judge(suite, other, measured(suite)).guards if guard.id == "same-client"]
+    assert "one by 1 load generator process, the other by 4 load generator processes;" in told.reason
+    assert not told.tripped
+    spread = tuple(replace(o, client=replace(o.client, start_uncertainty_s=0.001)) for o in other.load)
+    (told,) = [guard for guard in judge(suite, replace(other, load=spread), other).guards if guard.id == "same-client"]
+    assert "the other by 4 load generator processes of a cluster" in told.reason
 
 
 def replayed(evidence_of: tuple[Effect, Effect]) -> Verdict:

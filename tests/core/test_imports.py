@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,8 +23,9 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "cost",
         "plan gate",
         "embedded sim targets",
-        "load quality shadow store report publish",
-        "circumstances measuring",
+        "load quality shadow store report publish telemetry",
+        "acting circumstances deploying",
+        "measuring deciding",
         "doctor pipeline",
         "cli",
         "__main__",
@@ -167,10 +169,14 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def all_imports() -> Iterator[Import]:
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
     """Every import of the package."""
-    for name, path in MODULES.items():
-        yield from imports_of(name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+    return tuple(
+        found
+        for name, path in MODULES.items()
+        for found in imports_of(name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+    )
 
 
 def test_every_import_points_down() -> None:

@@ -231,6 +231,52 @@ def test_columns_without_a_single_chunk_are_all_failures() -> None:
     assert metrics.quantile(metrics.ttft_s(dead), 0.5) == math.inf
 
 
+REASONED = replace(ANSWERED, first_answer_ns=130, reasoning_tokens=1, cached_tokens=0)
+
+
+def test_ttfot_leaves_out_the_reasoning_that_came_first() -> None:
+    assert metrics.ttfot_s(only(REASONED)) == pytest.approx([40 * NS])
+
+
+def test_answer_that_never_began_is_infinitely_late_beside_ones_that_did() -> None:
+    thinking = replace(REASONED, first_answer_ns=None)
+    values = metrics.ttfot_s(columns(REASONED, thinking, BROKEN))
+    assert (values[0], list(values[1:])) == (pytest.approx(40 * NS), [math.inf, math.inf])
+
+
+def test_ttfot_is_unknown_where_nobody_kept_it() -> None:
+    values = metrics.ttfot_s(columns(ANSWERED, BROKEN))
+    assert np.isnan(values).all()
+    assert metrics.quantile(values, 0.5) is None
+
+
+EMBEDDED = replace(
+    ANSWERED, chunk_ns=(150,), end_ns=150, output_tokens=0, token_source=None, finish_reason=None, tokenless=True
+)
+
+
+def test_embedding_succeeds_without_tokens_or_a_finish_reason() -> None:
+    served = columns(EMBEDDED, replace(EMBEDDED, error=ErrorClass.PROTOCOL), replace(EMBEDDED, tokenless=False))
+    assert list(metrics.succeeded(served)) == [True, False, False]
+    assert metrics.e2e_s(only(EMBEDDED)) == pytest.approx([60 * NS])
+    assert np.isnan(metrics.tpot_s(only(EMBEDDED))).all()
+    assert metrics.output_tokens_per_s(served, 1.0) == 0.0
+
+
+def test_validity_is_a_share_of_what_was_asked_to_be_valid() -> None:
+    judged = [replace(ANSWERED, valid=True), replace(ANSWERED, valid=False), replace(BROKEN, valid=False)]
+    assert metrics.validity_ratio(columns(*judged, replace(ANSWERED, valid=True), ANSWERED)) == 0.5
+    assert metrics.validity_ratio(only(ANSWERED)) is None
+
+
+def test_shares_of_tokens_are_unknown_unless_every_answer_tells_them() -> None:
+    told = replace(REASONED, reasoning_tokens=2, cached_tokens=7)
+    assert metrics.reasoning_ratio(columns(REASONED, told, BROKEN)) == 0.5
+    assert metrics.cached_ratio(columns(REASONED, told, BROKEN)) == 0.5
+    assert metrics.reasoning_ratio(columns(REASONED, ANSWERED)) is None
+    assert metrics.cached_ratio(columns(BROKEN)) is None
+
+
 @pytest.mark.parametrize(("q", "expected"), [(0.5, 2.0), (0.75, 3.0), (0.76, math.inf), (0.99, math.inf), (0.01, 1.0)])
 def test_quantile_is_an_observation_even_beside_a_failure(q: float, expected: float) -> None:
     assert metrics.quantile(np.array([3.0, math.inf, 1.0, 2.0]), q) == expected
@@ -254,3 +300,14 @@ def test_every_metric_class_and_source_is_documented() -> None:
     metric_names = [f"{name}_s" if name in LATENCY_METRICS else name for name in METRICS]
     for name in (*metric_names, *ErrorClass, *TokenSource, *ACCEPTED_FINISH):
         assert f"`{name}`" in page, f"docs/metrics.md does not define {name}"
+
+
+def test_decoding_at_once_is_the_time_between_first_and_last_chunk_over_the_window() -> None:
+    """Two spans of 40 ns in a window of 50 ns; what failed was served to nobody."""
+    assert metrics.decoding_at_once(columns(ANSWERED, ANSWERED, BROKEN, REFUSED), 50 * NS) == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize("rows", [(), (REFUSED,), (replace(ANSWERED, chunk_ns=(110,)),)])
+def test_answers_in_one_piece_do_not_say_how_many_were_decoded_at_once(rows: tuple[RequestRecord, ...]) -> None:
+    assert metrics.decoding_at_once(columns(*rows), 50 * NS) is None
+    assert metrics.decoding_at_once(columns(ANSWERED), 0.0) is None

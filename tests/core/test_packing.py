@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.model.packing import ColumnBuilder, in_order, joined
-from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.packing import ColumnBuilder, in_order, joined, parted
+from benchgate.model.records import LATER, ErrorClass, RequestColumns, RequestRecord, TokenSource
 
 INSTANTS = st.integers(-(2**62), 2**62)
 COUNTS = st.none() | st.integers(0, 2**31)
@@ -23,6 +23,12 @@ RECORDS = st.lists(
         error=st.none() | st.sampled_from(ErrorClass),
         error_detail=st.none() | st.text(max_size=3),
         reconnects=st.integers(0, 3),
+        first_answer_ns=st.none() | INSTANTS,
+        reasoning_tokens=COUNTS,
+        cached_tokens=COUNTS,
+        valid=st.none() | st.booleans(),
+        left=st.booleans(),
+        tokenless=st.booleans(),
     ),
     unique_by=lambda record: record.index,
 )
@@ -61,7 +67,7 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
         **{
             **RequestColumns.pack([]).to_columns(),
             **{name: index for name in ("index", "intended_ns", "sent_ns", "end_ns", "input_tokens")},
-            **{name: index for name in ("output_tokens", "http_status", "reconnects")},
+            **{name: index for name in ("output_tokens", "http_status", "reconnects", *LATER)},
             "chunk_start": np.concatenate([[0], np.cumsum(lengths)]),
             "chunk_ns": np.repeat(index, lengths),
             **{name: (None,) * count for name in ("token_source", "finish_reason", "error", "error_detail")},
@@ -71,6 +77,13 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
     assert (moved.index == np.arange(count)).all()
     assert (np.diff(moved.chunk_start) == np.arange(count) % 10).all()
     assert (moved.chunk_ns == np.repeat(np.arange(count), np.arange(count) % 10)).all()
+
+
+@given(RECORDS)
+def test_requests_that_were_left_are_parted_from_the_others(records: list[RequestRecord]) -> None:
+    stayed, left = parted(built(records))
+    assert plain(stayed) == plain(RequestColumns.pack([record for record in records if not record.left]))
+    assert plain(left) == plain(RequestColumns.pack([record for record in records if record.left]))
 
 
 def test_equal_texts_are_kept_once() -> None:

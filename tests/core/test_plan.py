@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.plan.replay import TracedRequest
-from benchgate.plan.schedule import Plan, PlannedTask, ShadowPrompt, make_plan, measurement_sha256
+from benchgate.plan.schedule import Plan, PlannedRequest, PlannedTask, ShadowPrompt, make_plan, measurement_sha256
 from benchgate.plan.workloads import prompt_text
 from benchgate.suite.schema import Suite
 
@@ -47,6 +47,10 @@ def load(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def words(request: PlannedRequest) -> int:
+    return len((request.ask.prompt or "").split())
+
+
 def plan(**changes: Any) -> Plan:
     return make_plan(suite(**changes), [TASK], PROMPTS)
 
@@ -75,7 +79,7 @@ def test_both_arms_of_a_block_share_one_list_of_requests() -> None:
 
 def test_no_two_requests_of_a_run_have_the_same_prompt() -> None:
     measured = [stage for block in plan().blocks for stage in block.stages]
-    prompts = [request.prompt for stage in [*plan().warmup, *measured] for request in stage.requests]
+    prompts = [request.ask.prompt for stage in [*plan().warmup, *measured] for request in stage.requests]
     assert len(prompts) == 2 * 2 + 4 * (3 + 6)
     assert len(set(prompts)) == len(prompts)
 
@@ -88,9 +92,9 @@ def test_blocks_have_other_instants_and_seeds() -> None:
 
 def test_closed_loop_has_no_instants_and_an_open_one_has_ascending_ones() -> None:
     closed, opened = plan().blocks[0].stages
-    assert (closed.concurrency, closed.rate_rps) == (2, None)
+    assert (closed.only.concurrency, closed.only.rate_rps) == (2, None)
     assert {request.offset_ns for request in closed.requests} == {None}
-    assert (opened.concurrency, opened.rate_rps) == (None, 8.0)
+    assert (opened.only.concurrency, opened.only.rate_rps) == (None, 8.0)
     offsets = [request.offset_ns for request in opened.requests if request.offset_ns is not None]
     assert len(offsets) == 6
     assert min(offsets) > 0
@@ -116,18 +120,18 @@ def replayed(requests: int, **stage: Any) -> Plan:
 def test_trace_is_replayed_at_its_instants_divided_by_the_speed() -> None:
     (stage,) = replayed(4, speed=2).blocks[0].stages
     assert [request.offset_ns for request in stage.requests] == [0, 50_000_000, 200_000_000, 450_000_000]
-    assert (stage.concurrency, stage.rate_rps) == (None, 4.0)
+    assert (stage.only.concurrency, stage.only.rate_rps) == (None, 4.0)
 
 
 def test_replayed_requests_have_the_lengths_of_their_rows_or_the_workloads() -> None:
     (stage,) = replayed(4).blocks[0].stages
-    assert [len(request.prompt.split()) for request in stage.requests] == [10, 11, 12, 13]
-    assert [request.output_tokens for request in stage.requests] == [20, 8, 22, 8]
+    assert [words(request) for request in stage.requests] == [10, 11, 12, 13]
+    assert [request.ask.output_tokens for request in stage.requests] == [20, 8, 22, 8]
 
 
 def test_blocks_replay_a_stretch_each_where_the_trace_is_long_enough() -> None:
     stages = [block.stages[0] for block in replayed(2).blocks]
-    assert [len(stage.requests[0].prompt.split()) for stage in stages] == [10, 12, 14, 16]
+    assert [words(stage.requests[0]) for stage in stages] == [10, 12, 14, 16]
     assert [[request.offset_ns for request in stage.requests] for stage in stages] == [
         [0, 100_000_000], [0, 500_000_000], [0, 900_000_000], [0, 1_300_000_000],
     ]  # fmt: skip
@@ -138,7 +142,7 @@ def test_blocks_replay_the_same_rows_with_other_prompts_where_it_is_not() -> Non
     assert {tuple(request.offset_ns for request in stage.requests) for stage in stages} == {
         (0, 100_000_000, 400_000_000)
     }
-    assert len({request.prompt for stage in stages for request in stage.requests}) == 4 * 3
+    assert len({request.ask.prompt for stage in stages for request in stage.requests}) == 4 * 3
 
 
 def test_plan_is_another_when_the_trace_is() -> None:
@@ -170,7 +174,7 @@ def test_every_block_of_a_course_has_as_many_requests_as_the_stage_says(
     made = plan(load=load(sweep=[{"stage": "s", **stage}]))
     stages = [block.stages[0] for block in made.blocks]
     assert [len(planned.requests) for planned in stages] == [requests] * 4
-    assert [planned.rate_rps for planned in stages] == [pytest.approx(mean_rps)] * 4
+    assert [planned.only.rate_rps for planned in stages] == [pytest.approx(mean_rps)] * 4
     instants = {tuple(request.offset_ns for request in planned.requests) for planned in stages}
     assert len(instants) == (1 if stage.get("arrival") == "constant" else 4)
     assert [len(planned.requests) for planned in made.warmup] == [2]
@@ -179,12 +183,12 @@ def test_every_block_of_a_course_has_as_many_requests_as_the_stage_says(
 def test_peak_of_a_stage_is_the_most_requests_due_within_a_second() -> None:
     constant = {"stage": "s", "rate": "2/s", "arrival": "constant"}
     (level,) = plan(load=load(sweep=[{**constant, "requests": 9}])).blocks[0].stages
-    assert level.peak_rps == 2
+    assert level.only.peak_rps == 2
     bursts = {"bursts": {"factors": [5], "every": "10s", "for": "2s"}, "for": "10s"}
     (spiky,) = plan(load=load(sweep=[{**constant, **bursts}])).blocks[0].stages
-    assert spiky.peak_rps == 10
+    assert spiky.only.peak_rps == 10
     closed = plan().blocks[0].stages[0]
-    assert closed.peak_rps is None
+    assert closed.only.peak_rps is None
 
 
 def test_warmup_is_as_long_as_said_and_may_be_none() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.model.ask import text_ask
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.plan.demand import (
@@ -15,7 +16,9 @@ from benchgate.plan.demand import (
     chosen_workers,
     most_workers,
     stage_demands,
+    unasked_workers,
     workers_needed,
+    workers_to_start,
 )
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import Plan, PlannedBlock, PlannedRequest, PlannedStage, make_plan
@@ -49,10 +52,10 @@ NOTHING_SOUND = replace(CURVE, steps=(step(50, 2_500, 25, bound=True), step(None
 
 def open_stage(offsets_s: list[float], tokens: int) -> PlannedStage:
     requests = tuple(
-        PlannedRequest(index=i, offset_ns=int(at * NS), prompt="a", output_tokens=tokens, seed=i)
+        PlannedRequest(index=i, offset_ns=int(at * NS), ask=text_ask("chat", "a", tokens), seed=i)
         for i, at in enumerate(offsets_s)
     )
-    return PlannedStage("r", None, 1.0, requests)
+    return PlannedStage.of("r", None, 1.0, requests)
 
 
 def demand(stage: PlannedStage) -> StageDemand:
@@ -71,9 +74,8 @@ def opened(rps: float, tokens: int) -> StageDemand:
 
 def test_a_curve_says_the_largest_load_that_was_sound_of_each_kind() -> None:
     assert (CURVE.streams, CURVE.tokens_per_s, CURVE.requests_per_s) == (400, 20_000, 1_000)
-    assert CURVE.cpu_us_per_token == 10.0
     nothing = NOTHING_SOUND
-    assert (nothing.streams, nothing.tokens_per_s, nothing.requests_per_s, nothing.cpu_us_per_token) == (None,) * 4
+    assert (nothing.streams, nothing.tokens_per_s, nothing.requests_per_s) == (None, None, None)
 
 
 def test_a_step_during_which_the_practice_server_was_late_is_not_sound() -> None:
@@ -207,6 +209,25 @@ def test_as_many_processes_are_started_as_the_most_demanding_stage_needs_or_the_
     assert chosen_workers(stated, plan, one_stream_each, cpus=4) == 3
     assert most_workers(stated, cpus=4) == 3
     assert (chosen_workers(stated, plan, one_stream_each, cpus=2), most_workers(stated, cpus=2)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "curve", "cpus", "workers"),
+    [
+        (opened(200, 120), None, 8, 2),  # 0.96 of a usual worker by tokens and 0.2 by requests
+        (opened(100, 200), None, 8, 1),
+        (opened(400, 120), CURVE, 16, 3),
+        (opened(10_000, 100_000), None, 8, 4),  # half the cores and no more
+        (closed(1000), None, 64, 4),
+        (closed(1000), None, 2, 1),
+        (closed(1000), None, 1, 1),
+        (closed(1), NOTHING_SOUND, 8, 4),  # as many as may be: no number of them is known to do
+    ],
+)
+def test_workers_follow_from_the_load_and_leave_half_the_cores(
+    asked: StageDemand, curve: ClientProfile | None, cpus: int, workers: int
+) -> None:
+    assert workers_to_start([closed(1), asked], curve, unasked_workers(cpus)) == workers
 
 
 def test_more_processes_than_cores_carry_no_more_than_the_cores() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.stats.attainment import attainment_limits, attainment_p
+from benchgate.stats.attainment import attainment_limits, attainment_p, requests_needed
 from benchgate.stats.proportions import clopper_pearson
 
 
@@ -88,3 +88,41 @@ def test_the_p_value_is_below_alpha_exactly_when_the_lower_limit_is_above_what_i
 def test_every_request_of_two_blocks_missed_is_proof() -> None:
     p_value = attainment_p([0, 0], [75, 75], 0.02, 0.05)
     assert p_value is not None and p_value < 1e-9
+
+
+def test_requests_needed_without_a_miss_are_those_of_the_exact_limit() -> None:
+    assert requests_needed([10, 10], [10, 10], 0.95, 0.05) == 59  # 0.95 ** 59 is the first power below 5 %
+    assert requests_needed([20], [20], 0.99, 0.05) == 299
+
+
+def test_requests_needed_show_the_side_that_the_share_is_on_and_few_less_do_not() -> None:
+    for missed_of_100 in (2, 9):
+        n = requests_needed([100 - missed_of_100], [100], 0.95, 0.05)
+        assert n is not None
+
+        def decided(requests: int, share: float = missed_of_100 / 100) -> bool:
+            limits = clopper_pearson(round(share * requests), requests, 0.05)
+            return limits.upper <= 0.05 if share < 0.05 else limits.lower > 0.05
+
+        assert decided(round(1.1 * n))
+        assert not decided(round(0.85 * n))
+
+
+def test_requests_that_miss_in_bursts_need_more_of_them() -> None:
+    apart = requests_needed([44] * 8 + [43] * 2, [45] * 10, 0.95, 0.05)
+    together = requests_needed([45] * 9 + [33], [45] * 10, 0.95, 0.05)
+    assert apart is not None
+    assert together is not None
+    assert together > 3 * apart
+
+
+def test_no_number_of_requests_shows_a_side_of_the_share_itself() -> None:
+    assert requests_needed([95], [100], 0.95, 0.05) is None
+    assert requests_needed([], [], 0.95, 0.05) is None
+    with pytest.raises(ValueError, match="target"):
+        requests_needed([1], [1], 1.1, 0.05)
+
+
+def test_no_number_of_requests_shows_that_none_will_ever_miss() -> None:
+    assert requests_needed([20], [20], 1.0, 0.05) is None
+    assert requests_needed([19], [20], 1.0, 0.05) is not None

@@ -10,7 +10,7 @@ from benchgate.errors import SuiteError, UsageError
 from benchgate.model.metrics import Slo
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.references import resolve_secret
-from benchgate.suite.rules import env_names, rule_problems, with_arms
+from benchgate.suite.rules import rule_problems, with_arms
 from benchgate.suite.schema import Gate, Suite
 from tests.core.test_suite_problems import SUITE
 
@@ -108,11 +108,6 @@ def test_another_gate_is_held_to_what_the_suite_measures() -> None:
     problems = rule_problems(load().model_copy(update={"gate": gate}))
     assert [problem.path for problem in problems] == ["gate.checks[0].stage"]
     assert rule_problems(load()) == []
-
-
-def test_variables_of_keys_and_addresses_are_known_before_the_run() -> None:
-    text = SUITE.replace("http://one:8000", "${env:URL_A}")
-    assert env_names(parse_suite(text, "s.yaml")) == {"KEY", "URL_A"}
 
 
 def test_reference_stands_for_its_variable_and_plain_text_for_itself() -> None:

@@ -93,7 +93,8 @@ VALUES: list[Row] = [
     ("engine: vllm", "engine: [vllm]", "4:49 deployments.a.engine: found a list; expected one of openai, vllm"),
     ("weights: q8_0", "weights: Q8_K", '6:27 deployments.c.embedded.weights: found "Q8_K"; did you mean `q8_0`?'),
     ("metric: goodput", "metric: godput", '25:16 gate.checks[1].metric: found "godput"; did you mean `goodput`?'),
-    ("metric: goodput", "metric: speed", '25:16 gate.checks[1].metric: found "speed"; expected one of ttft, tpot'),
+    ("metric: goodput", "metric: speed",
+     '25:16 gate.checks[1].metric: found "speed"; expected one of ttft, ttfot, tpot'),
     ("statistic: p95", "statistic: p99.9", '24:33 gate.checks[0].statistic: found "p99.9"; did you mean `p99`?'),
     ("margin: 3 points", "margin: 3 points, required: no",
      '27:59 gate.checks[3].required: found "no"; expected true or false'),
@@ -120,10 +121,10 @@ DEPLOYMENTS: list[Row] = [
     ("http://one:8000", "http://one:8000/v1/",
      '4:12 deployments.a.url: ends in /v1, which benchgate adds itself; write "http://one:8000"'),
     ("suite: chat", 'suite: "${env:NAME}"',
-     "1:8 suite: a reference is resolved only in a deployment's `api_key`, `url`, `proxy` and"),
+     "1:8 suite: a reference is resolved only in a deployment's `api_key`, `url`, `proxy`, `metrics`, `gpu` and"),
     ("price: $4/h", 'price: "${env:PRICE}"', "4:62 deployments.a.price: a reference is resolved only in"),
     ("embedded: {weights: q8_0}", "price: $1/h",
-     "6:6 deployments.c: a deployment needs exactly one of `url` and `embedded`"),
+     "6:6 deployments.c: a deployment needs exactly one of `url`, `embedded` and `sim`"),
     ("price: $4/h", "extra: {min_tokens: 4, stop: [x], kwargs: {thinking: false}}", None),
     ("price: $4/h", "extra: {max_tokens: 4}",
      "4:62 deployments.a.extra: `max_tokens` is set by benchgate itself; write `max_tokens_field`"),
@@ -144,6 +145,8 @@ DEPLOYMENTS: list[Row] = [
     ("http://two:8000", "unix:/run/b.sock:/v1",
      '5:12 deployments.b.url: ends in /v1, which benchgate adds itself; write "unix:/run/b.sock"'),
     ("price: $4/h", "headers: {X-Team: ml, x-api-key: '${env:TEAM_KEY}'}", None),
+    ("price: $4/h", "metrics: '${env:PAGE}', gpu: '${env:GPUS}'", None),
+    ("price: $4/h", "metrics: 'http://me:pw@host/metrics'", "4:64 deployments.a.metrics: holds credentials"),
     ("price: $4/h", "headers: {Host: me}",
      '4:64 deployments.a.headers: the header "Host" cannot be set: it is the address itself; write it in the address'),
     ("price: $4/h", "headers: {accept-encoding: gzip}",
@@ -193,7 +196,8 @@ DEPLOYMENTS: list[Row] = [
 ]
 
 MEASUREMENTS: list[Row] = [
-    (LOAD + QUALITY + SHADOW, "", "1:1 : nothing to measure; add at least one of `load`, `quality` and `shadow`"),
+    (LOAD + QUALITY + SHADOW, "",
+     "1:1 : nothing to measure; add at least one of `start`, `load`, `quality` and `shadow`"),
     ("rate: 8/s, requests", "rate: 8/s, concurrency: 2, requests",
      "16:7 load.sweep[1]: a stage needs exactly one of `concurrency`"),
     ("concurrency: 4, ", "", "15:7 load.sweep[0]: a stage needs exactly one of `concurrency`"),
@@ -339,6 +343,35 @@ def test_goodput_without_load_and_without_slo_is_told_both() -> None:
     assert len(goodput) == 2
 
 
+SEARCH = "  capacity: {over: rate, from: 1/s, to: 64/s}\n"
+STAGES = LOAD[LOAD.index("  sweep:") :]
+
+
+def test_capacity_is_not_searched_with_clients_that_leave() -> None:
+    leaving = SUITE.replace("output: 32 tokens", "output: 32 tokens, leave: {share: 10%, after: 5 tokens}").replace(
+        STAGES, SEARCH + STAGES
+    )
+    told = problems_of(leaving)
+    assert len(told) == 1
+    assert "load.capacity: a request whose client leaves is neither good nor bad" in told[0]
+
+
+def test_load_that_only_searches_for_a_capacity_needs_no_sweep() -> None:
+    checks = SUITE[SUITE.index("    - {metric: accuracy") :]
+    alone = SUITE.replace(STAGES, SEARCH).replace(CHECKS, "    - {metric: capacity, min: 2/s}\n")
+    assert parse_suite(alone, "s.yaml").load is not None
+    told = problems_of(SUITE.replace(STAGES, SEARCH).replace(CHECKS, checks))
+    assert len(told) == 1
+    assert told[0].endswith("error_rate is measured in stages, and this load only has a `capacity`; add a `sweep`")
+
+
+def test_load_with_neither_a_sweep_nor_a_capacity_sends_nothing() -> None:
+    assert any(
+        line.startswith("12:3 load: a load without a `sweep` sends nothing")
+        for line in problems_of(SUITE.replace(STAGES, ""))
+    )
+
+
 def test_load_checks_on_medians_alone_are_told_what_to_add() -> None:
     speed = "    - {metric: ttft, margin: 5%}\n    - {metric: output_throughput, stage: c4, margin: 5%}\n"
     assert problems_of(SUITE.replace(CHECKS, speed)) == [
@@ -357,8 +390,8 @@ def test_load_checks_that_only_advise_need_no_other() -> None:
 def test_time_per_token_of_one_token_answers_is_refused() -> None:
     text = SUITE.replace("output: 32", "output: 1").replace("{metric: goodput, stage: r8}", "{metric: tpot, max: 1s}")
     assert problems_of(text) == [
-        "25:16 gate.checks[1].metric: tpot is undefined for answers of 1 token; "
-        "raise `load.workload.output` or remove the check"
+        "25:16 gate.checks[1].metric: tpot is undefined for answers of 1 token, "
+        'as stage "c4" asks for; change the workload or the check'
     ]
 
 

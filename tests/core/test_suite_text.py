@@ -29,6 +29,8 @@ REFUSED = [
     ("a: {b: ${env:C}}\n", "s.yaml:1:9: this is not YAML"),
     ("a: b\x00\n", r"s.yaml:1:5: the character '\x00' is not allowed in YAML"),
     ("a: 1\nb: \x07\n", r"s.yaml:2:4: the character '\x07' is not allowed in YAML"),
+    ('a: "\\ud800"\n', "s.yaml:1:4: holds half of a surrogate pair"),
+    ('a: 1\n"x\\udc00": 2\n', "s.yaml:2:1: holds half of a surrogate pair"),
     ("a: *b\n", "s.yaml:1:4: this alias names no anchor above it"),
     ("a: &x 1\nb: &x 2\n", "s.yaml:2:4: the anchor &x is defined twice"),
     ("a: 1\na: 2\n", "s.yaml:2:1: a: written twice, first in line 1"),
@@ -65,6 +67,8 @@ def test_scalars_mean_what_yaml_1_2_says_and_only_plain_decimals_are_numbers() -
  yes: yes, no: no, true: true, upper: FALSE, octal: 0o7, hex: 0x1F, grouped: 1_000, endless: .inf, missing: .nan,
  time: 12:30, date: 2026-01-01, percent: 5%, rate: 8/s, huge: 99999999999999999999, huger: 1e999}
 """
+    endless = f"{'9' * 400}.5"
+    assert read_text(f"a: {endless}", "s.yaml").data == {"a": endless}  # no number is infinite
     assert read_text(text, "s.yaml").data == {
         "int": 12,
         "negative": -3,

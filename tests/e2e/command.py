@@ -1,14 +1,20 @@
-"""Drives the installed command as a user would: a process of its own, its streams, its exit code."""
+"""Drives the command as a user would: its arguments, its streams, its exit code."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchgate.cli.app import main
 from benchgate.model.run import Evidence
 from benchgate.store.repository import Store
 
@@ -26,6 +32,33 @@ def benchgate(folder: Path, *arguments: str, timeout_s: float = 240) -> subproce
     return subprocess.run(
         command_line(*arguments), cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s
     )
+
+
+def here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, for what reads a store or a suite and starts nothing: loading it all takes seconds.
+
+    `test_gate_says_the_same_bytes_from_the_store_alone` holds it against a process of its own.
+    """
+    said, complained = io.StringIO(), io.StringIO()
+    handled = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(complained),
+    ):
+        patch.setattr(sys, "argv", ["benchgate", *arguments])
+        for name in [name for name in os.environ if name.startswith(("GITHUB_", "BENCHGATE_"))]:
+            patch.delenv(name)
+        try:
+            with pytest.raises(SystemExit) as left:
+                main()
+        finally:
+            for number, handler in handled.items():
+                signal.signal(number, handler)
+    code = left.value.code or 0
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(["benchgate", *arguments], code, said.getvalue(), complained.getvalue())
 
 
 def document(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:

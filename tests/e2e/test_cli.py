@@ -13,7 +13,7 @@ import typer.main
 from benchgate.cli.app import app
 from benchgate.gate.metric_rows import TREND_METRICS
 from benchgate.suite.loader import parse_suite
-from tests.e2e.command import benchgate
+from tests.e2e.command import benchgate, here
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
@@ -55,6 +55,14 @@ def test_help_loads_nothing_heavy() -> None:
     assert loaded.strip() == "[]"
 
 
+def test_a_verdict_from_the_store_loads_nothing_that_measures() -> None:
+    """scipy's statistics take longer to load than all the rest, and every command that judges would wait for them."""
+    unwanted = ("scipy.stats", "scipy.optimize", "httpx2", "uvloop", "benchgate.measuring", "benchgate.load")
+    code = f"import sys, benchgate.deciding; print([m for m in {unwanted!r} if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
+
+
 def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     example = re.findall(r"^```yaml\n(suite: .*?)^```", text, re.MULTILINE | re.DOTALL)[0]
@@ -70,8 +78,12 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["run", "demo", "--candidate", "q8"], "q8_0"),
         (["demo", "--candidate", "q8"], "q8_0, q2_k, padded"),
         (["load", "http://127.0.0.1:9", "--model", "m"], "exactly one of"),
+        (["load", "http://127.0.0.1:9/v1/", "--model", "m"], 'ends in /v1, which benchgate adds itself; write "http:'),
         (["load", "http://127.0.0.1:9", "--model", "m", "--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
         (["trend", "--format", "yaml"], "yaml"),
+        (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),
+        (["trend", "error_ratio", "--statistic", "p95"], "--statistic is of a latency"),
+        (["store", "upgrade", "--store", "mistyped/store.db"], "there is no benchgate store at"),
         (["unknown"], "unknown"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -79,7 +91,7 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
 def test_a_mistake_on_the_command_line_is_named_and_exits_with_2(
     tmp_path: Path, arguments: list[str], says: str
 ) -> None:
-    result = benchgate(tmp_path, *arguments)
+    result = here(tmp_path, *arguments)
     assert result.returncode == 2, result.stderr
     assert says in result.stderr
     assert "Traceback" not in result.stderr
@@ -87,7 +99,7 @@ def test_a_mistake_on_the_command_line_is_named_and_exits_with_2(
 
 def test_a_wrong_suite_shows_every_problem_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("suite: x\nsede: 1\ndeployments: {a: {embedded: {weights: f15}}}\n")
-    result = benchgate(tmp_path, "validate", "wrong.yaml")
+    result = here(tmp_path, "validate", "wrong.yaml")
     assert result.returncode == 2
     for place in ("wrong.yaml:2:1", "wrong.yaml:3:", "seed", "f16"):
         assert place in result.stderr

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchgate import pipeline
+from benchgate import deciding
+from benchgate.cli import interruption
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
+from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, PublishError
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline import Decision
 from benchgate.report.document import verdict_document
 from benchgate.report.terms import OWN
 from tests.fakes import evidence as fake
@@ -58,7 +60,7 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
     report_error: PublishError | None,
 ) -> None:
     if report_error is not None:
-        monkeypatch.setattr(pipeline, "write_report", failing(report_error))
+        monkeypatch.setattr(deciding, "write_report", failing(report_error))
     report = REPORT if report_error is not None else None
     assert finish(decision(store_fault=store_fault), Format.JSON, strict=False, report=report) == 13
     said = printed(capsys)
@@ -69,8 +71,26 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
 def test_a_crash_after_the_verdict_does_not_swallow_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
 ) -> None:
-    monkeypatch.setattr(pipeline, "write_report", failing(error))
+    monkeypatch.setattr(deciding, "write_report", failing(error))
     with pytest.raises(type(error)):
         finish(decision(), Format.JSON, strict=False, report=REPORT)
     said = printed(capsys)
     assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", code, False)
+
+
+def test_a_termination_while_publishing_is_printed_with_its_own_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `main` has it: SIGTERM comes as a KeyboardInterrupt, and the process ends with 143 and not with 130."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(interruption, "_ends", ExitCode.INTERRUPTED)
+    monkeypatch.setattr(deciding, "write_report", lambda *_: signal.raise_signal(signal.SIGTERM))
+    try:
+        interruption.unwind_when_told()
+        with pytest.raises(KeyboardInterrupt):
+            finish(decision(), Format.JSON, strict=False, report=REPORT)
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
+    said = printed(capsys)
+    assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", 143, False)

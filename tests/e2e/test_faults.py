@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.run import RunStatus
-from tests.e2e.command import benchgate, command_line, document, latest_evidence
+from tests.e2e.command import benchgate, command_line, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 
 SUITE = """
@@ -151,7 +151,7 @@ def test_a_server_killed_in_the_middle_is_named_and_what_was_measured_is_kept(tm
         candidate = ScriptedServer(healthy)
         candidate.__enter__()
         write_suite(tmp_path, baseline.url, candidate.url, blocks=40)
-        killer = threading.Thread(target=_stop_after, args=(candidate, 400))
+        killer = threading.Thread(target=_stop_after, args=(candidate, 100))
         killer.start()
         result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
         killer.join()
@@ -183,7 +183,7 @@ def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
             stderr=subprocess.PIPE,
             text=True,
         )
-        while len(candidate.requests) < 400 and process.poll() is None:
+        while len(candidate.requests) < 100 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(sent)
         _, errors = process.communicate(timeout=30)
@@ -191,7 +191,7 @@ def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
     stored = latest_evidence(tmp_path)
     assert stored.run.status is (RunStatus.RUNNING if sent == signal.SIGKILL else RunStatus.PARTIAL)
     assert 0 < len(stored.load) < 120
-    judged = benchgate(tmp_path, "gate")
+    judged = here(tmp_path, "gate")
     assert judged.returncode == 12, judged.stdout
 
 
@@ -237,6 +237,6 @@ def is_running(pid: int) -> bool:
 
 def test_a_missing_variable_is_a_mistake_found_before_there_is_a_run(tmp_path: Path) -> None:
     write_suite(tmp_path, "${env:NO_SUCH_ADDRESS}", "http://127.0.0.1:9")
-    result = benchgate(tmp_path, "run", "suite.yaml")
+    result = here(tmp_path, "run", "suite.yaml")
     assert (result.returncode, "NO_SUCH_ADDRESS" in result.stderr) == (2, True)
     assert not (tmp_path / ".benchgate").exists()

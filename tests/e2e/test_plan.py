@@ -8,7 +8,7 @@ from pathlib import Path
 from benchgate.circumstances import client_machine, utc_now
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.store.repository import Store
-from tests.e2e.command import STORE, benchgate
+from tests.e2e.command import STORE, here
 
 SUITE = """\
 suite: heavy
@@ -41,19 +41,19 @@ def with_curve(folder: Path, *steps: ClientStep) -> None:
 
 def test_a_plan_is_printed_and_nothing_is_sent_or_kept(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE)
-    result = benchgate(tmp_path, "plan", "suite.yaml")
+    result = here(tmp_path, "plan", "suite.yaml")
     assert result.returncode == 0, result.stderr
     for said in ("c600", "600 in flight", "as the servers go", "100/s", "10,000", "2.00 s", "doctor --client"):
         assert said in result.stdout
     assert not (tmp_path / ".benchgate").exists()
-    found = json.loads(benchgate(tmp_path, "plan", "suite.yaml", "--format", "json").stdout)
+    found = json.loads(here(tmp_path, "plan", "suite.yaml", "--format", "json").stdout)
     assert [stage["demand"]["requests"] for stage in found["stages"]] == [600, 200]
     assert found["problems"] == []
 
 
 def test_plan_and_run_refuse_what_the_load_generator_was_not_shown_to_deliver(tmp_path: Path) -> None:
     with_curve(tmp_path, step(1, 50.0), step(2, 100.0, "too busy"), step(None, 20.0), step(None, 40.0, "too busy"))
-    planned, run = (benchgate(tmp_path, command, "suite.yaml") for command in ("plan", "run"))
+    planned, run = (here(tmp_path, command, "suite.yaml") for command in ("plan", "run"))
     for result in (planned, run):
         assert result.returncode == 2
         assert "stage c600 asks for 600 streams in flight" in result.stderr
@@ -67,7 +67,7 @@ def test_plan_and_run_refuse_what_the_load_generator_was_not_shown_to_deliver(tm
 
 def test_plan_refuses_nothing_beyond_a_limit_that_was_not_found(tmp_path: Path) -> None:
     with_curve(tmp_path, step(1, 50.0), step(None, 20.0))
-    result = benchgate(tmp_path, "plan", "suite.yaml")
+    result = here(tmp_path, "plan", "suite.yaml")
     assert result.returncode == 0, result.stderr
     assert "stage c600 asks for 600 streams in flight" in result.stderr
     assert "is not known beyond 1 stream (measured" in result.stderr
@@ -76,13 +76,13 @@ def test_plan_refuses_nothing_beyond_a_limit_that_was_not_found(tmp_path: Path) 
 
 def test_a_plan_within_the_curve_says_how_many_processes_it_needs(tmp_path: Path) -> None:
     with_curve(tmp_path, step(1000, 50_000.0), step(None, 2_000.0))
-    result = benchgate(tmp_path, "plan", "suite.yaml", "--format", "json")
+    result = here(tmp_path, "plan", "suite.yaml", "--format", "json")
     assert result.returncode == 0, result.stderr
     assert [stage["workers"] for stage in json.loads(result.stdout)["stages"]] == [1, 1]
 
 
 def test_doctor_says_how_this_machine_is(tmp_path: Path) -> None:
-    result = benchgate(tmp_path, "doctor", "--format", "json")
+    result = here(tmp_path, "doctor", "--format", "json")
     assert result.returncode == 0, result.stderr
     states = {symptom["name"]: symptom["state"] for symptom in json.loads(result.stdout)}
     assert states["python"] == "OK"

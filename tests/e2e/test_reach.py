@@ -11,7 +11,7 @@ import pytest
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.deployment import Arm
 from benchgate.targets.address import ServerAddress
-from tests.e2e.command import STORE, benchgate, document, latest_evidence
+from tests.e2e.command import STORE, benchgate, document, here, latest_evidence
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
 from tests.fakes.scripted_server import ScriptedServer, answering
 
@@ -99,7 +99,10 @@ def test_what_cannot_be_used_is_said_before_there_is_a_run(
 ) -> None:
     monkeypatch.setenv("TENANT_KEY", "k")
     write_suite(tmp_path, "unix:/nowhere/s", "https://localhost:9", **changed)
-    result = benchgate(tmp_path, "run", "suite.yaml")
+    result = here(tmp_path, "run", "suite.yaml")
     assert (result.returncode, result.stdout) == (2, "")
     assert said in " ".join(result.stderr.split())
     assert not (tmp_path / STORE).exists()
+    checked = here(tmp_path, "validate", "suite.yaml")
+    assert (checked.returncode, checked.stdout) == (2, "")
+    assert f"suite.yaml: {said}" in " ".join(checked.stderr.split())

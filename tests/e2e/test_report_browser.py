@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from benchgate.report.html import render_html
 from tests.fakes import evidence as fake
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 BROWSER = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
 pytestmark = pytest.mark.skipif(
@@ -21,27 +22,39 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The report of a blocked candidate, opened from a file at the width of a telephone."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    report = tmp_path_factory.mktemp("report") / "report.html"
-    report.write_text(render_html(fake.evidence(), fake.verdict(Outcome.BLOCK)), encoding="utf-8")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER)
-        opened = browser.new_page(
-            viewport={"width": 360, "height": 800}, color_scheme=request.param, java_script_enabled=False
-        )
-        asked: list[str] = []
-        complaints: list[str] = []
-        opened.on("request", lambda sent: asked.append(sent.url))
-        opened.on("console", lambda message: complaints.append(message.text))
-        opened.goto(report.as_uri())
-        assert asked == [report.as_uri()]
-        assert complaints == []
-        yield opened
-        browser.close()
+        launched = playwright.chromium.launch(executable_path=BROWSER)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a blocked candidate."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(render_html(fake.evidence(), fake.verdict(Outcome.BLOCK)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
+    """The report opened from its file at the width of a telephone."""
+    opened = browser.new_page(
+        viewport={"width": 360, "height": 800}, color_scheme=request.param, java_script_enabled=False
+    )
+    asked: list[str] = []
+    complaints: list[str] = []
+    opened.on("request", lambda sent: asked.append(sent.url))
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.goto(report.as_uri())
+    assert asked == [report.as_uri()]
+    assert complaints == []
+    yield opened
+    opened.close()
 
 
 def test_the_verdict_is_in_the_first_screen(page: Page) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import benchgate, document, latest_evidence
+from benchgate.gate.telemetry_values import counted
+from tests.e2e.command import benchgate, document, here, latest_evidence
 
 ROOT = Path(__file__).parents[2]
 SUITE = f"""
@@ -33,6 +34,8 @@ quality:
 shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 60, max_tokens: 32}}
 gate:
   alpha: 0.01
+  # As in the demo: the engines run on the load generator's own cores, which may be busy with other tests too.
+  client: {{send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 80%}}
   checks:
     - {{metric: ttft, stage: c2, margin: 95%, required: false}}
     - {{metric: goodput, stage: c2}}
@@ -74,6 +77,17 @@ def test_equal_weights_give_equal_answers(runs: Runs) -> None:
     assert harms["shadow_excess"] == 0
 
 
+def test_what_the_servers_counted_agrees_with_what_the_client_got(runs: Runs) -> None:
+    folder, _ = runs
+    evidence = latest_evidence(folder)
+    windows = {(window.stage, window.arm, window.block): window for window in evidence.telemetry}
+    assert set(windows) == {(seen.stage, seen.arm, seen.block) for seen in evidence.load}
+    for seen in evidence.load:
+        counts = counted(windows[seen.stage, seen.arm, seen.block], [seen], unrecorded=0, longest=16)
+        assert {count.what for count in counts} == {"prompt tokens", "generated tokens"}
+        assert all(count.beyond_ratio <= 0.01 and count.short_ratio <= 0.01 for count in counts), counts
+
+
 def test_everything_planned_was_stored(runs: Runs) -> None:
     folder, _ = runs
     evidence = latest_evidence(folder)
@@ -88,14 +102,14 @@ def test_everything_planned_was_stored(runs: Runs) -> None:
 def test_gate_says_the_same_bytes_from_the_store_alone(runs: Runs) -> None:
     folder, results = runs
     for label in ("same", "q2_k"):
-        again = [benchgate(folder, "gate", label, *JSON) for _ in range(2)]
+        again = [command(folder, "gate", label, *JSON) for command in (benchgate, here)]
         assert again[0].stdout == again[1].stdout == results[label].stdout
-        assert again[0].returncode == results[label].returncode
+        assert again[0].returncode == again[1].returncode == results[label].returncode
 
 
 def test_compare_of_two_stored_runs_is_the_same_every_time(runs: Runs) -> None:
     folder, _ = runs
-    first, second = (benchgate(folder, "compare", "same", "q2_k", *JSON) for _ in range(2))
+    first, second = (command(folder, "compare", "same", "q2_k", *JSON) for command in (benchgate, here))
     assert first.stdout == second.stdout
     assert (first.returncode, document(first)["outcome"]) == (10, "BLOCK")
     assert document(first)["against"]["outcome"] in ("PASS", "WARN")
@@ -104,15 +118,15 @@ def test_compare_of_two_stored_runs_is_the_same_every_time(runs: Runs) -> None:
 def test_compare_of_a_run_with_itself_is_refused(runs: Runs) -> None:
     folder, _ = runs
     for command in (("compare", "same", "same"), ("report", "q2_k", "--against", "q2_k")):
-        result = benchgate(folder, *command)
+        result = here(folder, *command)
         assert result.returncode == 2, result.stdout
         assert "a run says nothing against itself" in result.stderr
 
 
 def test_compare_with_a_run_that_was_blocked_says_so(runs: Runs) -> None:
     folder, _ = runs
-    assert document(benchgate(folder, "compare", "q2_k", "same", *JSON))["against"]["outcome"] == "BLOCK"
-    result = benchgate(folder, "compare", "q2_k", "same", "--report", "compared.html")
+    assert document(here(folder, "compare", "q2_k", "same", *JSON))["against"]["outcome"] == "BLOCK"
+    result = here(folder, "compare", "q2_k", "same", "--report", "compared.html")
     assert "the reference run's own verdict was BLOCK" in result.stdout
     assert "The reference run&#39;s own verdict was BLOCK" in (folder / "compared.html").read_text()
 
@@ -120,7 +134,7 @@ def test_compare_with_a_run_that_was_blocked_says_so(runs: Runs) -> None:
 def test_a_report_that_cannot_be_written_is_in_the_exit_code_that_is_printed(runs: Runs) -> None:
     folder, _ = runs
     (folder / "file").touch()
-    result = benchgate(folder, "gate", "same", "--report", "file/report.html", *JSON)
+    result = here(folder, "gate", "same", "--report", "file/report.html", *JSON)
     assert result.returncode == 13, result.stderr
     said = document(result)
     assert (said["exit_code"], said["promotes"], said["outcome"]) == (13, False, document(runs[1]["same"])["outcome"])
@@ -128,8 +142,8 @@ def test_a_report_that_cannot_be_written_is_in_the_exit_code_that_is_printed(run
 
 def test_report_is_the_same_bytes_every_time(runs: Runs) -> None:
     folder, _ = runs
-    for name in ("one.html", "two.html"):
-        result = benchgate(folder, "report", "q2_k", "--out", name)
+    for command, name in ((benchgate, "one.html"), (here, "two.html")):
+        result = command(folder, "report", "q2_k", "--out", name)
         assert result.returncode == 0, result.stderr
     assert (folder / "one.html").read_bytes() == (folder / "two.html").read_bytes()
     assert "BLOCK" in (folder / "one.html").read_text()
@@ -137,18 +151,27 @@ def test_report_is_the_same_bytes_every_time(runs: Runs) -> None:
 
 def test_trend_follows_the_price_of_a_million_tokens(runs: Runs) -> None:
     folder, _ = runs
-    result = benchgate(folder, "trend", "--suite", "short", "--stage", "c2")
+    result = here(folder, "trend", "--suite", "short", "--stage", "c2")
     assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    header, *lines = result.stdout.splitlines()
+    assert header.split()[-1] == "usd_per_million_output_tokens"
     assert [line.split()[1] for line in lines] == ["same", "q2_k"]
-    assert all(0 < float(line.split()[-1]) < 10 for line in lines)
+    assert all(0 < float(line.split()[-1].removeprefix("$")) < 10 for line in lines)
+
+
+def test_trend_of_a_latency_is_that_of_its_median_unless_said(runs: Runs) -> None:
+    folder, _ = runs
+    for asked, said in (((), "ttft_s p50"), (("--statistic", "p95"), "ttft_s p95")):
+        header, *lines = here(folder, "trend", "ttft_s", "--stage", "c2", *asked).stdout.splitlines()
+        assert header.endswith(said)
+        assert [(line.split()[1], line.split()[-1]) for line in lines] == [("same", "ms"), ("q2_k", "ms")]
 
 
 def test_a_stricter_policy_judges_the_same_run_anew(runs: Runs, tmp_path: Path) -> None:
     folder, _ = runs
     strict = tmp_path / "strict.yaml"
     strict.write_text(SUITE.replace("margin: 95%, required: false", "margin: 0.1%"))
-    result = benchgate(folder, "gate", "same", "--policy", str(strict), *JSON)
+    result = here(folder, "gate", "same", "--policy", str(strict), *JSON)
     assert document(result)["outcome"] != "PASS"
     assert result.returncode != 0
 
@@ -158,21 +181,21 @@ def test_the_slo_of_another_policy_counts_and_leaves_the_runs_own_verdict(runs: 
     own = document(results["same"])
     hopeless = tmp_path / "hopeless.yaml"
     hopeless.write_text(SUITE.replace("ttft: 20s", "ttft: 1us"))
-    tried = benchgate(folder, "gate", "same", "--policy", str(hopeless), "--report", "tried.html", *JSON)
+    tried = here(folder, "gate", "same", "--policy", str(hopeless), "--report", "tried.html", *JSON)
     assert (tried.returncode, document(tried)["outcome"]) == (10, "BLOCK"), tried.stderr
     assert document(tried)["slo"]["ttft_s"] < own["slo"]["ttft_s"]
     assert (document(tried)["policy_replaced"], own["policy_replaced"]) == (True, False)
     assert "another policy" in (folder / "tried.html").read_text()
-    trend = benchgate(folder, "trend", "--stage", "c2").stdout.splitlines()
-    assert own["outcome"] in trend[0].split()
+    trend = here(folder, "trend", "--stage", "c2").stdout.splitlines()
+    assert own["outcome"] in trend[1].split()
 
 
 def test_an_unknown_run_or_metric_is_a_usage_error_with_the_nearest_name(runs: Runs) -> None:
     folder, _ = runs
-    run = benchgate(folder, "gate", "sam")
+    run = here(folder, "gate", "sam")
     assert (run.returncode, "same" in run.stderr) == (2, True)
-    metric = benchgate(folder, "trend", "acuracy_ratio")
+    metric = here(folder, "trend", "acuracy_ratio")
     assert (metric.returncode, "accuracy_ratio" in metric.stderr) == (2, True)
-    missing = benchgate(folder, "gate", "--store", "nowhere/none.db")
+    missing = here(folder, "gate", "--store", "nowhere/none.db")
     assert (missing.returncode, "nowhere/none.db" in missing.stderr) == (2, True)
     assert not (folder / "nowhere").exists()

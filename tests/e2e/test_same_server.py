@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.measuring import same_server
+from benchgate.deploying import same_server
 from benchgate.model.deployment import Arm
 from benchgate.targets.dialect import DIALECTS, Target
 

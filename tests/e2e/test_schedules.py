@@ -68,7 +68,7 @@ def test_requests_were_due_when_the_plan_says(measured: tuple[Plan, Evidence, di
     plan, evidence, _ = measured
     for observation in evidence.load:
         (planned,) = (s for s in plan.blocks[observation.block].stages if s.name == observation.stage)
-        if planned.concurrency is None:
+        if planned.only.concurrency is None:
             due = dict(zip(observation.requests.index.tolist(), observation.requests.intended_ns.tolist(), strict=True))
             assert due == {request.index: request.offset_ns for request in planned.requests}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.run import RunStatus
-from tests.e2e.command import benchgate, command_line, document, latest_evidence
+from tests.e2e.command import benchgate, command_line, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 
 SUITE = """
@@ -81,4 +81,4 @@ def test_interrupted_stage_is_stored_as_far_as_it_went(tmp_path: Path, workers: 
     assert [len(observation.requests) for observation in stored.load] == [100, 30]
     assert stored.load[1].client.faults == ("the stage was cut short",)
     assert set(stored.load[1].requests.error) == {None}
-    assert benchgate(tmp_path, "gate").returncode == 12
+    assert here(tmp_path, "gate").returncode == 12

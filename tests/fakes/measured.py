@@ -40,6 +40,7 @@ class Effect:
     at_once: int = 0  # answers per stage whose chunks all arrive at one instant
     own_faults: int = 0  # requests per stage that fail by a fault of the client's machine
     lag_ms: int = 0  # lateness of every send, inside the latency
+    late: int = 0  # requests per stage that were sent 60 ms late
     cpu_share: float = 0.05
     client: ClientUse | None = None  # what the load generator recorded of itself; CPU alone unless given
     usage: int | None = None  # output tokens by the server's count; `tokens` unless given
@@ -177,7 +178,7 @@ def _without_answer(record: RequestRecord, error: ErrorClass, *, sent: bool) -> 
 def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> RequestRecord:
     """One request: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
     intended = index * 100 * _MS
-    sent = intended + effect.lag_ms * _MS
+    sent = intended + (60 if index < effect.late else effect.lag_ms) * _MS
     if failed:
         return RequestRecord(
             index, intended, sent, (), None, None, None, None, None, 500, ErrorClass.HTTP_5XX, "internal error"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,3 +129,8 @@ def _reads(path: Path) -> tuple[tuple[float, int], ...]:
         return ()
     rows = (line.split() for line in path.read_text().splitlines() if not line.startswith("#"))
     return tuple((float(at_ms) / 1e3, int(size)) for at_ms, size in rows)
+
+
+def renamed(wire: bytes, number: int) -> bytes:
+    """The same bytes as another answer: the end of every id is this number. No server gives two answers one id."""
+    return re.sub(rb'("id": ?"[^"]+)[^"]{4}"', lambda found: found[1] + b'%04d"' % number, wire)

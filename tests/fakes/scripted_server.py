@@ -25,7 +25,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -166,17 +166,21 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
 
 
 async def _play(steps: Iterable[Step], writer: asyncio.StreamWriter) -> bool:
-    """Write a script; False when it ended the connection."""
-    for step in steps:
-        if isinstance(step, bytes):
-            writer.write(step)
-            await writer.drain()
-        elif isinstance(step, Ending):
-            if step is ABORT:
-                _reset(writer)
-            return False
-        else:
-            await asyncio.sleep(step)
+    """Write a script; False when it ended the connection. One whose client goes away is closed, and may notice it."""
+    try:
+        for step in steps:
+            if isinstance(step, bytes):
+                writer.write(step)
+                await writer.drain()
+            elif isinstance(step, Ending):
+                if step is ABORT:
+                    _reset(writer)
+                return False
+            else:
+                await asyncio.sleep(step)
+    finally:
+        if isinstance(steps, Generator):
+            steps.close()
     return True
 
 
@@ -286,7 +290,7 @@ def _whole(chat: bool, text: str, reason: str, counts: dict[str, int]) -> dict[s
     content: dict[str, object] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     kind = "chat.completion" if chat else "text_completion"
     choice = {"index": 0, **content, "finish_reason": reason}
-    return {"id": "scripted", "object": kind, "model": "scripted", "choices": [choice], "usage": counts}
+    return {"object": kind, "model": "scripted", "choices": [choice], "usage": counts}
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:

@@ -1,12 +1,14 @@
 """What the load tests share: a target at an address, and stages of plain requests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from benchgate.load.worker import StageResult, run_stage
+from benchgate.load.worker import StageResult, run_shard, stage_shard
+from benchgate.model.ask import Endpoint, text_ask
 from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
-from benchgate.targets.dialect import DIALECTS, Endpoint, Target
+from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import DONE, LAST_CHUNK, finish, role_event, stream_head, token, usage
 
 HALO = stream_head() + role_event() + token("Hal") + token("lo") + token("!")
@@ -26,14 +28,16 @@ def limits(*, connect_s: float = 5, first_token_s: float = 30, stall_s: float = 
     )
 
 
-def closed(count: int, concurrency: int = 1) -> PlannedStage:
-    requests = tuple(PlannedRequest(index, None, f"prompt {index}", 8, index) for index in range(count))
-    return PlannedStage("closed", concurrency, None, requests)
+def asking(index: int, offset_ns: int | None, endpoint: Endpoint = "chat") -> PlannedRequest:
+    return PlannedRequest(index, offset_ns, text_ask(endpoint, f"prompt {index}", 8), index)
+
+
+def closed(count: int, concurrency: int = 1, endpoint: Endpoint = "chat") -> PlannedStage:
+    return PlannedStage.of("closed", concurrency, None, tuple(asking(i, None, endpoint) for i in range(count)))
 
 
 def opened(offsets_ns: Sequence[int]) -> PlannedStage:
-    requests = tuple(PlannedRequest(i, offset, f"prompt {i}", 8, i) for i, offset in enumerate(offsets_ns))
-    return PlannedStage("open", None, 100.0, requests)
+    return PlannedStage.of("open", None, 100.0, tuple(asking(i, offset) for i, offset in enumerate(offsets_ns)))
 
 
 def run(
@@ -41,9 +45,8 @@ def run(
     stage: PlannedStage,
     within: Limits | None = None,
     *,
-    endpoint: Endpoint = "chat",
     until_s: float | None = None,
 ) -> StageResult:
-    return run_stage(
-        target_at(url), stage, endpoint=endpoint, ignore_eos=True, limits=within or limits(), issue_until_s=until_s
-    )
+    shard = stage_shard(target_at(url), stage, limits=within or limits())
+    timed = (replace(part, level=replace(part.level, issue_until_s=until_s)) for part in shard.parts)
+    return run_shard(replace(shard, parts=tuple(timed)))

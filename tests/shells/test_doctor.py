@@ -16,6 +16,7 @@ from benchgate.doctor import client, machine
 from benchgate.doctor.client import client_step, measure_client
 from benchgate.doctor.machine import State, Symptom, examine
 from benchgate.load.worker import StageResult
+from benchgate.model.ask import text_ask
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
@@ -37,8 +38,9 @@ def stage(
     *, concurrency: int | None, rate_rps: float | None = None, requests: int = 8, tokens: int = 10
 ) -> PlannedStage:
     gap_ns = 0 if rate_rps is None else int(1e9 / rate_rps)
-    planned = (PlannedRequest(i, None if rate_rps is None else i * gap_ns, "hello", tokens, i) for i in range(requests))
-    return PlannedStage("made up", concurrency, rate_rps, tuple(planned))
+    ask = text_ask("chat", "hello", tokens)
+    planned = (PlannedRequest(i, None if rate_rps is None else i * gap_ns, ask, i) for i in range(requests))
+    return PlannedStage.of("made up", concurrency, rate_rps, tuple(planned))
 
 
 def result(
@@ -56,7 +58,7 @@ def result(
                 chunk_ns=() if fails else (first, over),
                 end_ns=None if fails else over,
                 input_tokens=1,
-                output_tokens=None if fails else request.output_tokens,
+                output_tokens=None if fails else request.ask.output_tokens,
                 token_source=TokenSource.USAGE,
                 finish_reason=None if fails else "length",
                 http_status=500 if fails else 200,
@@ -64,7 +66,7 @@ def result(
                 error_detail="out of memory" if fails else None,
             )
         )
-    return StageResult(RequestColumns.pack(records), 4.0, use)
+    return StageResult.of(RequestColumns.pack(records), 4.0, use)
 
 
 def test_a_closed_loop_is_offered_what_the_servers_own_answers_allow() -> None:
@@ -225,3 +227,13 @@ def test_a_busy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert named(examine(str(tmp_path / "none.db")))["cores"].state is state
     monkeypatch.setattr(machine, "usable_cpus", lambda: 1)
     assert "use two" in (named(examine(str(tmp_path / "none.db")))["cores"].remedy or "")
+
+
+@pytest.mark.parametrize("extra", ["eval", "demo", "cluster", "postgres"])
+def test_every_extra_that_is_not_installed_is_named_with_what_it_is_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extra: str
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    remedies = [symptom.remedy or "" for symptom in examine(str(tmp_path / "none.db"))]
+    (remedy,) = (remedy for remedy in remedies if f"benchgate[{extra}]" in remedy)
+    assert remedy.startswith("needed for ")

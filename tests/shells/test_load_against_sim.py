@@ -66,6 +66,7 @@ EXPECTED: dict[str, ErrorClass | str] = {
     "endless": ErrorClass.TIMEOUT,
 }
 SILENT = ("hang-after:3", "no-answer", "endless")
+OF_NUMBERS = {"too-few", "not-a-number"}  # which no text can meet
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def stage() -> Stage:
 
 
 def test_every_kind_of_fault_is_expected_to_be_something() -> None:
-    assert {kind.name for kind in KINDS} == {name.partition(":")[0].partition("+")[0] for name in EXPECTED if name}
+    named = {name.partition(":")[0].partition("+")[0] for name in EXPECTED if name}
+    assert {kind.name for kind in KINDS} - OF_NUMBERS == named
 
 
 def test_every_request_has_one_record_and_every_fault_was_met(stage: Stage) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from benchgate.load import cluster, cluster_crew, cluster_job
 from benchgate.load.bare import BareOptions, run_bare
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.cluster_crew import Clock, clock_of
-from benchgate.load.worker import Shard, StageResult, run_shard, stage_shard
+from benchgate.load.worker import Shard, run_shard, stage_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.schedule import PlannedStage
 from benchgate.targets.route import Route
@@ -30,9 +29,11 @@ from tests.e2e.command import benchgate, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
+pytestmark = pytest.mark.alone
+
 
 def shard_of(url: str, stage: PlannedStage) -> Shard:
-    return stage_shard(target_at(url), stage, endpoint="chat", ignore_eos=True, limits=limits())
+    return stage_shard(target_at(url), stage, limits=limits())
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,11 @@ def asked(server: ScriptedServer) -> list[tuple[str, int]]:
     return sorted((received.prompt, (received.body or {})["seed"]) for received in server.requests)
 
 
-@pytest.mark.parametrize("stage", [closed(9, concurrency=4), opened(range(0, 90_000_000, 10_000_000))])
+BATCH, CHAT = closed(9, concurrency=4), opened(range(0, 90_000_000, 10_000_000))
+BOTH = PlannedStage("mix", (replace(BATCH.only, name="batch"), replace(CHAT.only, name="chat")))
+
+
+@pytest.mark.parametrize("stage", [BATCH, CHAT, BOTH])
 def test_cluster_asks_and_records_the_same_as_one_process(
     stage: PlannedStage, two: Cluster, fleet: ClusterFleet
 ) -> None:
@@ -121,14 +126,16 @@ def test_cluster_asks_and_records_the_same_as_one_process(
     with ScriptedServer(answering(lambda received: "a b c")) as server:
         together = fleet.run(shard_of(server.url, stage))
         assert asked(server) == expected
-    assert together.requests.index.tolist() == alone.requests.index.tolist()
-    assert together.requests.error == alone.requests.error
-    assert together.requests.output_tokens.tolist() == alone.requests.output_tokens.tolist()
-    if stage.concurrency is None:
-        assert together.requests.intended_ns.tolist() == alone.requests.intended_ns.tolist()
+    for group, theirs, ours in zip(stage.classes, together.classes, alone.classes, strict=True):
+        assert theirs.name == ours.name == group.name
+        assert theirs.requests.index.tolist() == ours.requests.index.tolist()
+        assert theirs.requests.error == ours.requests.error
+        assert theirs.requests.output_tokens.tolist() == ours.requests.output_tokens.tolist()
+        if group.concurrency is None:
+            assert theirs.requests.intended_ns.tolist() == ours.requests.intended_ns.tolist()
     assert (together.client.workers, together.client.faults) == (2, ())
     assert together.client.start_uncertainty_s is not None
-    assert list(two.folder.rglob("*.answers")) == []
+    assert list(two.folder.rglob("*.answers*")) == []
 
 
 def test_killed_worker_is_named_and_its_requests_are_never_sent_twice(two: Cluster, fleet: ClusterFleet) -> None:
@@ -376,54 +383,3 @@ def test_clock_is_found_within_what_is_said_to_be_uncertain() -> None:
     assert clock is not None
     assert clock.uncertainty_ns >= 2_500_000
     assert abs(clock.offset_ns - 9_000_000_000) <= clock.uncertainty_ns
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Any]:
-    """What a worker of a cluster is to a job."""
-    worker = SimpleNamespace(address="tcp://here:1", local_directory=str(tmp_path))
-    yield worker
-    cluster_job.dismiss("ours", worker)
-    assert cluster_job._JOBS == {}
-    assert cluster_job._PROCESSES == {}
-
-
-def do(name: str) -> StageResult:
-    result = cluster_job.do_shard(name)
-    assert result is not None
-    return result
-
-
-def test_shard_is_done_once(here: Any) -> None:
-    with ScriptedServer(lambda received: [WHOLE]) as server:
-        assert cluster_job.hand_over("ours", "a", shard_of(server.url, closed(1)), here) is None
-        cluster_job.start("a", time.time_ns())
-        assert do("a").requests.error == (None,)
-        assert cluster_job.do_shard("a") is None
-        assert len(server.requests) == 1
-
-
-def test_worker_is_busy_with_one_load_test_at_a_time(here: Any) -> None:
-    shard = shard_of("http://127.0.0.1:1", closed(1))
-    assert cluster_job.hand_over("ours", "a", shard, here) is None
-    assert cluster_job.hand_over("theirs", "b", shard, here) == "is busy with another load test"
-    cluster_job.give_up("a")
-    assert cluster_job.hand_over("ours", "c", shard, here) is None
-    assert cluster_job.do_shard("a") is None
-
-
-def test_load_ends_when_its_client_is_gone(here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody renews the lease, which runs out while the second answer is awaited."""
-
-    def respond(received: Received) -> Iterable[Step]:
-        if received.prompt == "prompt 1":
-            monkeypatch.setattr(cluster_job, "_LEASE_S", 0.0)
-            return [600.0]
-        return [WHOLE]
-
-    with ScriptedServer(respond) as server:
-        cluster_job.hand_over("ours", "a", shard_of(server.url, closed(3)), here)
-        cluster_job.start("a", time.time_ns())
-        result = do("a")
-    assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)
-    assert result.client.faults == ("worker 1 of 1 was lost",)

@@ -65,6 +65,7 @@ def test_timeline_counts_output_chunks_and_ends_at_the_finish_event() -> None:
         error=None,
         error_detail=None,
         reconnects=0,
+        first_answer_ns=120,
     )
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.load.drawn import Drawn
-from benchgate.load.fleet import Fleet, merged
+from benchgate.load.fleet import Fleet
+from benchgate.load.merging import merged
 from benchgate.load.options import BareOptions
-from benchgate.load.sizing import workers_for
 from benchgate.load.worker import Level, Planned, Requests, Shard, run_shard, stage_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
@@ -24,7 +24,7 @@ Asked = tuple[int, int | None, str, int]
 
 
 def shard_of(url: str, stage: PlannedStage) -> Shard:
-    return stage_shard(target_at(url), stage, endpoint="chat", ignore_eos=True, limits=limits())
+    return stage_shard(target_at(url), stage, limits=limits())
 
 
 def bare(**options: Any) -> Requests:
@@ -32,7 +32,7 @@ def bare(**options: Any) -> Requests:
 
 
 def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
-    return sorted((request.index, request.offset_ns, request.prompt, request.seed) for request in requests)
+    return sorted((request.index, request.offset_ns, request.ask.prompt or "", request.seed) for request in requests)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_any_number_of_workers_asks_the_same(requests: Requests, workers: int) -
 
 def test_shares_of_a_closed_loop_have_its_slots_between_them() -> None:
     shards = shard_of("http://127.0.0.1:1", closed(20, concurrency=5)).split(3)
-    assert [shard.level.concurrency for shard in shards] == [2, 2, 1]
+    assert [shard.parts[0].level.concurrency for shard in shards] == [2, 2, 1]
     assert [shard.name for shard in shards] == ["worker 1 of 3", "worker 2 of 3", "worker 3 of 3"]
     assert len(shard_of("http://127.0.0.1:1", closed(20, concurrency=2)).split(8)) == 2
 
 
 def test_shares_of_an_open_loop_have_its_rate_between_them() -> None:
-    stage = Shard(target_at("http://127.0.0.1:1"), Planned(()), Level(None, 90.0, 3.0), limits(), "chat", True)
-    assert [shard.level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
+    stage = Shard.of(target_at("http://127.0.0.1:1"), Planned(()), Level(None, 90.0, 3.0), limits())
+    assert [shard.parts[0].level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
 
 
 def test_fleet_gives_the_rows_of_every_stage_in_order() -> None:
@@ -163,19 +163,3 @@ def test_address_that_is_none_is_refused_by_a_fleet_too(workers: int) -> None:
 def test_merged_of_nothing_is_nothing() -> None:
     whole = merged([])
     assert (len(whole.requests), whole.window_s, whole.client.workers) == (0, 0.0, 0)
-
-
-@pytest.mark.parametrize(
-    ("load", "cores", "workers"),
-    [
-        ({"tokens_per_s": 24_000.0}, 8, 1),
-        ({"tokens_per_s": 51_000.0}, 8, 3),
-        ({"tokens_per_s": 51_000.0, "cost": 60_000.0}, 8, 1),
-        ({"tokens_per_s": 1e9}, 8, 4),  # half the cores and no more
-        ({"streams": 1000}, 64, 4),
-        ({"streams": 1000}, 2, 1),
-        ({}, 1, 1),
-    ],
-)
-def test_workers_follow_from_the_load_and_leave_half_the_cores(load: dict[str, Any], cores: int, workers: int) -> None:
-    assert workers_for(cores=cores, **load) == workers

@@ -11,8 +11,10 @@ PAYLOAD = b"abc0\r\n\r\n01234"
 
 
 def fed(pieces: list[bytes]) -> tuple[bytes, bool]:
-    dechunker = Dechunker()
-    return b"".join(dechunker.feed(piece) for piece in pieces), dechunker.complete
+    dechunker, found = Dechunker(), list[tuple[int, bytes]]()
+    for piece in pieces:
+        dechunker.take(0, piece, found)
+    return b"".join(payload for _, payload in found), dechunker.complete
 
 
 def test_body_is_the_same_wherever_its_reads_are_split() -> None:

@@ -27,7 +27,7 @@ def dead_proxy_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(target: Target, count: int = 2) -> StageResult:
-    return run_stage(target, closed(count), endpoint="chat", ignore_eos=True, limits=limits())
+    return run_stage(target, closed(count), limits=limits())
 
 
 def test_server_on_a_unix_socket_is_measured_below_its_base_path(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ CUT = Response(
 )
 WELL = Response(sent_ns=0, over_ns=7, head=Head("HTTP/1.0", 500, {}), body=[(6, b"no")], whole=True)
 DROPPED = Response(sent_ns=-3, over_ns=8, body=[], unanswered=True, fault=Fault(ErrorClass.STREAM_BROKEN, "closed"))
+LEFT = Response(sent_ns=4, over_ns=9, body=[], left=True)
 FRAMED = Response(  # as it is gathered: with its head, in chunks
     sent_ns=1,
     over_ns=80,
@@ -37,7 +38,7 @@ FRAMED = Response(  # as it is gathered: with its head, in chunks
 )
 SPOOLED = [
     Spooled(number, 10 * number, 1_000, response)
-    for number, response in enumerate([UNSENT, CUT, WELL, DROPPED, FRAMED])
+    for number, response in enumerate([UNSENT, CUT, WELL, DROPPED, FRAMED, LEFT])
 ]
 
 

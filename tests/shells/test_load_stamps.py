@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,9 @@ from benchgate.load import stamps
 from benchgate.load.bare import BareOptions, run_bare
 from benchgate.load.stamps import ReadDelays, audit_refusal
 from benchgate.load.worker import StageResult, run_stage
+from benchgate.model.ask import text_ask
 from benchgate.model.records import ErrorClass
+from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.targets.address import ServerAddress
 from tests.fakes.scripted_server import (
     ABORT,
@@ -33,9 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def audited(url: str, count: int = 4, concurrency: int = 1) -> StageResult:
-    return run_stage(
-        target_at(url), closed(count, concurrency), endpoint="chat", ignore_eos=True, limits=limits(), audit=True
-    )
+    return run_stage(target_at(url), closed(count, concurrency), limits=limits(), audit=True)
 
 
 def test_audited_stage_answers_alike_and_tells_how_late_it_read() -> None:
@@ -79,7 +78,7 @@ def test_delay_of_a_client_that_does_not_read_is_seen(monkeypatch: pytest.Monkey
         yield 0.02
         yield token("again") + finish("stop") + DONE + LAST_CHUNK
 
-    monkeypatch.setattr("benchgate.load.audited.ReadDelays", Sleepy)
+    monkeypatch.setattr("benchgate.load.sockets.ReadDelays", Sleepy)
     with ScriptedServer(respond) as server:
         use = audited(server.url, 1).client
     assert use.read_delay_max_s is not None
@@ -93,12 +92,10 @@ def test_audited_connection_that_breaks_is_a_broken_stream() -> None:
 
 
 def test_audited_requests_longer_than_the_socket_takes_at_once_arrive_whole() -> None:
-    stage = closed(1)
-    long = replace(stage, requests=(replace(stage.requests[0], prompt="word " * 2_000_000),))
+    request = PlannedRequest(0, None, text_ask("chat", "word " * 2_000_000, 8), 0)
+    long = PlannedStage.of("long", 1, None, (request,))
     with ScriptedServer(lambda _: [WHOLE]) as server:
-        columns = run_stage(
-            target_at(server.url), long, endpoint="chat", ignore_eos=True, limits=limits(), audit=True
-        ).requests
+        columns = run_stage(target_at(server.url), long, limits=limits(), audit=True).requests
         assert len(server.requests[0].prompt) == 10_000_000
     assert columns.error == (None,)
 
@@ -109,7 +106,7 @@ def test_dead_server_fails_alike_when_audited() -> None:
 
 def test_unaudited_stage_says_nothing_by_the_kernel() -> None:
     with ScriptedServer(lambda _: [WHOLE]) as server:
-        use = run_stage(target_at(server.url), closed(2), endpoint="chat", ignore_eos=True, limits=limits()).client
+        use = run_stage(target_at(server.url), closed(2), limits=limits()).client
     assert use.read_delay_by != "kernel"
 
 

@@ -60,6 +60,11 @@ TABLE: dict[str, tuple[list[Step], ErrorClass | None]] = {
     "clean end without finish reason": ([HALO + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
     "closed between chunks": ([HALO, CLOSE], ErrorClass.STREAM_BROKEN),
     "reset in the middle of a chunk": ([HALO + b"40\r\ndata: {", 0.05, ABORT], ErrorClass.STREAM_BROKEN),
+    "no chunk in the middle, and the usual end": ([HALO + b"zz\r\n" + finish("stop") + ENDED], ErrorClass.PROTOCOL),
+    "the usual end inside a chunk that is longer": (
+        [HALO + finish("stop") + b"200\r\ndata: [DONE]\n\n\r\n" + LAST_CHUNK, 0.05, b"x" * 512],
+        ErrorClass.PROTOCOL,
+    ),
     "finish reason abort": ([HALO + finish("abort") + DONE + LAST_CHUNK], ErrorClass.STREAM_BROKEN),
     "role and empty finish chunk": (
         [stream_head() + role_event() + finish("stop") + DONE + LAST_CHUNK],

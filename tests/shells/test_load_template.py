@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.load.decode import Stream, read_stream
+from benchgate.load.decode import read_stream
+from benchgate.load.seen import Stream
 from benchgate.load.template import Template
 
 TEXTS = st.sampled_from(

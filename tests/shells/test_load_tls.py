@@ -23,7 +23,7 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 
 def run(url: str, route: Route, count: int = 2) -> StageResult:
     target = replace(target_at(url), route=route)
-    return run_stage(target, closed(count), endpoint="chat", ignore_eos=True, limits=limits())
+    return run_stage(target, closed(count), limits=limits())
 
 
 def test_server_vouched_for_by_the_given_ca_is_measured_over_one_kept_connection() -> None:
@@ -92,6 +92,7 @@ def test_server_that_asks_for_a_certificate_we_have_not_fails_every_request_as_t
     with refusing_server(serving(asks_for_ours=True, up_to=version)) as url:
         columns = run(url, Route(ca=CA), 6).requests
     assert set(columns.error) == {ErrorClass.TLS}, columns.error_detail
+    assert all("asks for a" in str(told) and "--cert and --key" in str(told) for told in columns.error_detail)
 
 
 def test_server_that_hangs_up_in_the_handshake_fails_as_tls() -> None:

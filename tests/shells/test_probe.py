@@ -4,9 +4,10 @@ from collections.abc import Iterable
 import pytest
 
 from benchgate.errors import TargetError
+from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm
 from benchgate.targets.address import show_address
-from benchgate.targets.dialect import DIALECTS, Endpoint, Target
+from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine, still_alive, wait_ready
 from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step, answering, json_response
 

@@ -2,121 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import EvalItem
-from benchgate.model.run import QualityObservation
 from benchgate.plan.schedule import PlannedTask
-from benchgate.quality import harness
-from benchgate.quality.arm import ArmProcess
-from benchgate.quality.harness import evaluate, require_lm_eval
-from benchgate.quality.spool import Answered, SpoolWriter
-from benchgate.quality.tasks import load_tasks
-from benchgate.suite.schema import Limits, Quality
-from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.quality.harness import evaluate
 from benchgate.targets.route import Route
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
 from tests.fakes.proxy import Proxy
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
-
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
-TASKS = load_tasks(FIXTURES, ["italian.yaml", "dates.yaml"])
-ITALIAN, DATES = TASKS
-API_KEY = "key-7d1f0c"
-TENANT_KEY = "tenant-0d22"
-RIGHT = {
-    "one": "uno", "two": "due", "three": "tre", "four": "quattro", "five": "cinque", "six": "sei",
-    "2024-01-01": "2024-01-02", "2024-01-02": "2024-01-03", "2024-01-03": "2024-01-04", "2024-01-04": "2024-01-05",
-    "2024-01-05": "2024-01-06",
-}  # fmt: skip
-
-PARTICULAR = replace(
-    DIALECTS["llamacpp"],
-    extra={**DIALECTS["llamacpp"].extra, "min_tokens": 1},
-    leave_out=("seed", "temperature"),
-    max_tokens_field="max_completion_tokens",
+from tests.shells.quality_helpers import (
+    API_KEY,
+    DATES,
+    ITALIAN,
+    PARTICULAR,
+    TASKS,
+    TENANT_KEY,
+    Observed,
+    child_pids,
+    collect,
+    is_running,
+    items,
+    right_answer,
+    settings,
+    subject,
+    target,
 )
 
-Observed = Mapping[tuple[Arm, str], QualityObservation]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """lm-eval is large: compile it once for all the processes of this module, wherever the tests run.
-
-    And the environment names a proxy that is not there.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
-        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-            patch.setenv(name, "http://127.0.0.1:9")  # no eval may go there
-        yield
-
-
-def target(arm: Arm, url: str, api_key: str | None = None) -> Target:
-    return Target(arm, url, "scripted", DIALECTS["llamacpp"], api_key)
-
-
-def settings(timeout: str = "60s", endpoint: str = "chat") -> Quality:
-    return Quality.model_validate({"tasks": ["any"], "concurrency": 4, "timeout": timeout, "endpoint": endpoint})
-
-
-def subject(received: Received) -> str:
-    """What a prompt of either task asks about: `one`, `2024-01-01`."""
-    return next(word for word in received.prompt.replace("?", "").split() if word in RIGHT)
-
-
-def right_answer(received: Received) -> str:
-    return RIGHT[subject(received)]
-
-
-def collect(observations: Iterator[QualityObservation]) -> Observed:
-    seen: dict[tuple[Arm, str], QualityObservation] = {}
-    for observation in observations:
-        key = (observation.arm, observation.task)
-        assert key not in seen, f"{key} was observed twice"
-        seen[key] = observation
-    return seen
-
-
-def items(observation: QualityObservation) -> dict[str, EvalItem]:
-    return {item.item_id: item for item in observation.items}
-
-
-def child_pids(work_dir: Path) -> list[int]:
-    spools = [path.read_text().splitlines() for path in work_dir.glob("*/spool.jsonl")]
-    return [json.loads(lines[0])["pid"] for lines in spools if lines]
-
-
-def is_running(pid: int) -> bool:
-    """Alive and not merely waiting to be reaped by whoever inherited it."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def wait_until(true: Callable[[], bool], limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+pytest_plugins = ["tests.shells.quality_surroundings"]
+pytestmark = pytest.mark.usefixtures("surroundings")
 
 
 # --- one run of two healthy servers, of which the candidate answers badly --------------------------------------------
@@ -398,128 +318,3 @@ def test_a_harness_that_crashes_is_a_fault_with_its_last_words(faulty: Observed)
 def test_the_completions_endpoint_gets_a_prompt_and_no_chat_template(faulty: Observed) -> None:
     described = faulty[Arm.BASELINE, "italian"].harness
     assert (described["endpoint"], described["chat_template"]) == ("completions", False)
-
-
-# --- processes that end before their work does -----------------------------------------------------------------------
-
-
-def answers_then_stalls(received: Received) -> Iterator[Step]:
-    """Three numbers are answered, everything else hangs."""
-    if subject(received) not in ("one", "two", "three"):
-        yield 600.0
-    yield from answering(right_answer)(received)
-
-
-@pytest.fixture(scope="module")
-def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Observed:
-    """The baseline's process is killed when it has three answers; the candidate's runs into the time limit."""
-    work_dir = tmp_path_factory.mktemp("cut")
-
-    def kill_baseline(arm: Arm, task: str, answered: int) -> None:
-        if arm is Arm.BASELINE and answered == 3:
-            [spool] = work_dir.glob("quality-baseline-*/spool.jsonl")
-            os.kill(json.loads(spool.read_text().splitlines()[0])["pid"], signal.SIGKILL)
-
-    with ScriptedServer(answers_then_stalls) as baseline, ScriptedServer(answers_then_stalls) as candidate:
-        targets = {
-            Arm.BASELINE: target(Arm.BASELINE, baseline.url),
-            Arm.CANDIDATE: target(Arm.CANDIDATE, candidate.url),
-        }
-        return collect(evaluate(targets, TASKS, settings(timeout="3s"), work_dir, on_progress=kill_baseline))
-
-
-def test_answers_survive_the_killing_of_the_process(cut_short: Observed) -> None:
-    observed = cut_short[Arm.BASELINE, "italian"]
-    assert observed.fault == "the eval process was ended by SIGKILL"
-    assert len(observed.items) >= 3
-    assert {i.answer for i in observed.items} == {"uno", "due", "tre"}
-    assert {i.score for i in observed.items} == {None}
-    assert {i.error for i in observed.items} == {"answered, but the eval ended before it was scored"}
-
-
-def test_the_time_limit_ends_the_eval_and_keeps_the_answers(cut_short: Observed) -> None:
-    observed = cut_short[Arm.CANDIDATE, "italian"]
-    assert observed.fault == "timed out after 3.00 s with tasks unfinished"
-    assert {i.answer for i in observed.items} == {"uno", "due", "tre"}
-    assert observed.expected_n == 7
-
-
-def test_tasks_that_never_began_are_observed_as_faults_too(cut_short: Observed) -> None:
-    for arm in Arm:
-        never_begun = cut_short[arm, "dates"]
-        assert never_begun.fault is not None
-        assert (never_begun.items, never_begun.expected_n) == ((), 5)
-
-
-def test_an_interrupt_keeps_the_answers_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    work_dir = Path("logs/run")  # neither absolute nor there yet
-    kept: list[QualityObservation] = []
-
-    def interrupt(arm: Arm, task: str, answered: int) -> None:
-        if answered == 2:
-            raise KeyboardInterrupt
-
-    with ScriptedServer(answers_then_stalls) as server, pytest.raises(KeyboardInterrupt):
-        for observation in evaluate(only_baseline(server.url), TASKS, settings(), work_dir, on_progress=interrupt):
-            kept.append(observation)
-    assert [observation.fault for observation in kept] == ["interrupted", "interrupted"]
-    assert len(kept[0].items) >= 2
-    [pid] = child_pids(work_dir)
-    assert not is_running(pid)
-
-
-PARENT = """
-import sys
-from pathlib import Path
-from tests.shells.test_quality_harness import TASKS, evaluate, only_baseline, settings
-list(evaluate(only_baseline(sys.argv[1]), TASKS, settings(), Path(sys.argv[2])))
-"""
-
-
-def only_baseline(url: str) -> dict[Arm, Target]:
-    return {Arm.BASELINE: target(Arm.BASELINE, url)}
-
-
-def test_a_killed_benchgate_leaves_no_eval_process_behind(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with ScriptedServer(answers_then_stalls) as server:
-        command = [sys.executable, "-c", PARENT, server.url, str(tmp_path)]
-        with subprocess.Popen(command, env=environment) as parent:
-            try:
-                wait_until(lambda: len(server.requests) >= 3)
-                [pid] = child_pids(tmp_path)
-                assert is_running(pid)
-            finally:
-                parent.kill()
-        wait_until(lambda: not is_running(pid), limit_s=20)
-
-
-def test_a_missing_lm_eval_is_told_with_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'benchgate\[eval\]'"):
-        require_lm_eval()
-
-
-def test_lm_eval_is_not_imported_by_the_parent() -> None:
-    probe = "import sys, benchgate.quality.harness, benchgate.quality.tasks; print('lm_eval' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    said = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "False"
-
-
-def test_what_was_answered_right_before_the_time_ran_out_is_kept(tmp_path: Path) -> None:
-    class LastMoment(ArmProcess):
-        """Writes an answer in the moment it is ended, after the last look at its spool."""
-
-        ended = False
-
-        def kill(self) -> None:
-            with SpoolWriter(self._folder / "spool.jsonl") as spool:
-                spool.write(Answered("italian", "n1", "uno", "stop", 1, 1, None, False, 0))
-
-    job = harness._job(target(Arm.BASELINE, "http://127.0.0.1:9"), [ITALIAN], settings(), Limits())
-    process = LastMoment(target(Arm.BASELINE, "http://127.0.0.1:9"), job, tmp_path, lambda task, answered: None)
-    [observation] = harness._until(lambda process: False, [process], 0.0, "timed out after {}")
-    assert observation.fault == "timed out after 0 s"
-    assert [item.answer for item in observation.items] == ["uno"]

@@ -8,6 +8,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns, ShadowItem
 from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
+from benchgate.report.knee_lines import knee_lines
 from benchgate.report.summary import (
     StageSummary,
     pooled_tasks,
@@ -16,6 +17,7 @@ from benchgate.report.summary import (
     summarise_task,
 )
 from tests.fakes import evidence as fake
+from tests.fakes.drills import drill
 
 
 def stage(*blocks: tuple[list[tuple[int, int] | None], float], slo: Slo | None = None) -> StageSummary:
@@ -139,3 +141,26 @@ def test_a_candidate_that_failed_differs_and_a_baseline_that_failed_is_left_out(
 def test_no_usable_prompt_gives_no_disagreement() -> None:
     summary = summarise_shadow(shadow((None, None, "a")))
     assert (summary.candidate_ratio, summary.itself_ratio, summary.excess_ratio) == (None, None, None)
+
+
+def test_knee_is_told_with_both_curves_and_the_one_that_bends() -> None:
+    """Four slots of an engine that brings 1,500 tokens/s whatever it holds."""
+    stages = ("c1", "c2", "c4", "c8", "c16")
+    levels = [2**number for number in range(len(stages))]
+    measured = [
+        replace(
+            stage(([(10, 10)], 1.0)),
+            output_tokens_per_s=1500.0 + level,
+            decoding_at_once=0.9 * min(level, 4),
+            e2e_p50_s=max(1.0, level / 4),
+        )
+        for level in levels
+    ]
+    lines = knee_lines(
+        drill({"metric": "error_rate", "max": "1%"}, stages=stages),
+        {(name, arm): summary for name, summary in zip(stages, measured, strict=True) for arm in Arm},
+    )
+    assert [line.split(":")[0] for line in lines] == ["baseline", "candidate"]
+    assert "knee at 4 in flight, where requests decoding at once bend" in lines[0]
+    assert "at 1 · 2 · 4 · 8 · 16 in flight 1,501 · 1,502 · 1,504 · 1,508 · 1,516 tok/s" in lines[0]
+    assert "0.900 · 1.80 · 3.60 · 3.60 · 3.60 requests decoding at once" in lines[0]

@@ -3,10 +3,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchgate import units
 from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.report.check_rows import CheckRow, Strip, check_rows
 from benchgate.report.terms import Terms
@@ -26,7 +28,7 @@ def row(**changes: object) -> CheckRow:
 def test_more_latency_is_a_rise_and_worse() -> None:
     shown = row(harm=math.log(1.25), lower=math.log(1.1), upper=math.log(1.5))
     assert (shown.change, shown.direction, shown.interval) == ("+25.0 %", "worse", "+10.0 to +50.0 %")
-    assert shown.allowed == "at most +10 %"
+    assert shown.allowed == "a rise of at most 10 %"
 
 
 def test_less_throughput_is_a_fall_and_worse() -> None:
@@ -42,7 +44,7 @@ def test_less_throughput_is_a_fall_and_worse() -> None:
         "worse",
         f"{MINUS}30.0 to {MINUS}10.0 %",
     )
-    assert shown.allowed == f"at least {MINUS}5 %"
+    assert shown.allowed == "a fall of at most 5 %"
 
 
 def test_lost_accuracy_is_a_fall_in_points() -> None:
@@ -52,7 +54,7 @@ def test_lost_accuracy_is_a_fall_in_points() -> None:
     assert (shown.change, shown.interval, shown.allowed) == (
         f"{MINUS}3.00 points",
         f"{MINUS}5.00 to +1.00 points",
-        f"at least {MINUS}2 points",
+        "a fall of at most 2 points",
     )
 
 
@@ -60,7 +62,7 @@ def test_more_errors_are_a_rise_in_points() -> None:
     shown = row(
         metric="error_rate", scale=Scale.DIFFERENCE, unit=Unit.RATIO, harm=0.03, lower=0.01, upper=0.05, margin=0.02
     )
-    assert (shown.change, shown.direction, shown.allowed) == ("+3.00 points", "worse", "at most +2 points")
+    assert (shown.change, shown.direction, shown.allowed) == ("+3.00 points", "worse", "a rise of at most 2 points")
 
 
 def test_an_slo_shows_the_candidates_own_value_and_no_baseline() -> None:
@@ -222,3 +224,21 @@ def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
     assert view.load.slo_target_ratio == 0.5
     assert view.provenance.command.endswith(" --policy SUITE")
     assert any("another policy" in limit for limit in view.provenance.limits)
+
+
+def test_how_the_load_generator_measured_is_told_where_it_was_not_as_usual() -> None:
+    usual = fake.evidence()
+    assert client_facts(usual) == {"processes": "1", "read delay told by": "nobody"}
+    first, *others = usual.load
+    client = replace(first.client, workers=3, read_delay_by="kernel", start_uncertainty_s=0.002)
+    requests = replace(first.requests, reconnects=np.array([1, 2, *first.requests.reconnects[2:]]))
+    told = client_facts(replace(usual, load=(replace(first, client=client, requests=requests), *others)))
+    assert told["processes"] == "1 to 3"
+    assert told["read delay told by"] == "nobody, the kernel, of every answer"
+    assert told["start"].endswith("up to 2.00 ms apart")
+    assert told["requests sent again"].startswith("baseline 2, candidate 0")
+
+
+def client_facts(evidence: Evidence) -> dict[str, str]:
+    groups = report_view(evidence, fake.verdict()).provenance.groups
+    return next(dict(group.facts) for group in groups if group.title == "The load generator")

@@ -12,6 +12,7 @@ import pytest
 from benchgate.errors import TargetError
 from benchgate.load.sse import EventParser
 from benchgate.model import metrics
+from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.records import ErrorClass, RequestColumns
@@ -19,9 +20,9 @@ from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits, Shadow
 from benchgate.targets.answer import read_answer
-from benchgate.targets.dialect import DIALECTS, Endpoint, Target
+from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import wait_ready
-from tests.fakes.replay import CAPTURES, aborted_event, capture, engine_killed, pieces, replay
+from tests.fakes.replay import CAPTURES, aborted_event, capture, engine_killed, pieces, renamed, replay
 from tests.fakes.scripted_server import CLOSE, LAST_CHUNK, Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, limits, run
 
@@ -39,7 +40,7 @@ TIMED = sorted(
 def answered(steps: Iterable[Step], *, within: Limits | None = None, endpoint: Endpoint = "chat") -> RequestColumns:
     """The record of one request that is answered like this."""
     with ScriptedServer(lambda received: steps) as server:
-        return run(server.url, closed(1), within, endpoint=endpoint).requests
+        return run(server.url, closed(1, endpoint=endpoint), within).requests
 
 
 def texts_of(body: bytes) -> list[str]:
@@ -233,7 +234,8 @@ def test_raw_utf8_split_on_the_wire_breaks_no_stream() -> None:
     inside = [at for at in range(1, len(wire)) if wire[at] & 0b1100_0000 == 0b1000_0000]
 
     def respond(received: Received) -> Iterator[Step]:
-        for piece in pieces(wire, [inside[len(server.requests) - 1]]):
+        number = len(server.requests) - 1
+        for piece in pieces(renamed(wire, number), [inside[number]]):
             yield piece
             yield 0.001
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.deploying import declared
 from benchgate.errors import TargetError
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.guards import run_guards
 from benchgate.load.worker import run_stage
-from benchgate.measuring import declared
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
@@ -23,7 +23,7 @@ from benchgate.suite.schema import DeploymentSpec, Limits, Shadow, Suite
 from benchgate.targets.dialect import DIALECTS, Dialect, Target, dialect_of
 from benchgate.targets.probe import wait_ready
 from tests.fakes.measured import SuiteText, measured
-from tests.fakes.replay import capture, replay
+from tests.fakes.replay import capture, renamed, replay
 from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, limits, run
 
@@ -44,7 +44,7 @@ def spoken(**keys: object) -> Dialect:
 def asked(dialect: Dialect, url: str, stage: PlannedStage | None = None) -> RequestColumns:
     """The records of a stage that asks in this dialect, for answers of full length where it can."""
     stage = stage or closed(1)
-    return run_stage(target(url, dialect), stage, endpoint="chat", ignore_eos=True, limits=limits()).requests
+    return run_stage(target(url, dialect), stage, limits=limits()).requests
 
 
 def strict(received: Received) -> list[Step]:
@@ -222,8 +222,9 @@ def test_warm_up_asks_for_the_same_kind_of_answer_at_the_same_level_as_the_measu
     warm, measured_ones = bodies
     assert warm[0] == measured_ones[0]
     assert all(body == warm[0] for body in warm + measured_ones)
-    assert plan.warmup[0].concurrency == plan.blocks[0].stages[0].concurrency
-    assert {r.prompt for r in plan.warmup[0].requests}.isdisjoint(r.prompt for r in plan.blocks[0].stages[0].requests)
+    assert plan.warmup[0].only.concurrency == plan.blocks[0].stages[0].only.concurrency
+    first = plan.blocks[0].stages[0].requests
+    assert {r.ask.prompt for r in plan.warmup[0].requests}.isdisjoint(r.ask.prompt for r in first)
 
 
 # --- 12: a keep-alive connection that the server closes between two requests
@@ -233,8 +234,8 @@ def test_connection_closed_while_idle_is_a_reconnect_and_no_error() -> None:
     whole = capture(f"{VLLM}/chat_stream_usage").wire(keep_alive=True)
     first, second = closed(2).requests
     pause_ns = 600_000_000
-    stage = PlannedStage("open", None, 1.0, (replace(first, offset_ns=0), replace(second, offset_ns=pause_ns)))
-    with ScriptedServer(lambda received: [whole, 0.1, CLOSE]) as server:
+    stage = PlannedStage.of("open", None, 1.0, (replace(first, offset_ns=0), replace(second, offset_ns=pause_ns)))
+    with ScriptedServer(lambda received: [renamed(whole, len(server.requests)), 0.1, CLOSE]) as server:
         columns = asked(DIALECTS["vllm"], server.url, stage)
         assert (server.connections, len(server.requests)) == (2, 2)
     assert columns.error == (None, None)

@@ -8,12 +8,13 @@ import multiprocessing
 import os
 import signal
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow, Run, RunStatus
+from benchgate.model.run import MetricRow, Run, RunStatus, StartUp
 from benchgate.store.engine import Address, Database
 from benchgate.store.repository import RunWriter, Store
 from tests.shells.store_samples import (
@@ -49,6 +50,16 @@ def tamper(address: str, *statements: str) -> None:
     database.close()
 
 
+def test_requests_that_were_left_come_back_apart_from_the_others(store: Store) -> None:
+    left = make_requests(3)
+    left = dataclasses.replace(left, index=left.index * 10 + 1, left=np.ones(len(left), dtype=np.int64))
+    run = make_run()
+    store.begin_run(run, PLAN).add_load(dataclasses.replace(make_load(), left=left))
+    (found,) = store.evidence(run.id).load
+    assert_same_requests(found.requests, make_requests())
+    assert_same_requests(found.left, left)
+
+
 def test_evidence_comes_back_exactly_and_in_order(store: Store) -> None:
     run = write_run(store, label="nightly")
     evidence = store.evidence(run.id)
@@ -68,6 +79,18 @@ def test_evidence_comes_back_exactly_and_in_order(store: Store) -> None:
     assert evidence.quality == (make_quality(Arm.CANDIDATE), make_quality(Arm.BASELINE))
     assert evidence.shadow == make_shadow()
     assert evidence.target_faults == (make_fault(),)
+
+
+def test_starts_come_back_exactly_and_are_sealed_with_the_run(store: Store, store_address: str) -> None:
+    writer = store.begin_run(run := make_run(), PLAN)
+    starts = (StartUp(Arm.CANDIDATE, 0, 1.25), StartUp(Arm.BASELINE, 0, 0.5), StartUp(Arm.CANDIDATE, 1, 1.0))
+    for start in starts:
+        writer.add_start(start)
+    writer.finish(RunStatus.COMPLETE, DONE_AT)
+    assert store.evidence(run.id).starts == starts
+    tamper(store_address, "UPDATE observation SET meta = replace(meta, '1.25', '0.25')")
+    with pytest.raises(EvidenceError, match="not what it was"):
+        store.evidence(run.id)
 
 
 def test_run_and_plan_come_back_exactly(store: Store) -> None:

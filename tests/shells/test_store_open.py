@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -18,6 +19,7 @@ from sqlalchemy import text
 import benchgate
 from benchgate.errors import StoreError, UsageError
 from benchgate.model.deployment import Arm
+from benchgate.model.records import ABSENT, LATER, RequestColumns
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import migrate
@@ -38,7 +40,8 @@ from tests.shells.store_samples import (
 
 pytest_plugins = ["tests.shells.store_databases"]
 
-FROZEN = Path(__file__).parents[1] / "fixtures" / "store-0001.sqlite"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FROZEN = FIXTURES / "store-0001.sqlite"
 SECRET = "s3cr3t/pass"
 ENCODED = "s3cr3t%2Fpass"
 
@@ -56,14 +59,14 @@ def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Pretends to be the next benchgate, whose schema has one table more."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_dir(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0003_more.py").write_text(
+    (folder / "versions" / "0004_more.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision = '0003', '0002'\n"
+        "revision, down_revision = '0004', '0003'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('x', sa.Integer(), primary_key=True))\n"
     )
     monkeypatch.setattr(migrate, "migrations_dir", lambda: folder)
-    monkeypatch.setattr(migrate, "HEAD", "0003")
-    return "0003"
+    monkeypatch.setattr(migrate, "HEAD", "0004")
+    return "0004"
 
 
 def test_head_is_the_one_newest_migration() -> None:
@@ -170,6 +173,7 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
             str(path),
             "DROP TABLE more",
             "DROP TABLE client_profile",
+            "DROP TABLE telemetry",
             "UPDATE benchgate_schema SET version_num = '0001'",
         )
     first, second = (path.with_name(f"benchgate.db.schema-0001.backup{end}") for end in ("", ".2"))
@@ -184,28 +188,28 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
 def test_older_sqlite_store_without_runs_needs_no_copy(next_schema: str, tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
     migrate.upgrade(str(path))
-    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0002'")
-    assert migrate.upgrade(str(path)) == migrate.Upgrade("0002", next_schema, None)
+    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0003'")
+    assert migrate.upgrade(str(path)) == migrate.Upgrade("0003", next_schema, None)
     assert not list(tmp_path.glob("*.backup*"))
 
 
 def test_older_postgres_store_is_upgraded_only_when_asked(next_schema: str, postgres_address: str) -> None:
     migrate.upgrade(postgres_address)
-    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0002'")
+    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0003'")
     with pytest.raises(StoreError, match="benchgate store upgrade"):
         Store.open(postgres_address)
-    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0002", next_schema, None)
+    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0003", next_schema, None)
     Store.open(postgres_address).close()
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(
     next_schema: str, store_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = migrate.migrations_dir() / "versions" / "0003_more.py"
+    broken = migrate.migrations_dir() / "versions" / "0004_more.py"
     broken.write_text(broken.read_text() + "    op.execute('NOT SQL')\n")
     with pytest.raises(StoreError):
         migrate.upgrade(store_address)
-    monkeypatch.setattr(migrate, "HEAD", "0002")
+    monkeypatch.setattr(migrate, "HEAD", "0003")
     broken.unlink()
     assert migrate.upgrade(store_address).before is None
 
@@ -258,7 +262,7 @@ def test_server_that_cannot_be_reached_is_named_without_its_password(address: st
 
 def test_missing_postgres_driver_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"pip install 'benchgate\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"pip install '/path/to/benchgate\[postgres\]'"):
         Store.open("postgresql://localhost/db")
 
 
@@ -293,23 +297,31 @@ def test_writer_that_waits_too_long_is_told_why(tmp_path: Path, monkeypatch: pyt
     other.close()
 
 
-def test_frozen_store_of_schema_0001_opens_and_reads(tmp_path: Path) -> None:
-    """The file was made by `write_frozen_store` below and stays as it is for good."""
-    shutil.copy(FROZEN, tmp_path / "old.db")
+@pytest.mark.parametrize("schema", ["0001", "0002"])
+def test_frozen_store_of_an_earlier_schema_opens_and_reads(schema: str, tmp_path: Path) -> None:
+    """Each file was made by `write_frozen_store` below when its schema was the newest, and stays as it is for good."""
+    shutil.copy(FIXTURES / f"store-{schema}.sqlite", tmp_path / "old.db")
     with Store.open(str(tmp_path / "old.db"), create=False) as store:
         evidence = store.evidence(store.resolve("frozen"))
         assert evidence.run == dataclasses.replace(
             frozen_run(), status=RunStatus.COMPLETE, finished_at="2026-11-20T13:00:00Z"
         )
-        assert_same_requests(evidence.load[0].requests, make_requests())
+        assert_same_requests(evidence.load[0].requests, without_later_columns(make_requests()))
         assert evidence.quality == (make_quality(Arm.CANDIDATE),)
         assert evidence.shadow == make_shadow()
+        assert evidence.telemetry == ()
         assert store.plan(evidence.run.id) == PLAN
         assert [verdict.outcome for verdict in store.verdicts(evidence.run.id)] == [Outcome.WARN]
 
 
+def without_later_columns(requests: RequestColumns) -> RequestColumns:
+    """What neither schema's version knew of a request, and so did not store."""
+    unknown = np.full(len(requests), ABSENT, dtype=np.int64)
+    return RequestColumns.from_columns({**requests.to_columns(), **dict.fromkeys(LATER, unknown)})
+
+
 def write_frozen_store(path: Path) -> None:
-    """Made `store-0001.sqlite`; a later schema gets a file of its own."""
+    """Made `store-0001.sqlite` and `store-0002.sqlite`; a later schema gets a file of its own."""
     with Store.open(str(path)) as store:
         writer = store.begin_run(frozen_run(), PLAN)
         writer.add_load(make_load())

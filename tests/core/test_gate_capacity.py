@@ -1,0 +1,233 @@
+"""Capacity in a verdict: made again from stored looks, held against a margin or a least value, or open."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.gate.arm_search import alternating, search_of
+from benchgate.gate.capacity import Searched, searched
+from benchgate.gate.decide import judge
+from benchgate.gate.rule import Problem
+from benchgate.model.deployment import Arm
+from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
+from benchgate.model.run import ClientUse, Evidence, LoadObservation
+from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.stats.search import Look
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.schema import Suite
+from tests.fakes.evidence import run
+
+S = 1_000_000_000
+CALM = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
+LATE = replace(CALM, faults=("worker 1 of 1 started 3.0 s late",))
+RATE = "{over: rate, from: 4/s, to: 64/s, resolution: 10%, probe: 800 requests, arrival: constant}"
+IN_FLIGHT = "{over: concurrency, from: 1, to: 64, probe: 1600}"
+
+
+def text(capacity: str = RATE, check: str = "{metric: capacity, margin: 20%}", slo: str = "ttft: 150ms") -> str:
+    return f"""
+suite: capacity
+deployments:
+  baseline: {{url: "http://a", model: m}}
+  candidate: {{url: "http://b", model: m}}
+slo: {{{slo}, target: 90%}}
+load:
+  workload: {{input: 8, output: 2}}
+  sweep: [{{stage: c1, concurrency: 1, requests: 4}}]
+  capacity: {capacity}
+gate:
+  checks: [{{metric: error_rate, max: 5%}}, {check}]
+"""
+
+
+@functools.cache
+def suite(**changed: str) -> Suite:
+    return parse_suite(text(**changed), "suite.yaml")
+
+
+def answered(look: Look, servers: int, *, over: str) -> RequestColumns:
+    """So many servers, each answering in 100 ms, the first token at once; those who find all of them busy wait."""
+    free_ns = [0] * servers
+    ends_ns = [0] * int(look.level)  # of a closed loop's clients
+    records = []
+    for index in range(look.requests):
+        client = min(range(len(ends_ns)), key=ends_ns.__getitem__) if over == "concurrency" else 0
+        due_ns = ends_ns[client] if over == "concurrency" else round((index + 1) / look.level * S)
+        server = min(range(servers), key=free_ns.__getitem__)
+        first_ns = max(due_ns, free_ns[server]) + S // 100
+        free_ns[server] = end_ns = first_ns + 9 * S // 100
+        if over == "concurrency":
+            ends_ns[client] = end_ns
+        records.append(_record(index, due_ns, first_ns, end_ns))
+    return RequestColumns.pack(records)
+
+
+def _record(index: int, due_ns: int, first_ns: int, end_ns: int) -> RequestRecord:
+    return RequestRecord(
+        index=index,
+        intended_ns=due_ns,
+        sent_ns=due_ns,
+        chunk_ns=(first_ns, end_ns),
+        end_ns=end_ns,
+        input_tokens=8,
+        output_tokens=2,
+        token_source=TokenSource.USAGE,
+        finish_reason="length",
+        http_status=200,
+        error=None,
+        error_detail=None,
+    )
+
+
+@functools.cache
+def searched_run(baseline: int, candidate: int, late: tuple[int, ...] = (), **changed: str) -> Evidence:
+    """A run whose arms have so many servers; the looks numbered in `late` were taken by a client that was late."""
+    asked, servers = suite(**changed), {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
+    assert asked.load is not None
+    assert asked.load.capacity is not None
+    searches = {arm: search for arm in Arm if (search := search_of(asked)) is not None}
+    load = [
+        LoadObservation("c1", arm, block, 0, answered(Look(1.0, 0, 4), 8, over="concurrency"), 1.0, CALM)
+        for arm in Arm
+        for block in range(asked.load.blocks)
+    ]
+    for position, (arm, look) in enumerate(alternating(searches)):
+        client = LATE if position in late else CALM
+        columns = answered(look, servers[arm], over=asked.load.capacity.over)
+        block = searches[arm].executions(look.level)
+        load.append(LoadObservation(f"capacity/{look.name}", arm, block, position + 100, columns, 1.0, client))
+        searches[arm].take(look.level, columns, client)
+    described = replace(run(), suite=asked.to_stored())
+    return Evidence(run=described, load=tuple(load), quality=(), shadow=None, target_faults=())
+
+
+def capacity_check(asked: Suite, evidence: Evidence) -> CheckResult:
+    return next(check for check in judge(asked, evidence).checks if check.metric == "capacity")
+
+
+def test_stored_looks_give_the_bracket_again() -> None:
+    evidence = searched_run(2, 2)
+    found = searched(evidence, Arm.BASELINE, suite())
+    assert isinstance(found, Searched)
+    assert found.result.lower is not None
+    assert found.result.upper is not None
+    assert found.result.lower <= 20 <= found.result.upper <= 1.11 * found.result.lower  # 2 servers, 10 a second each
+    assert found.result.stop == "converged"
+
+
+@pytest.mark.parametrize(
+    ("servers", "outcome"), [((2, 2), Outcome.PASS), ((2, 4), Outcome.PASS), ((4, 2), Outcome.BLOCK)]
+)
+def test_capacity_against_the_baseline(servers: tuple[int, int], outcome: Outcome) -> None:
+    check = capacity_check(suite(), searched_run(*servers))
+    assert check.outcome is outcome, check.reason
+    assert any("converged" in note for note in check.notes)
+
+
+@pytest.mark.parametrize(
+    ("least", "outcome"), [("15/s", Outcome.PASS), ("18/s", Outcome.WARN), ("20/s", Outcome.INCONCLUSIVE)]
+)
+def test_capacity_against_a_least_rate(least: str, outcome: Outcome) -> None:
+    asked = suite(check=f"{{metric: capacity, min: {least}}}")
+    assert capacity_check(asked, searched_run(2, 2)).outcome is outcome
+
+
+def test_capacity_below_a_least_rate_blocks() -> None:
+    asked = suite(check="{metric: capacity, min: 30/s}")
+    assert capacity_check(asked, searched_run(2, 2)).outcome is Outcome.BLOCK
+
+
+def test_one_in_flight_less_is_shown_although_the_brackets_touch() -> None:
+    asked = suite(capacity=IN_FLIGHT, slo="ttft: 15ms")
+    check = capacity_check(asked, searched_run(3, 2, capacity=IN_FLIGHT, slo="ttft: 15ms"))
+    assert (check.baseline, check.candidate, check.outcome) == (3.0, 2.0, Outcome.BLOCK)
+
+
+def test_open_brackets_are_inconclusive_and_say_where_to_look() -> None:
+    check = capacity_check(suite(), searched_run(20, 20))
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert "even the highest level met the target" in check.reason
+    assert "`to`" in (check.advice or "")
+
+
+def test_candidate_that_meets_the_highest_level_is_no_worse_than_one_that_does_not() -> None:
+    check = capacity_check(suite(), searched_run(2, 20))
+    assert check.outcome is Outcome.PASS
+
+
+def test_candidate_that_misses_at_the_lowest_level_blocks() -> None:
+    from_15 = RATE.replace("from: 4/s", "from: 15/s")
+    check = capacity_check(suite(capacity=from_15), searched_run(2, 1, capacity=from_15))
+    assert check.outcome is Outcome.BLOCK
+
+
+def test_search_that_is_not_in_the_store_is_invalid() -> None:
+    evidence = searched_run(2, 2)
+    without = replace(evidence, load=tuple(o for o in evidence.load if "/" not in o.stage or o.arm is Arm.BASELINE))
+    assert capacity_check(suite(), without).outcome is Outcome.INVALID
+
+
+def test_search_that_was_cut_short_is_no_result() -> None:
+    evidence = searched_run(2, 2)
+    cut = replace(evidence, load=evidence.load[: len(evidence.load) // 2])
+    found = capacity_check(suite(), cut)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "did not come to its end" in found.reason
+
+
+def test_look_of_a_late_client_is_taken_again_and_said() -> None:
+    evidence = searched_run(2, 2, late=(3, 8))
+    check = capacity_check(suite(), evidence)
+    assert check.outcome is Outcome.PASS
+    assert any("looks left out: worker 1 of 1 started" in note for note in check.notes)
+
+
+def test_client_that_is_late_again_and_again_makes_it_invalid() -> None:
+    evidence = searched_run(2, 2, late=(0, 2, 4))
+    found = searched(evidence, Arm.BASELINE, suite())
+    assert isinstance(found, Problem)
+    assert found.outcome is Outcome.INVALID
+    assert capacity_check(suite(), evidence).outcome is Outcome.INVALID
+
+
+def test_another_slo_is_judged_from_the_same_looks() -> None:
+    evidence = searched_run(2, 2)
+    stricter = suite(slo="ttft: 5ms")  # which nobody meets
+    assert capacity_check(stricter, evidence).outcome is not Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"check": "{metric: capacity, statistic: p99, margin: 20%}"}, "means nothing for capacity"),
+        ({"check": "{metric: capacity, stage: c1, margin: 20%}"}, "means nothing for capacity"),
+        ({"check": "{metric: capacity, max: 9/s}"}, "no upper bound"),
+        ({"check": "{metric: capacity, min: 9}"}, 'write a rate like "8/s"'),
+        ({"check": "{metric: capacity, min: 100/s}"}, "raise `load.capacity.to`"),
+        ({"check": "{metric: capacity, margin: 5%}"}, "resolution` finer"),
+        ({"check": "{metric: capacity, margin: 0.2}"}, "percentage"),
+        ({"capacity": IN_FLIGHT, "check": "{metric: capacity, min: 9/s}"}, "a number in flight like 8"),
+        ({"capacity": "{over: rate, from: 8/s, to: 2/s}"}, "`from` is not below `to`"),
+        ({"capacity": "{over: rate, from: 1, to: 2/s}"}, "rate"),
+        ({"capacity": "{over: rate, from: 1/s, to: 2/s, target: 0.95}"}, "percentage"),
+        ({"capacity": "{over: concurrency, from: 1, to: 8, arrival: constant}"}, "means nothing in a closed loop"),
+        ({"capacity": "{over: rate, from: 1/s, to: 8/s, workload: nope}"}, "nope"),
+        ({"capacity": "{over: tokens, from: 1/s, to: 8/s}"}, "rate"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_search_or_check_that_cannot_work_is_refused_before_anything_is_sent(
+    changed: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(SuiteError, match=says):
+        parse_suite(text(**changed), "suite.yaml")
+
+
+def test_check_without_a_search_is_refused() -> None:
+    with pytest.raises(SuiteError, match=r"found by `load\.capacity`"):
+        parse_suite(text().replace(f"  capacity: {RATE}\n", ""), "suite.yaml")

@@ -1,0 +1,45 @@
+"""What `benchgate demo` says and ends with, given what it measured; CI runs all of it for real on every push."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchgate.cli import measure_commands
+from benchgate.deciding import Decision
+from benchgate.model.verdict import Outcome
+from tests.e2e.command import here
+from tests.e2e.test_conclude import decision
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The candidates that were measured, each of which is blocked."""
+    candidates: list[str | None] = []
+
+    def blocked(path: Path, baseline: str | None, candidate: str | None, *_: object) -> Decision:
+        assert (path.name, baseline) == ("demo.yaml", None)
+        candidates.append(candidate)
+        return decision(Outcome.BLOCK)
+
+    monkeypatch.setattr(measure_commands, "_measure", blocked)
+    return candidates
+
+
+def test_a_demo_whose_verdicts_are_the_expected_ones_is_a_success(tmp_path: Path, asked: list[str | None]) -> None:
+    result = here(tmp_path, "demo", "--candidate", "q2_k", "--candidate", "padded", "--out", "shown")
+    assert (result.returncode, asked) == (0, ["q2_k", "padded"])
+    assert result.stdout.splitlines()[-2:] == [
+        "q2_k     BLOCK        exit 10  shown/report-q2_k.html",
+        "padded   BLOCK        exit 10  shown/report-padded.html",
+    ]
+    assert "BLOCK" in (tmp_path / "shown/report-padded.html").read_text(encoding="utf-8")
+
+
+def test_a_demo_with_another_verdict_is_none_and_says_what_was_expected(
+    tmp_path: Path, asked: list[str | None]
+) -> None:
+    result = here(tmp_path, "demo")
+    assert (result.returncode, asked) == (1, ["q8_0", "q2_k", "padded"])
+    assert "q8_0 PASS or WARN, q2_k BLOCK, padded BLOCK" in result.stderr

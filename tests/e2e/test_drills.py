@@ -1,0 +1,194 @@
+"""Every drill that ships, shortened: it passes where its effect is there, and blocks where it is not.
+
+Their servers mostly wait, so several drills run at once, each in a process of a small pool.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate import pipeline
+from benchgate.model.verdict import Outcome
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.schema import Suite
+
+DRILLS = Path(__file__).parents[2] / "suites" / "drills"
+Stored = dict[str, Any]
+
+
+def server(**settings: object) -> Callable[[Stored], None]:
+    """The drill's practice server with other settings; None takes one away."""
+
+    def change(suite: Stored) -> None:
+        sim = {**suite["deployments"]["server"]["sim"], **settings}
+        suite["deployments"]["server"]["sim"] = {key: value for key, value in sim.items() if value is not None}
+
+    return change
+
+
+def paced(suite: Stored) -> None:
+    """A server to which neither length nor load makes a difference."""
+    suite["deployments"]["server"]["sim"] = {"ttft_s": 0.04, "itl_s": 0.004}
+
+
+def one_long_stream_less_than_none(suite: Stored) -> None:
+    """The short requests meet nobody."""
+    del suite["load"]["sweep"][1]["classes"]["long"]
+    suite["load"]["workloads"] = {}
+
+
+def impatient(suite: Stored) -> None:
+    suite["gate"]["checks"][0]["max"] = "500ms"
+
+
+def all_replicas_lost(suite: Stored) -> None:
+    suite["load"]["sweep"][1]["actions"] = [{"at_s": 0.3, "kill": number} for number in range(3)]
+
+
+WITHOUT = {
+    "affinity": server(affinity=None),
+    "batching": one_long_stream_less_than_none,
+    "burst": paced,
+    "chunked-prefill": server(prefill_chunk_tokens=8192),
+    "cold-start": impatient,
+    "decode": server(prefill_s=0.01, decode_s=0.0005, decode_per_sequence_s=0.0),
+    "disconnect": server(leak_kv=True),
+    "embeddings": paced,
+    "load-shedding": server(shed_above=None),
+    "long-context": paced,
+    "multi-lora": server(adapter_s=0.0, decode_s=0.02),
+    "overload": paced,
+    "prefill": paced,
+    "prefix-cache": server(prefix_blocks=0),
+    "reasoning": paced,
+    "replica-loss": all_replicas_lost,
+    "structured-output": server(invalid_json_ratio=0.6),
+    "tradeoff": server(batch=64, decode_per_sequence_s=0.0),
+}
+"""What takes the effect away that a drill is about."""
+
+BLOCKS = {"affinity": 4, "disconnect": 3, "tradeoff": 3}
+"""A median of blocks has limits only from three on (from four for two checks), a mean from two."""
+
+SHORTER = {"overload": 2}
+"""By how much a stage has fewer requests, where it is not four times: a queue needs some to grow."""
+
+ATTEMPTS = 3
+AT_ONCE = 3
+AS_LATE_AS_IT_LIKES = {
+    "send_lag_p99_s": 1.0, "send_lag_max_s": 1.0, "read_delay_p99_s": 1.0, "read_delay_max_s": 1.0,
+    "cpu_share": 1.0, "achieved_ratio": 0.01,
+}  # fmt: skip
+
+
+def shortened(name: str) -> Stored:
+    """The drill with fewer, shorter stages, and bounds that so little can show: its effects are multiples."""
+    suite = parse_suite((DRILLS / f"{name}.yaml").read_text(), name).to_stored()
+    suite["gate"] |= {"alpha": 0.2, "client": AS_LATE_AS_IT_LIKES}
+    for check in suite["gate"]["checks"]:
+        if check["metric"] == "error_rate" and check["max"] in ("5%", "10%"):
+            check["max"] = "60%"
+        if check["metric"] == "error_rate" and check.get("class_name") is not None:
+            check["required"] = False  # in so short a stage nothing of its background may come to an end
+    if suite.get("start"):
+        suite["start"]["times"] = 2
+    if suite["load"]:
+        suite["load"] |= {"blocks": BLOCKS.get(name, 2), "warmup_requests": 1}
+        for stage in suite["load"]["sweep"]:
+            _shorten(name, stage)
+    return suite
+
+
+def _shorten(name: str, stage: Stored) -> None:
+    for part in (stage.get("classes") or {"": stage}).values():
+        if part.get("duration_s") is not None:
+            part["duration_s"] /= 2
+            part.pop("requests", None)
+        elif part.get("requests") is not None:
+            least = 16 if part.get("rate_rps") else 2
+            part["requests"] = max(least, part.get("concurrency") or 0, part["requests"] // SHORTER.get(name, 4))
+    for times in ("every_s", "duration_s"):
+        if stage.get("bursts"):
+            stage["bursts"][times] /= 2
+    for action in stage.get("actions") or ():
+        action["at_s"] /= 2
+
+
+class Quiet:
+    """Nobody watches."""
+
+    def begin(self, phase: str, steps: int) -> None:
+        """Nothing."""
+
+    def step(self, done: str) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a drill came to, and why it did not pass: of its checks and of the guards that tripped."""
+
+    outcome: Outcome
+    why: tuple[str, ...]
+
+
+def judged(name: str, with_effect: bool, folder: Path) -> Told:
+    """A drill, or what is left of it without its effect; measured again where a stall left it undecided."""
+    told = _judged_once(name, with_effect, folder / "1")
+    for attempt in range(2, ATTEMPTS + 1):
+        if told.outcome in (Outcome.INCONCLUSIVE, Outcome.INVALID):
+            told = _judged_once(name, with_effect, folder / str(attempt))
+    return told
+
+
+def _judged_once(name: str, with_effect: bool, folder: Path) -> Told:
+    stored = shortened(name)
+    if not with_effect:
+        WITHOUT[name](stored)
+    options = pipeline.RunOptions(str(folder / "store.db"), folder)
+    verdict = pipeline.run_suite(Suite.from_stored(stored), DRILLS, options, Quiet()).verdict
+    why = [f"{check.outcome} {check.id}: {check.reason}" for check in verdict.checks if check.outcome != Outcome.PASS]
+    why += [f"{guard.id}: {guard.reason}" for guard in verdict.guards if guard.tripped]
+    return Told(verdict.outcome, tuple(why))
+
+
+Asked = tuple[str, bool]
+Judged = Callable[[str, bool], Told]
+
+
+@pytest.fixture(scope="module")
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
+    """What a drill came to. All that the chosen tests will ask for is begun at once."""
+    asked = [item.callspec.params for item in request.session.items if getattr(item, "module", None) is request.module
+             and hasattr(item, "callspec")]  # fmt: skip
+    with ProcessPoolExecutor(AT_ONCE, multiprocessing.get_context("spawn")) as pool:
+        begun: dict[Asked, Future[Told]] = {
+            key: pool.submit(judged, *key, tmp_path_factory.mktemp("drill"))
+            for key in ((params["name"], params["with_effect"]) for params in asked if "with_effect" in params)
+        }
+        yield lambda name, with_effect: begun[name, with_effect].result()
+
+
+@pytest.mark.parametrize("with_effect", [True])
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_drill_passes_where_its_effect_is(name: str, with_effect: bool, run: Judged) -> None:
+    told = run(name, with_effect)
+    assert told.outcome in (Outcome.PASS, Outcome.WARN), told.why
+
+
+@pytest.mark.parametrize("with_effect", [False])
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_drill_blocks_where_its_effect_is_absent(name: str, with_effect: bool, run: Judged) -> None:
+    told = run(name, with_effect)
+    assert told.outcome == Outcome.BLOCK, told.why
+
+
+def test_every_drill_that_ships_is_tried() -> None:
+    assert sorted(path.stem for path in DRILLS.glob("*.yaml")) == sorted(WITHOUT)

@@ -1,0 +1,72 @@
+"""Suites to begin with, and commands in a suite, which run only when that is allowed."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+
+from benchgate.suite.loader import parse_suite
+from tests.e2e.command import STORE, benchgate, here
+
+ROOT = Path(__file__).parents[2]
+ACTING = f"""
+suite: acting
+deployments: {{s: {{sim: {{ttft: 10ms, itl: 10ms}}}}}}
+baseline: s
+candidate: s
+load:
+  workload: {{input: 8, output: 50}}
+  blocks: 2
+  warmup_requests: 0
+  sweep:
+    - {{stage: calm, concurrency: 1, requests: 2}}
+    - stage: hit
+      concurrency: 1
+      requests: 2
+      actions: [{{at: 0s, run: ["{sys.executable}", "-c", "raise SystemExit(4)"]}}]
+gate:
+  checks: [{{metric: error_rate, max: 90%}}]
+"""
+
+
+def test_first_suite_is_written_once_and_is_valid(tmp_path: Path) -> None:
+    assert here(tmp_path, "init", "mine.yaml").returncode == 0
+    text = (tmp_path / "mine.yaml").read_text()
+    parse_suite(text, "mine.yaml")
+    again = here(tmp_path, "init", "mine.yaml")
+    assert again.returncode == 2 and "is there already" in again.stderr
+    assert here(tmp_path, "init").stdout == text
+
+
+def test_drills_are_listed_and_written_as_they_ship(tmp_path: Path) -> None:
+    listed = here(tmp_path, "init", "--list").stdout
+    shipped = sorted((ROOT / "suites" / "drills").glob("*.yaml"))
+    assert [line.split()[0] for line in listed.splitlines()] == [path.stem for path in shipped]
+    assert here(tmp_path, "init", "--drill", "prefill").stdout == (ROOT / "suites/drills/prefill.yaml").read_text()
+    unknown = here(tmp_path, "init", "--drill", "prefil")
+    assert unknown.returncode == 2 and "did you mean 'prefill'?" in unknown.stderr
+
+
+def test_every_drill_is_explained_in_its_readme_and_on_the_page() -> None:
+    readme = (ROOT / "suites/drills/README.md").read_text()
+    page = (ROOT / "docs/drills.md").read_text()
+    names = [path.stem for path in (ROOT / "suites/drills").glob("*.yaml")]
+    assert [name for name in names if f"`{name}`" not in readme or f"`{name}`" not in page] == []
+
+
+def test_suite_that_runs_commands_is_refused_unless_that_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "acting.yaml").write_text(ACTING)
+    refused = benchgate(tmp_path, "run", "acting.yaml")
+    assert refused.returncode == 2 and "--allow-actions" in refused.stderr
+    assert not (tmp_path / STORE).exists()
+
+
+def test_command_that_fails_makes_its_stage_invalid_and_is_in_the_journal(tmp_path: Path) -> None:
+    (tmp_path / "acting.yaml").write_text(ACTING)
+    done = benchgate(tmp_path, "run", "acting.yaml", "--allow-actions")
+    assert done.returncode == 12, done.stdout
+    assert "its command ended with status 4" in done.stdout and "stage hit" in done.stdout
+    with sqlite3.connect(tmp_path / STORE) as store:
+        events = store.execute("select json_extract(data, '$.stage') from event where kind = 'action'").fetchall()
+    assert events == [("hit",), ("hit",)]

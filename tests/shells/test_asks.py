@@ -1,0 +1,203 @@
+"""What is asked as each engine wants to be asked: bodies, wires, tokenizers, and the first sign of life."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from benchgate.errors import TargetError, UsageError
+from benchgate.load.tickets import request_wire, tickets_of
+from benchgate.model.ask import Ask, Endpoint, text_ask
+from benchgate.model.deployment import Arm
+from benchgate.plan.schedule import PlannedRequest, Turn
+from benchgate.targets.dialect import DIALECTS, Target, ask_body
+from benchgate.targets.probe import wait_ready
+from benchgate.targets.vocabulary import calibrated, server_vocabulary
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
+
+SCHEMA = {"type": "object"}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+
+
+def target(url: str = "http://127.0.0.1:1", engine: str = "vllm") -> Target:
+    return Target(Arm.BASELINE, url, "m", DIALECTS[engine])
+
+
+def test_plain_chat_is_asked_as_it_always_was() -> None:
+    assert list(ask_body(target(), text_ask("chat", "hi", 8), seed=3).items()) == [
+        ("model", "m"), ("max_tokens", 8), ("temperature", 0), ("messages", [{"role": "user", "content": "hi"}]),
+        ("seed", 3), ("stream", True), ("stream_options", {"include_usage": True}), ("ignore_eos", True),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ask", "body"),
+    [
+        (
+            text_ask("responses", "hi", 8),
+            {"model": "m", "max_output_tokens": 8, "temperature": 0, "input": "hi", "stream": True, "ignore_eos": True},
+        ),
+        (text_ask("embeddings", "hi", 8), {"model": "m", "input": "hi"}),
+        (
+            Ask("rerank", {"query": "q", "documents": ["a", "b"]}, None, stream=False),
+            {"model": "m", "query": "q", "documents": ["a", "b"]},
+        ),
+        (
+            Ask("chat", {"messages": []}, 8, stream=False, ignore_eos=False, fields={"priority": 1}, model="lora"),
+            {"model": "lora", "max_tokens": 8, "temperature": 0, "messages": [], "seed": 3, "priority": 1},
+        ),
+    ],
+    ids=["responses", "embeddings", "rerank", "whole chat of an adapter"],
+)
+def test_body_has_what_its_endpoint_knows(ask: Ask, body: dict[str, object]) -> None:
+    assert ask_body(target(), ask, seed=3) == body
+
+
+@pytest.mark.parametrize(
+    ("engine", "endpoint", "asked"),
+    [("trtllm", "chat", True), ("trtllm", "responses", False), ("vllm", "responses", True),
+     ("vllm", "embeddings", False), ("openai", "chat", False), ("tgi", "chat", False), ("ollama", "chat", False)],
+)  # fmt: skip
+def test_full_length_is_asked_for_where_the_engine_takes_it(engine: str, endpoint: Endpoint, asked: bool) -> None:
+    assert ("ignore_eos" in ask_body(target(engine=engine), text_ask(endpoint, "hi", 8))) == asked
+
+
+@pytest.mark.parametrize(
+    ("engine", "endpoint", "spelled"),
+    [
+        ("vllm", "chat", {"response_format": FORMAT}),
+        ("vllm", "completions", {"response_format": FORMAT}),
+        ("llamacpp", "chat", {"response_format": FORMAT}),
+        ("llamacpp", "completions", {"json_schema": SCHEMA}),
+        ("tgi", "chat", {"response_format": {"type": "json", "value": SCHEMA}}),
+        ("trtllm", "chat", {"response_format": FORMAT}),
+        (
+            "openai",
+            "responses",
+            {"text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}}},
+        ),
+    ],
+)
+def test_schema_is_spelled_as_the_engine_wants_it(engine: str, endpoint: Endpoint, spelled: dict[str, object]) -> None:
+    plain = text_ask(endpoint, "hi", 8)
+    constrained = Ask(endpoint, plain.content, 8, fields={"response_format": FORMAT})
+    added = {
+        key: value
+        for key, value in ask_body(target(engine=engine), constrained).items()
+        if key not in ask_body(target(engine=engine), plain)
+    }
+    assert added == spelled
+
+
+def test_ticket_of_each_request_goes_to_its_own_endpoint() -> None:
+    asks = [text_ask("chat", "a", 8), text_ask("embeddings", "b", None), text_ask("chat", "c", 8)]
+    tickets = list(tickets_of(target(), [PlannedRequest(n, None, ask, n) for n, ask in enumerate(asks)]))
+    paths = [ticket.wire.split(b" ")[1] for ticket in tickets]
+    assert paths == [b"/v1/chat/completions", b"/v1/embeddings", b"/v1/chat/completions"]
+
+
+def test_turn_that_carries_answers_is_made_when_they_have_come() -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": "b"},
+    ]
+    request = PlannedRequest(1, None, Ask("chat", {"messages": messages}, 8), 1, Turn(0, 1, True, 0.0, carries=True))
+    head, _, body = request_wire(target(), request, ["said"]).partition(b"\r\n\r\n")
+    assert [message["content"] for message in json.loads(body)["messages"]] == ["a", "said", "b"]
+    assert f"content-length: {len(body)}".encode() in head
+    with pytest.raises(ValueError, match="1 places for answers and 0"):
+        request_wire(target(), request)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answer"),
+    [
+        ("responses", {"output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}]}),
+        ("responses", {"output": [{"type": "reasoning", "summary": [{"text": "hm"}]}]}),
+        ("embeddings", {"data": [{"embedding": [0.1, 0.2]}]}),
+        ("embeddings", {"data": [{"embedding": "AAAA"}]}),
+        ("rerank", {"results": [{"index": 0, "relevance_score": 0.0}]}),
+        ("rerank", [{"index": 0, "score": -3}]),
+    ],
+)
+def test_server_that_does_what_the_endpoint_is_for_is_ready(endpoint: Endpoint, answer: Any) -> None:
+    with ScriptedServer(lambda received: [json_response(answer)]) as server:
+        wait_ready(target(server.url), endpoint=endpoint, ready_s=5, connect_s=1)
+        assert server.requests[0].path == f"/v1/{endpoint}"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answer", "said"),
+    [
+        ("responses", {"choices": []}, "without an output"),
+        ("responses", {"output": []}, "an empty answer"),
+        ("embeddings", {"data": []}, "without an embedding"),
+        ("embeddings", {"data": [{"embedding": []}]}, "without an embedding"),
+        ("rerank", {"results": [{"index": 0}]}, "without ranks"),
+        ("rerank", {"error": "no"}, "with an error"),
+    ],
+)
+def test_server_that_answers_something_else_is_not_ready(endpoint: Endpoint, answer: Any, said: str) -> None:
+    with (
+        ScriptedServer(lambda received: [json_response(answer)]) as server,
+        pytest.raises(TargetError, match=said),
+    ):
+        wait_ready(target(server.url), endpoint=endpoint, ready_s=0.2, connect_s=1)
+
+
+def tokens(text: str) -> int:
+    """A tokenizer with a mark before each text, to which words with an e in them are two tokens each."""
+    return 1 + sum(2 if "e" in word else 1 for word in text.split(" "))
+
+
+def test_vocabulary_is_the_words_that_are_one_token_each() -> None:
+    found = calibrated("words", tokens, "t")
+    assert len(found.pieces) >= 8
+    assert all("e" not in word for word in found.pieces)
+    assert tokens(found.between.join(found.pieces)) == 1 + len(found.pieces)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (len, "takes only 0 of our 100 words as one token each"),
+        (lambda text: 1, "takes only 0 of our 100 words as one token each"),
+        (lambda text: tokens(text) + (len(text) > 40), "makes other tokens of words that stand beside each other"),
+    ],
+    ids=["letters", "one for all", "longer together"],
+)
+def test_tokenizer_that_has_too_few_of_our_words_is_refused(count: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=f"{said}.*; write `text: letters`"):
+        calibrated("words", count, "t")
+
+
+@pytest.mark.parametrize(
+    ("engine", "key", "shape"),
+    [
+        ("vllm", "prompt", lambda count: {"count": count, "max_model_len": 9}),
+        ("llamacpp", "content", lambda count: {"tokens": [0] * count}),
+        ("tgi", "inputs", lambda count: [{"id": 0}] * count),
+    ],
+)
+def test_server_is_asked_for_its_tokenizer_in_its_own_words(engine: str, key: str, shape: Any) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        assert received.body is not None
+        return [json_response(shape(tokens(received.body[key])))]
+
+    with ScriptedServer(respond) as server:
+        assert server_vocabulary(target(server.url, engine), "words") == calibrated("words", tokens, "t")
+        assert {received.path for received in server.requests} == {"/tokenize"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "answer", "said"),
+    [
+        ("vllm", {"detail": "Not Found"}, r"does not say how many tokens a text is: HTTP 200: .*Not Found"),
+        ("trtllm", {}, "which trtllm has not"),
+    ],
+)
+def test_server_without_a_tokenizer_is_an_error(engine: str, answer: Any, said: str) -> None:
+    with ScriptedServer(lambda received: [json_response(answer)]) as server, pytest.raises(UsageError, match=said):
+        server_vocabulary(target(server.url, engine), "words")

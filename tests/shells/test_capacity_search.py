@@ -1,0 +1,119 @@
+"""The capacity search against the practice engine: in virtual time over seeds, and once over real sockets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.load.bare_search import SearchOptions, run_search
+from benchgate.model.metrics import Slo, good
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.stats.search import SearchSettings
+from benchgate.suite.client_bounds import ClientBounds
+from benchmarks.capacity_search import SERVERS, ask, grid_levels, holds, search
+
+pytestmark = pytest.mark.alone
+
+LENIENT = ClientBounds.model_construct(
+    send_lag_p99_s=1.0,
+    send_lag_max_s=5.0,
+    read_delay_p99_s=1.0,
+    read_delay_max_s=5.0,
+    cpu_share=1.0,
+    achieved_ratio=0.5,
+)
+SLOTS = SimSettings(batching=BatchingCosts(prefill_s=0.0001, decode_s=0.01, decode_per_sequence_s=0.0001, batch=2))
+
+
+def options(url: str, **changed: Any) -> SearchOptions:
+    load = {"url": url, "model": "sim", "input_tokens": 4, "output_tokens": 4, "slo": "ttft=25ms", "workers": "1"}
+    asked: dict[str, Any] = {
+        "over": "concurrency",
+        "lowest": "1",
+        "highest": "8",
+        "target": "50%",
+        "resolution": "10%",
+        "probe": 160,
+        "budget": None,
+        "least": None,
+        "load": {**load, **changed.pop("load", {})},
+    }
+    return replace(SearchOptions.parse(**{**asked, **changed}), bounds=LENIENT)
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: str(server.name))
+def test_bracket_holds_the_true_capacity_for_less_than_a_grids_requests(server: Any) -> None:
+    """Three seeds here; a hundred of longer probes are in benchmarks/capacity_search.py."""
+    asked = SearchSettings("rate", 4.0, 64.0, 0.95, 0.2, 800)
+    found = [search(server, asked, seed) for seed in range(3)]
+    assert all(holds(result, server.true_rps) for result in found)
+    assert all(result.upper is not None for result in found)
+    grid = grid_levels(asked) * asked.probe_requests
+    assert sum(result.sent for result in found) / len(found) <= 0.6 * grid
+
+
+@pytest.mark.parametrize(("target_ratio", "probe"), [(0.5, 160), (0.8, 400), (0.95, 1000)])
+@pytest.mark.parametrize("times", [1.2, 2.0])
+def test_more_than_a_server_can_do_never_passes_however_loose_the_slo(
+    times: float, target_ratio: float, probe: int
+) -> None:
+    """Every look begins on an empty server, and ends long before a minute's wait is broken."""
+    patient = replace(SERVERS[1], slo=Slo(ttft_s=60.0))
+    flooded = ask(patient, 1000.0, 2000, (0, 0))
+    can_do_rps = len(flooded) / (int(flooded.end_ns.max()) / 1e9)
+    lowest = times * can_do_rps
+    asked = SearchSettings("rate", lowest, 2 * lowest, target_ratio, 0.2, probe)
+    found = [search(patient, asked, seed) for seed in range(4)]
+    assert [result.lower for result in found] == [None] * 4
+    assert good(ask(patient, lowest, probe // 2, (1, 1)), patient.slo).all()
+
+
+def test_concurrency_of_a_server_is_its_number_of_slots() -> None:
+    with serve_sim(SLOTS) as server:
+        document: Any = run_search(options(server.url, least="2"))
+    assert document["fault"] is None
+    assert (document["stop"], document["capacity"]["lower"], document["capacity"]["upper"]) == ("converged", 2, 3)
+    assert document["verdict"]["outcome"] == "PASS"
+    assert {probe["level"]: probe["standing"] for probe in document["probes"]} == {
+        1: "pass", 2: "pass", 3: "fail", 4: "fail",
+    }  # fmt: skip
+
+
+def test_server_that_is_not_there_ends_the_search_and_has_no_capacity() -> None:
+    document: Any = run_search(options("http://127.0.0.1:9", load={"engine": "vllm"}, least="2"))
+    assert "did not accept connections" in document["fault"]
+    assert document["capacity"] == {"lower": None, "upper": None, "estimate": None}
+    assert document["verdict"]["outcome"] == "INVALID"
+
+
+def test_client_that_is_the_bottleneck_is_no_capacity_of_the_server() -> None:
+    late = LENIENT.model_copy(update={"send_lag_max_s": 1e-9, "send_lag_p99_s": 1e-9})
+    with serve_sim(SLOTS) as server:
+        document: Any = run_search(replace(options(server.url), bounds=late))
+    assert "load generator was the bottleneck" in document["fault"]
+    assert len(document["looks_left_out"]) == 3
+    assert (document["stop"], document["requests_sent"]) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"load": {"requests": 100}}, "--requests means nothing beside --search"),
+        ({"load": {"concurrency": 4}}, "--concurrency means nothing beside --search"),
+        ({"load": {"arrival": "constant"}}, "--arrival means nothing in a closed loop"),
+        ({"load": {"slo": None}}, "add --slo"),
+        ({"lowest": None}, "needs where to begin"),
+        ({"lowest": "9"}, "from 9 to 8"),
+        ({"lowest": "1/s"}, "not a number of requests in flight"),
+        ({"target": "0.95"}, "not a percentage"),
+        ({"over": "tokens"}, 'write "rate" or "concurrency"'),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_options_that_do_not_fit_a_search_are_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        options("http://127.0.0.1:9", **changed)

@@ -1,0 +1,340 @@
+"""What counts as an answer at each endpoint, streamed or in one piece."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from benchgate.load.answer_text import words_of
+from benchgate.load.decode import decode
+from benchgate.load.exchange import Fault, Response
+from benchgate.load.http1 import Head
+from benchgate.model.ask import Ask, Endpoint
+from benchgate.model.metrics import succeeded, ttft_s
+from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
+
+EPOCH = 1000
+
+
+def asked(endpoint: Endpoint, content: Mapping[str, object] | None = None, *, stream: bool = False) -> Ask:
+    return Ask(endpoint, content or {}, 8, stream=stream)
+
+
+def response(reads: Sequence[bytes], *, fault: Fault | None = None, left: bool = False) -> Response:
+    """The reads arrive at 110, 120, 130, …"""
+    return Response(
+        sent_ns=EPOCH + 100,
+        over_ns=EPOCH + 999,
+        head=Head("HTTP/1.1", 200, {}),
+        body=[(EPOCH + 110 + 10 * at, data) for at, data in enumerate(reads)],
+        whole=fault is None and not left,
+        fault=fault,
+        left=left,
+    )
+
+
+def read(
+    ask: Ask, *reads: bytes, fault: Fault | None = None, left: bool = False, leaves: bool = False
+) -> RequestRecord:
+    return decode(7, 90, EPOCH, response(reads, fault=fault, left=left), ask=ask, leaves=leaves)
+
+
+def document(ask: Ask, data: object) -> RequestRecord:
+    return read(ask, json.dumps(data).encode())
+
+
+def event(data: object, name: str = "") -> bytes:
+    return (f"event: {name}\n" if name else "").encode() + f"data: {json.dumps(data)}\n\n".encode()
+
+
+def chat_document(message: object, reason: object = "stop", **more: object) -> dict[str, object]:
+    return {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": reason}], **more}
+
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 3}
+
+
+def test_answer_in_one_piece_begins_where_it_ends() -> None:
+    raw = json.dumps(chat_document({"role": "assistant", "content": "A B C"}, usage=USAGE)).encode()
+    record = read(asked("chat"), raw[:10], raw[10:])
+    assert (record.chunk_ns, record.first_answer_ns, record.end_ns) == ((120,), 120, 120)
+    assert (record.output_tokens, record.token_source, record.input_tokens) == (3, TokenSource.USAGE, 5)
+    assert (record.finish_reason, record.error) == ("stop", None)
+
+
+def test_completions_document_carries_text() -> None:
+    record = document(asked("completions"), {"choices": [{"text": "x", "finish_reason": "length"}], "usage": USAGE})
+    assert (record.chunk_ns, record.finish_reason, record.error) == ((110,), "length", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "said"),
+    [
+        (b"", ErrorClass.EMPTY, "empty body"),
+        (b"<html>", ErrorClass.PROTOCOL, "no JSON document: <html>"),
+        (b"data: {}\n\n", ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for"),
+        (b'{"choices": []}', ErrorClass.PROTOCOL, "without choices"),
+        (b'{"error": {"message": "no memory"}}', ErrorClass.STREAM_BROKEN, "no memory"),
+        (b'{"choices": [{"message": {"content": "A"}, "error": {"message": "cut"}}]}', ErrorClass.STREAM_BROKEN, "cut"),
+        (
+            b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}',
+            ErrorClass.EMPTY,
+            "without any output",
+        ),
+        (b'{"choices": [{"message": {"content": "A"}}]}', ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        (
+            b'{"choices": [{"message": {"content": "A"}, "finish_reason": "abort"}]}',
+            ErrorClass.STREAM_BROKEN,
+            "'abort'",
+        ),
+    ],
+)
+def test_document_that_is_no_whole_answer_is_a_failure(body: bytes, error: ErrorClass, said: str) -> None:
+    record = read(asked("chat"), body)
+    assert record.error is error
+    assert said in (record.error_detail or "")
+
+
+def test_document_that_the_connection_did_not_bring_whole_is_a_failure() -> None:
+    fault = Fault(ErrorClass.STREAM_BROKEN, "the server closed the connection in the middle of the response")
+    record = read(asked("chat"), json.dumps(chat_document({"content": "A"})).encode(), fault=fault)
+    assert record.error is ErrorClass.STREAM_BROKEN
+
+
+REASONED = [
+    event({"choices": [{"delta": {"reasoning_content": "hm"}}]}),
+    event({"choices": [{"delta": {"reasoning": "hm"}}]}),
+    event({"choices": [{"delta": {"content": "A"}}]}),
+    event({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+]
+
+
+def test_first_output_is_reasoning_and_the_first_answer_is_not() -> None:
+    details = {"completion_tokens_details": {"reasoning_tokens": 2}, "prompt_tokens_details": {"cached_tokens": 0}}
+    record = read(asked("chat", stream=True), *REASONED, event({"choices": [], "usage": {**USAGE, **details}}))
+    assert (record.chunk_ns, record.first_answer_ns) == ((110, 120, 130), 130)
+    assert (record.output_tokens, record.reasoning_tokens, record.cached_tokens) == (3, 2, 0)
+
+
+def test_answer_that_is_all_reasoning_never_began() -> None:
+    record = read(asked("chat", stream=True), *REASONED[:2], REASONED[3])
+    assert (record.chunk_ns, record.first_answer_ns, record.error) == ((110, 120), None, None)
+    assert (record.reasoning_tokens, record.cached_tokens) == (None, None)
+
+
+def test_cached_part_of_a_prompt_is_read_where_llama_cpp_tells_it() -> None:
+    last = {"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": {"cache_n": 4}}
+    usage = event({"choices": [], "usage": {**USAGE, "prompt_tokens_details": None}})
+    assert read(asked("chat", stream=True), REASONED[2], event(last), usage).cached_tokens == 4
+
+
+# The responses API.
+
+
+def delta(kind: str, text: str, **more: object) -> bytes:
+    return event({"type": f"response.{kind}.delta", "delta": text, **more}, f"response.{kind}.delta")
+
+
+def ended(status: str, **more: object) -> bytes:
+    usage = {"input_tokens": 5, "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 1}}
+    whole = {"id": "r", "status": status, "usage": usage, **more}
+    return event({"type": f"response.{status}", "response": whole}, f"response.{status}")
+
+
+CREATED = event({"type": "response.created", "response": {"id": "r", "status": "in_progress", "error": None}})
+STREAMED = asked("responses", stream=True)
+
+
+def test_stream_of_a_response_is_timed_by_its_deltas() -> None:
+    text = [
+        delta("reasoning_text", "hm"),
+        delta("output_text", ""),
+        delta("output_text", "A"),
+        delta("output_text", "B"),
+    ]
+    record = read(STREAMED, CREATED, *text, ended("completed"), b"data: what follows does not count\n\n")
+    assert (record.chunk_ns, record.first_answer_ns, record.end_ns) == ((120, 140, 150), 140, 160)
+    assert (record.input_tokens, record.output_tokens, record.reasoning_tokens) == (5, 3, 1)
+    assert (record.finish_reason, record.error) == ("stop", None)
+
+
+def test_call_of_a_tool_is_output_of_a_response() -> None:
+    record = read(STREAMED, delta("function_call_arguments", "{}"), ended("completed"))
+    assert (record.chunk_ns, record.first_answer_ns, record.error) == ((110,), 110, None)
+
+
+@pytest.mark.parametrize(
+    ("last", "finish", "error", "said"),
+    [
+        (ended("incomplete", incomplete_details={"reason": "max_output_tokens"}), "length", None, ""),
+        (
+            ended("incomplete", incomplete_details={"reason": "content_filter"}),
+            "content_filter",
+            ErrorClass.STREAM_BROKEN,
+            "'content_filter'",
+        ),
+        (ended("failed", error={"message": "no memory"}), None, ErrorClass.STREAM_BROKEN, "no memory"),
+        (event({"type": "error", "message": "no memory"}, "error"), None, ErrorClass.STREAM_BROKEN, "no memory"),
+        (event({"type": "response.output_text.done"}), None, ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        (b"data: {\n\n", None, ErrorClass.PROTOCOL, "not a JSON object"),
+    ],
+)
+def test_end_of_a_response_says_whether_it_is_whole(
+    last: bytes, finish: str | None, error: ErrorClass | None, said: str
+) -> None:
+    record = read(STREAMED, CREATED, delta("output_text", "A"), last)
+    assert (record.finish_reason, record.error) == (finish, error)
+    assert said in (record.error_detail or "")
+
+
+def test_response_in_one_piece_is_read_item_by_item() -> None:
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    message = {"type": "message", "content": [{"type": "output_text", "text": "A"}]}
+    whole = {"id": "r", "status": "completed", "usage": {"input_tokens": 5, "output_tokens": 3}}
+    record = document(asked("responses"), {**whole, "output": [thought, message]})
+    assert (record.chunk_ns, record.first_answer_ns, record.output_tokens, record.error) == ((110,), 110, 3, None)
+    thinking = document(asked("responses"), {**whole, "output": [thought]})
+    assert (thinking.chunk_ns, thinking.first_answer_ns, thinking.error) == ((110,), None, None)
+    empty = document(asked("responses"), {**whole, "output": []})
+    assert empty.error is ErrorClass.EMPTY
+
+
+# Numbers.
+
+TWO = asked("embeddings", {"input": ["a", "b"]})
+
+
+def embedded(*vectors: object) -> dict[str, object]:
+    rows = [{"index": at, "embedding": vector} for at, vector in enumerate(vectors)]
+    return {"object": "list", "data": rows, "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+
+
+def test_embedding_is_a_success_without_tokens_and_is_timed_by_its_end() -> None:
+    record = document(TWO, embedded([0.5, 1], [0, -1.5]))
+    assert (record.error, record.tokenless, record.output_tokens, record.input_tokens) == (None, True, 0, 5)
+    columns = RequestColumns.pack([record])
+    assert succeeded(columns).all()
+    assert ttft_s(columns) == pytest.approx([20e-9])
+
+
+def test_embedding_in_base64_is_read_too() -> None:
+    def coded(*numbers: float) -> str:
+        return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+    assert document(TWO, embedded(coded(0.5, 1), coded(0, 2))).error is None
+    assert document(TWO, embedded(coded(0.5, 1), coded(0, float("nan")))).error is ErrorClass.PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (embedded([1.0]), "1 embeddings, not the 2 asked for"),
+        (embedded([1.0], []), "not a list of finite numbers"),
+        (embedded([1.0], [float("nan")]), "not a list of finite numbers"),
+        (embedded([1.0], ["1.0"]), "not a list of finite numbers"),
+        (embedded([1.0], [10**400]), "not a list of finite numbers"),
+        (embedded([1.0], [1.0, 2.0]), "different lengths"),
+        ({"data": [{"index": 0, "embedding": [1.0]}] * 2}, "indexes"),
+        ({"data": []}, "without data"),
+        ({"object": "list"}, "without data"),
+    ],
+)
+def test_embedding_that_is_none_is_a_failure(data: object, said: str) -> None:
+    record = document(TWO, data)
+    assert record.error is ErrorClass.PROTOCOL
+    assert said in (record.error_detail or "")
+    assert not succeeded(RequestColumns.pack([record])).any()
+
+
+def test_error_beside_embeddings_is_a_failure() -> None:
+    record = document(TWO, {**embedded([1.0], [1.0]), "error": {"message": "half of it"}})
+    assert (record.error, "half of it" in (record.error_detail or "")) == (ErrorClass.STREAM_BROKEN, True)
+
+
+THREE = asked("rerank", {"query": "q", "documents": ["a", "b", "c"]})
+
+
+def ranked(*scores: object, name: str = "relevance_score") -> list[dict[str, object]]:
+    return [{"index": at, name: score} for at, score in enumerate(scores)]
+
+
+def test_ranking_has_a_finite_score_for_every_document() -> None:
+    record = document(THREE, {"results": ranked(0.5, -1, 2), "usage": {"total_tokens": 9}})
+    assert (record.error, record.tokenless, record.input_tokens) == (None, True, 9)
+    assert document(THREE, ranked(0.5, 1, 2, name="score")).error is None  # as text-embeddings-inference says it
+    best = asked("rerank", {"query": "q", "documents": ["a", "b", "c"], "top_n": 2})
+    assert (
+        document(best, {"results": [{"index": 2, "relevance_score": 1}, {"index": 0, "relevance_score": 0}]}).error
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        ranked(0.5, 1),
+        ranked(0.5, 1, None),
+        ranked(0.5, 1, float("inf")),
+        [*ranked(0.5, 1), {"index": 7, "relevance_score": 1}],
+        [],
+    ],
+)
+def test_ranking_that_is_none_is_a_failure(results: object) -> None:
+    assert document(THREE, {"results": results}).error is ErrorClass.PROTOCOL
+
+
+# Leaving.
+
+
+def test_what_the_client_did_not_wait_for_is_no_failure() -> None:
+    record = read(asked("chat", stream=True), REASONED[2], left=True, leaves=True)
+    assert (record.left, record.error, record.chunk_ns, record.end_ns) == (True, None, (110,), None)
+    silent = Response(sent_ns=EPOCH + 100, over_ns=EPOCH + 999, left=True)
+    assert decode(7, 90, EPOCH, silent, leaves=True).error is None
+
+
+def test_error_that_came_before_the_client_left_is_kept() -> None:
+    record = read(asked("chat", stream=True), event({"error": {"message": "no memory"}}), left=True, leaves=True)
+    assert (record.left, record.error) == (True, ErrorClass.STREAM_BROKEN)
+
+
+# What it says.
+
+
+@pytest.mark.parametrize(
+    ("ask", "reads"),
+    [
+        (asked("chat", stream=True), [event({"choices": [{"delta": {"content": t}}]}) for t in ("A ", "B")]),
+        (asked("completions", stream=True), [event({"choices": [{"text": t}]}) for t in ("A ", "B")]),
+        (
+            asked("responses", stream=True),
+            [delta("reasoning_text", "hm"), delta("output_text", "A "), delta("output_text", "B")],
+        ),
+        (asked("chat"), [json.dumps(chat_document({"content": "A B", "reasoning_content": "hm"})).encode()]),
+        (asked("completions"), [b'{"choices": [{"text": "A B"}]}']),
+        (
+            asked("responses"),
+            [
+                b'{"output": [{"type": "reasoning", "content": [{"text": "hm"}]},'
+                b' {"type": "message", "content": [{"text": "A B"}]}]}'
+            ],
+        ),
+    ],
+)
+def test_words_of_an_answer_are_its_text_without_its_reasoning(ask: Ask, reads: Sequence[bytes]) -> None:
+    words = words_of(response(reads).body, ask)
+    assert (words.text, words.arguments) == ("A B", {})
+
+
+def test_arguments_of_a_tool_are_put_together_from_their_pieces() -> None:
+    def call(index: int, piece: str, call_id: str | None = None) -> bytes:
+        function = {"index": index, "id": call_id, "function": {"arguments": piece}}
+        return event({"choices": [{"delta": {"tool_calls": [function]}}]})
+
+    pieces = [call(0, '{"a"', "x"), call(1, "{}", "y"), call(0, ": 1}"), call(0, '{"b": 2}', "z")]
+    words = words_of(response(pieces).body, asked("chat", stream=True))
+    assert list(words.arguments.values()) == ['{"a": 1}', "{}", '{"b": 2}']

@@ -1,0 +1,152 @@
+"""Pages of metrics, of real servers and by the letter of the format, to values in one vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchgate.model.telemetry import Counter, Gauge
+from benchgate.telemetry.engines import DCGM, PAGES
+from benchgate.telemetry.page import BadPageError, Sample, samples_of
+from benchgate.telemetry.smi import parse_line, together
+from benchgate.telemetry.words import read_dcgm, read_page
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+VLLM = CAPTURES / "vllm-0.32.0-cpu"
+DCGM_PAGE = """\
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",modelName="NVIDIA H100"} 90
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",modelName="NVIDIA H100"} 10
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-a"} 0.8
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="1",UUID="GPU-b"} 0.2
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} 650.5
+DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b"} 100
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-a"} 5000
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1",UUID="GPU-b"} 1000
+"""
+
+
+def test_a_page_of_vllm_is_read_as_it_was_sent() -> None:
+    page = read_page((VLLM / "metrics_after_load.txt").read_text(), "tiny-llama")
+    assert page.engine == "vllm"
+    assert page.values[Counter.PROMPT_TOKENS] == 7091
+    assert page.values[Counter.GENERATION_TOKENS] == 7176
+    assert page.values[Counter.REQUESTS] == 321  # 320 cut by length and one that stopped
+    assert page.values[Counter.PREFIX_QUERIES] == 3889
+    assert page.values[Counter.PREFIX_HITS] == 0
+    assert page.values[Counter.PREEMPTIONS] == 0
+    assert page.values[Counter.QUEUED] == 321
+    assert page.values[Counter.PREFILL_S] == pytest.approx(17.2215, abs=1e-4)
+    assert page.values[Gauge.RUNNING] == page.values[Gauge.WAITING] == page.values[Gauge.KV_USAGE] == 0
+    assert page.marker is not None
+    assert page.marker.startswith("1795181646.56,")
+
+
+def test_two_pages_of_one_process_of_vllm_have_one_marker_and_only_grow() -> None:
+    before, after = (
+        read_page((VLLM / f"metrics_{when}_load.txt").read_text(), "tiny-llama") for when in ("before", "after")
+    )
+    assert before.marker == after.marker
+    assert all(after.values[word] >= before.values[word] for word in Counter if word in before.values)
+    assert after.values[Counter.GENERATION_TOKENS] > before.values[Counter.GENERATION_TOKENS]
+
+
+def test_a_page_of_llama_cpp_under_load_is_read_as_it_was_sent() -> None:
+    text = (CAPTURES / "llamacpp-2026.10" / "metrics_under_load.txt").read_text()
+    page = read_page(text, "benchgate-tiny", born="24165391462")
+    assert (page.engine, page.marker) == ("llamacpp", "24165391462")
+    assert page.values[Gauge.RUNNING] == 1
+    assert page.values[Counter.PROMPT_TOKENS] == page.values[Counter.PREFIX_QUERIES] == 240
+    assert page.values[Counter.GENERATION_TOKENS] == 1001
+    assert page.values[Counter.DECODE_S] == pytest.approx(0.276808)
+    assert Gauge.KV_USAGE not in page.values  # this version does not tell it, and that is not 0
+
+
+def test_cached_tokens_of_llama_cpp_are_prompt_tokens_too() -> None:
+    text = "llamacpp:prompt_tokens_total 30\nllamacpp:prompt_tokens_cached_total 10\n"
+    values = read_page(text, "m").values
+    assert values[Counter.PROMPT_TOKENS] == values[Counter.PREFIX_QUERIES] == 40
+    assert values[Counter.PREFIX_HITS] == 10
+
+
+def test_blocks_of_triton_are_told_as_a_share_and_microseconds_as_seconds() -> None:
+    text = """nv_inference_request_success{model="ensemble",version="1"} 7
+nv_inference_request_success{model="preprocessing",version="1"} 7
+nv_inference_queue_duration_us{model="ensemble",version="1"} 2500000
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"} 4
+nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="waiting",version="1"} 2
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"} 30
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm",version="1"} 120
+"""
+    page = read_page(text, "ensemble")
+    assert page.engine == "triton"
+    assert page.values == {
+        Counter.REQUESTS: 7, Counter.QUEUED: 7, Counter.QUEUE_S: 2.5, Gauge.RUNNING: 4, Gauge.WAITING: 2,
+        Gauge.KV_USAGE: 0.25,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "running"),
+    [("a", 3.0), ("b", 5.0), ("neither", None)],
+)
+def test_of_several_models_on_a_page_the_one_asked_for_counts(model: str, running: float | None) -> None:
+    text = """vllm:num_requests_running{engine="0",model_name="a"} 1
+vllm:num_requests_running{engine="1",model_name="a"} 2
+vllm:num_requests_running{engine="0",model_name="b"} 5
+vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="a"} 0.75
+"""
+    values = read_page(text, model).values
+    assert values.get(Gauge.RUNNING) == running
+    assert values[Gauge.KV_USAGE] == 0.75  # of one model alone: the fuller engine's
+
+
+def test_an_older_name_is_read_where_the_newer_is_missing() -> None:
+    values = read_page('vllm:gpu_cache_usage_perc{model_name="m"} 0.5\n', "m").values
+    assert values == {Gauge.KV_USAGE: 0.5}
+
+
+@pytest.mark.parametrize("text", ["", "<html>Not Found</html>", "process_cpu_seconds_total 3\n", '{"status": "ok"}'])
+def test_what_is_no_page_of_a_known_engine_is_refused(text: str) -> None:
+    with pytest.raises(BadPageError):
+        read_page(text, "m")
+
+
+@pytest.mark.parametrize("line", ['a{b="1" 2', "a", "a x", 'a{b="1"}'])
+def test_a_page_with_a_broken_line_is_refused_without_repeating_it(line: str) -> None:
+    with pytest.raises(BadPageError, match=r"^it is no page of metrics in the text format of Prometheus$"):
+        samples_of(f"ok 1\n{line}\n")
+
+
+def test_labels_keep_what_is_escaped_and_values_that_are_none_are_left_out() -> None:
+    text = 'a{b="x\\"y\\\\n\\nz",c="}, {",} 3 1234\na NaN\na +Inf\na { d = "e" } 2\n'
+    assert samples_of(text) == [
+        Sample("a", {"b": 'x"y\\n\nz', "c": "}, {"}, 3.0),
+        Sample("a", {"d": "e"}, 2.0),
+    ]
+
+
+def test_accelerators_of_an_exporter_are_put_together_and_only_those_asked_for() -> None:
+    assert read_dcgm(DCGM_PAGE, None) == {
+        Gauge.GPU_BUSY: 0.5, Gauge.GPU_BANDWIDTH: 0.5, Gauge.GPU_POWER: 750.5, Counter.GPU_ENERGY_J: 6.0,
+    }  # fmt: skip
+    assert read_dcgm(DCGM_PAGE, (0,))[Gauge.GPU_BANDWIDTH] == 0.8
+    with pytest.raises(BadPageError, match="none of these"):
+        read_dcgm(DCGM_PAGE, (7,))
+
+
+def test_a_report_of_nvidia_smi_leaves_out_what_the_driver_does_not_tell() -> None:
+    rows = [parse_line(line) for line in ("0, 90, 40, 600.5, 70000, 80000\n", "1, 10, [N/A], 100, 10000, 80000\n")]
+    known = [row[1] for row in rows if row is not None]
+    assert together(known) == {Gauge.GPU_BUSY: 0.5, Gauge.GPU_POWER: 700.5, Gauge.GPU_MEMORY_USED: 0.5}
+    assert parse_line("NVIDIA-SMI has failed") is None
+
+
+def test_no_name_stands_for_two_engines() -> None:
+    names = [(engine, name) for engine, page in PAGES.items() for told in page.words.values() for t in told
+             for name in t.names]  # fmt: skip
+    for engine, name in names:
+        assert name.startswith(PAGES[engine].prefix) or engine == "triton", name
+    assert all(name.startswith("DCGM_FI_") for told in DCGM.values() for t in told for name in t.names)

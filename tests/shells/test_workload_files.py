@@ -1,0 +1,266 @@
+"""The files that a load names: what is read of them, and how their mistakes are told before anything is sent."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from benchgate.errors import SuiteError, UsageError
+from benchgate.load.inputs import read_inputs
+from benchgate.load.material import read_lengths
+from benchgate.load.prompt_files import load_prompts_file
+from benchgate.load.room import require_room
+from benchgate.load.traces import Bounds, load_trace
+from benchgate.model.deployment import Arm
+from benchgate.plan.material import Material, SeenLengths
+from benchgate.plan.schedule import make_plan
+from benchgate.plan.workloads import VOCABULARIES
+from benchgate.suite.schema import Suite
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def suite(workload: dict[str, Any], url: str = "http://a:1", context: int | None = None, **stage: Any) -> Suite:
+    swept = {"stage": "s", "concurrency": 1, "requests": 2, **stage}
+    deployment = {"url": url, "model": "m", "engine": "vllm", "context": context}
+    return Suite.model_validate(
+        {
+            "suite": "s",
+            "deployments": {"a": {key: value for key, value in deployment.items() if value is not None}},
+            "baseline": "a",
+            "candidate": "a",
+            "load": {
+                "workload": workload,
+                "sweep": [{key: value for key, value in swept.items() if value is not None}],
+                "blocks": 2,
+                "warmup_requests": 0,
+            },
+            "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
+        }
+    )
+
+
+def problems_of(asked: Suite, folder: Path) -> list[str]:
+    with pytest.raises(SuiteError) as raised:
+        read_inputs(asked, folder, {})
+    return [str(problem).replace(f"{folder}/", "") for problem in raised.value.problems]
+
+
+OWN = '{"prompt": "hello you", "output_tokens": 9}\n\n{"prompt": "again", "system": "Be kind."}\n'
+LOG = (
+    '{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}], "max_tokens": 7}\n'
+    '{"custom_id": "x", "body": {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [{"a": 1}], '
+    '"temperature": 0.3}}\n'
+)
+SHAREGPT = """[
+  {"id": "1", "conversations": [
+    {"from": "human", "value": "first"}, {"from": "gpt", "value": "answer"}, {"from": "human", "value": "second"}]},
+
+  {"id": "2", "conversations": [{"from": "system", "value": "sys"}, {"from": "user", "value": "only"}]}
+]
+"""
+
+
+def test_own_rows_are_read_with_their_lines(tmp_path: Path) -> None:
+    first, second = load_prompts_file(written(tmp_path, "p.jsonl", OWN), conversing=False)
+    assert first.messages == ({"role": "user", "content": "hello you"},)
+    assert (first.output_tokens, first.line) == (9, 1)
+    assert [message["role"] for message in second.messages] == ["system", "user"]
+    assert (second.output_tokens, second.line) == (None, 3)
+
+
+def test_logged_requests_are_asked_again_without_their_answers(tmp_path: Path) -> None:
+    first, second = load_prompts_file(written(tmp_path, "p.jsonl", LOG), conversing=False)
+    assert (first.messages, first.output_tokens, first.fields) == (({"role": "user", "content": "one"},), 7, {})
+    assert (second.messages[0]["content"], second.fields) == ("q", {"tools": [{"a": 1}]})
+
+
+@pytest.mark.parametrize(
+    ("conversing", "said"),
+    [(False, [["first"], ["sys", "only"]]), (True, [["first", "answer", "second"], ["sys", "only"]])],
+)
+def test_conversations_are_cut_at_their_first_question_unless_they_go_on(
+    tmp_path: Path, conversing: bool, said: list[list[str]]
+) -> None:
+    rows = load_prompts_file(written(tmp_path, "p.json", SHAREGPT), conversing=conversing)
+    assert [[message["content"] for message in row.messages] for row in rows] == said
+    assert [row.line for row in rows] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "p.jsonl: the file has no prompts"),
+        ("[]", "p.jsonl: the file has no prompts"),
+        ('{"prompt": "a"}\n{"prompt": ', "p.jsonl:2: not JSON"),
+        ('[\n{"conversations": [{"from": "human", "value": "a"}]},\n{"conv', "p.jsonl:3: not JSON"),
+        ('[\n{"prompt": "a"},\n', "p.jsonl:3: not JSON"),
+        ('{"promt": "a"}', "p.jsonl:1: found `promt`; expected `prompt`, `messages`"),
+        ('{"prompt": "a", "sytem": "b"}', "p.jsonl:1: sytem: unknown key; did you mean `system`?"),
+        ('{"prompt": " "}', "p.jsonl:1: prompt: found an empty text"),
+        ('{"prompt": "a", "output_tokens": 0}', "p.jsonl:1: output_tokens: found 0; expected a whole number of tokens"),
+        ('{"messages": []}', "p.jsonl:1: messages: is no list of messages"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', "p.jsonl:1: messages: has no message of a user"),
+        ('{"messages": [{"role": "usr", "content": "a"}]}', "p.jsonl:1: messages: found the role 'usr'"),
+        ('{"messages": [{"role": "user"}]}', "p.jsonl:1: messages: the message of the user has no `content`"),
+        ('{"conversations": [{"from": "gpt", "value": "a"}]}', "p.jsonl:1: conversations: has no turn of a human"),
+        ('{"prompt": "a"}', 'p.jsonl: the file has 1 prompts and "s" sends 2 requests a block; write `requests: 1`'),
+    ],
+)
+def test_bad_prompts_are_told_with_file_and_line(tmp_path: Path, text: str, said: str) -> None:
+    written(tmp_path, "p.jsonl", text)
+    (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 4}), tmp_path)
+    assert found.startswith(said), found
+
+
+def test_completions_take_recorded_rows_of_one_text(tmp_path: Path) -> None:
+    written(tmp_path, "p.jsonl", OWN)
+    (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 4, "endpoint": "completions"}), tmp_path)
+    assert found.startswith("p.jsonl:3: messages: is a conversation, and completions take one text"), found
+
+
+def test_prompt_longer_than_a_known_context_is_told_with_its_line(tmp_path: Path) -> None:
+    written(tmp_path, "p.jsonl", '{"prompt": "a b c"}\n' + '{"prompt": "' + "w " * 60 + '"}\n')
+    (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 8}, context=64), tmp_path)
+    assert found.startswith("p.jsonl:2: has at least 60 tokens and asks for 8, and the deployments' context holds 64")
+    written(tmp_path, "t.jsonl", '{"at_s": 0, "input_tokens": 60}\n{"at_s": 1, "input_tokens": 50}\n')
+    replayed = suite({"input": 8, "output": 8}, context=64, concurrency=None, trace="t.jsonl")
+    (found,) = problems_of(replayed, tmp_path)
+    assert found.startswith("t.jsonl:1: asks for 60 tokens in and 8 out, and the deployments' context holds 64")
+
+
+def test_lengths_are_read_by_the_columns_that_are_drawn_from(tmp_path: Path) -> None:
+    path = written(tmp_path, "l.csv", "input_tokens,output_tokens,note\n5,50,a\n\n7,70,b\n")
+    assert read_lengths(path, {"input_tokens", "output_tokens"}) == (SeenLengths(5, 50), SeenLengths(7, 70))
+    assert read_lengths(path, {"output_tokens"}) == (SeenLengths(None, 50), SeenLengths(None, 70))
+    assert read_lengths(written(tmp_path, "t.csv", "tokens\n3\n"), {"input_tokens"}) == (SeenLengths(3, None),)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "l.csv: the file has no rows"),
+        ("input_tokens\n", "l.csv: the file has no rows"),
+        ("length\n5\n", "l.csv:2: input_tokens: is missing; found the columns `length`"),
+        ("input_tokens\n5\nmany\n", "l.csv:3:1: input_tokens: found 'many'; expected a whole number of tokens"),
+        ("input_tokens,b\n5\n", "l.csv:2: has 1 values and the header 2"),
+        ("input_tokens\n99\n", "l.csv:2: comes to 99 tokens, and the deployments' context holds 64"),
+    ],
+)
+def test_bad_lengths_are_told_with_file_and_line(tmp_path: Path, text: str, said: str) -> None:
+    written(tmp_path, "l.csv", text)
+    (found,) = problems_of(suite({"input": {"file": "l.csv"}, "output": 4}, context=64), tmp_path)
+    assert found.startswith(said), found
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('"hash_ids": [1]', "t.jsonl:1:59: hash_ids: 1 hashes of 512 tokens are not 700 tokens; say how many"),
+        ('"hash_ids": [1, 2, 3]', "t.jsonl:1:59: hash_ids: 3 hashes of 512 tokens are not 700 tokens"),
+        ('"hash_ids": [1, -2]', "t.jsonl:1:59: hash_ids: found [1, -2]; expected a list of whole numbers"),
+        ('"hash_ids": "1 2"', "t.jsonl:1:59: hash_ids: found '1 2'; expected a list of whole numbers"),
+    ],
+)
+def test_hashes_that_do_not_fit_their_prompt_are_a_mistake(tmp_path: Path, row: str, said: str) -> None:
+    text = f'{{"timestamp": 0, "input_length": 700, "output_length": 5, {row}}}\n'
+    with pytest.raises(SuiteError) as raised:
+        load_trace(written(tmp_path, "t.jsonl", text), 9)
+    assert str(raised.value).replace(f"{tmp_path}/", "").startswith(said), raised.value
+
+
+def test_hashes_stand_for_blocks_of_the_size_that_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, "t.jsonl", '{"at_s": 0, "input_tokens": 40, "hash_ids": [7, 8, 9]}\n')
+    (found,) = load_trace(path, 9, Bounds(block_tokens=16))
+    assert found.hash_ids == (7, 8, 9)
+
+
+def test_all_files_of_a_load_are_told_at_once(tmp_path: Path) -> None:
+    written(tmp_path, "s.json", "{")
+    written(tmp_path, "t.json", "{}")
+    written(tmp_path, "e.png", "")
+    workload = {
+        "input": 4, "output": 4, "schema": "s.json", "tools": "t.json",
+        "images": {"files": ["e.png", "gone.png", "a.bmp"]},
+    }  # fmt: skip
+    found = problems_of(suite(workload), tmp_path)
+    assert [problem.split(";")[0].split(" (")[0] for problem in found] == [
+        'a.bmp: ".bmp" is no kind of picture that servers take',
+        "e.png: has 0 bytes",
+        "gone.png: the picture cannot be read",
+        "s.json:1:2: not JSON: Expecting property name enclosed in double quotes",
+        "t.json:1:1: holds no list of tools",
+    ]
+
+
+@pytest.mark.parametrize("key", ["tools", "schema"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"minimum": NaN}]', "NaN is not a number that JSON can carry"),
+        ('[{"minimum": 1e999}]', "1e999 is not a number that JSON can carry"),
+        ('[{"name": "\\ud800"}]', "holds half of a surrogate pair"),
+        ('[{"a": 1, "a": 2}]', "the key 'a' stands twice"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+    ids=["nan", "infinite", "surrogate", "twice", "deep"],
+)
+def test_file_that_could_not_be_sent_is_a_mistake(tmp_path: Path, key: str, text: str, said: str) -> None:
+    written(tmp_path, "f.json", text)
+    assert [said in problem for problem in problems_of(suite({"input": 4, "output": 4, key: "f.json"}), tmp_path)] == [
+        True
+    ]
+
+
+def test_files_of_a_load_become_its_material(tmp_path: Path) -> None:
+    written(tmp_path, "s.json", '{"type": "object"}')
+    written(tmp_path, "t.json", '[{"type": "function"}]')
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8")
+    workload = {"input": 4, "output": 4, "schema": "s.json", "tools": "t.json", "images": {"files": ["a.jpg"]}}
+    _, material = read_inputs(suite(workload), tmp_path, {})
+    assert material == Material(
+        schemas={"s.json": {"type": "object"}},
+        tools={"t.json": [{"type": "function"}]},
+        images={"a.jpg": "data:image/jpeg;base64,/9g="},
+    )
+
+
+@pytest.mark.parametrize(("room", "fits"), [(24, True), (23, False), (None, True), ("24", True)])
+def test_request_longer_than_the_server_says_is_an_error_before_the_first(room: object, fits: bool) -> None:
+    asked = suite({"input": 20, "output": 4})
+    facts = {} if room is None else {"max_model_len": room}
+    if fits:
+        require_room(asked, make_plan(asked), Arm.CANDIDATE, facts)
+        return
+    with pytest.raises(
+        SuiteError, match="request 0 of s asks for at least 20 tokens in and 4 out, and the context of the "
+    ):
+        require_room(asked, make_plan(asked), Arm.CANDIDATE, facts)
+
+
+def test_file_that_is_no_tokenizer_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path, "tokenizer.json", "{}")
+    with pytest.raises(UsageError, match="is no tokenizer"):
+        read_inputs(suite({"input": 4, "output": 4, "tokenizer": "tokenizer.json"}), tmp_path, {})
+
+
+def test_prompts_have_the_stated_length_by_a_real_tokenizer(tmp_path: Path) -> None:
+    """Byte-pair encoding over English words, as models in use have it: what it calls 40 tokens is asked for."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = VOCABULARIES["words"].pieces
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=4000, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([*words, *(f" {word}" for word in words)] * 4, trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    asked = suite({"input": 40, "output": 4, "tokenizer": "tokenizer.json"})
+    traces, material = read_inputs(asked, tmp_path, {})
+    plan = make_plan(asked, traces=traces, material=material)
+    prompts = [request.ask.prompt for request in plan.blocks[0].stages[0].requests]
+    assert {len(tokenizer.encode(prompt).ids) for prompt in prompts} == {40}
+    assert len(set(prompts)) == len(prompts)
