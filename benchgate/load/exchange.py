@@ -84,7 +84,7 @@ class Exchange:
 
     def __init__(self, limits: Limits, begun: Begun) -> None:
         loop = asyncio.get_running_loop()
-        self._reads: list[bytes] = []  # a buffer that grows with every read would cost more than all else
+        self._reads: list[bytes] = []  # a buffer that grows with every read would be moved again and again
         self.keep = self._reads.append
         self.size = 0
         self.trusted = 0  # up to this size only what may be the end is worth a look: none, until the body is in chunks

@@ -96,7 +96,7 @@ class Reads(Iterator[Read]):
         """Pass over the events that come next and are the template's, each with a text of its own and in its own chunk.
 
         They are taken out, put together again, and compared with what is there. So a run is what reading one event
-        after another finds too, at half the cost.
+        after another finds too, at less cost.
         """
         if not self._between:
             return Run(0, [])

@@ -1,7 +1,7 @@
 """The plain sockets of the measured path: TCP and Unix ones, all behind one epoll of their own.
 
 The event loop watches that one epoll. Of five hundred streams a handful have something to read at any moment, and
-reading them in one go costs a third less than having the loop call for each. When tens of thousands of reads come in a
+reading them in one go costs less than having the loop call for each. When tens of thousands of reads come in a
 second, a look waits a moment first, so that more of them are there: what arrived meanwhile is read a fraction of a
 millisecond later, which the canary of a stage sees like any other delay. TLS, proxies and systems without epoll take
 the loop's own transports.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,9 +13,9 @@ import pytest
 
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
+from tests.fakes.waiting import eventually
 from tests.shells.sim_client import CHAT, Raw, asking, request_bytes, talk
 
-PATIENCE_S = 20.0
 COSTS = BatchingCosts(
     prefill_s=0.0001, decode_s=0.001, batch=2, kv_tokens=8000, prefix_blocks=500, shed_above=1, leak_kv=True
 )
@@ -37,15 +36,6 @@ def document(sim: Sim, path: str, body: object = None) -> tuple[int, Any]:
 def metric(sim: Sim, name: str) -> float:
     page = talk(sim.port, request_bytes("/metrics")).body.decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(f"vllm:{name}{{"))
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_conversation_finds_its_earlier_turns_in_the_cache(sim: Sim) -> None:

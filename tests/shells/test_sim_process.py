@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +18,16 @@ from benchgate.errors import UsageError
 from benchgate.sim.options import parse_settings
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
+from tests.fakes.waiting import PATIENCE_S, eventually
 from tests.shells.sim_client import asking, request_bytes, talk
 
 QUICK = SimSettings(ttft_s=0.004, itl_s=0.002, context_tokens=200)
-PATIENCE_S = 20.0
 
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Sim]:
     with serve_sim(QUICK) as served:
         yield served
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_server_that_cannot_listen_says_why(sim: Sim) -> None:

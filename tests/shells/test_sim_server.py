@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,16 @@ from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
 from benchgate.sim.words import WORDS
 from tests.fakes import certificates
+from tests.fakes.waiting import eventually
 from tests.shells.sim_client import CHAT, COMPLETIONS, asking, read_all, request_bytes, talk
 
 QUICK = SimSettings(ttft_s=0.004, itl_s=0.002, context_tokens=200)
-PATIENCE_S = 20.0
 
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[Sim]:
     with serve_sim(QUICK) as served:
         yield served
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def accepts(port: int) -> bool:
