@@ -102,14 +102,14 @@ class Reads(Iterator[Read]):
             return Run(0, [])
         before = template.before
         tail = template.after + _CRLF if self._chunked else template.after
-        texts = _texts(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0)
-        if not texts or not are_texts(texts):
-            return Run(0, [])
         fixed = len(before) + len(template.after)
-        lengths = list(map(len, texts))
-        heads = {n: (b"%x\r\n%b" % (fixed + n, before) if self._chunked else before) for n in set(lengths)}
-        whole = tail.join([heads[len(text)] + text for text in texts]) + tail
-        if not self._raw.startswith(whole, self._at):
+        for texts in _guesses(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0):
+            lengths = list(map(len, texts))
+            heads = {n: (b"%x\r\n%b" % (fixed + n, before) if self._chunked else before) for n in set(lengths)}
+            whole = tail.join([heads[n] + text for n, text in zip(lengths, texts, strict=True)]) + tail
+            if texts and are_texts(texts) and self._raw.startswith(whole, self._at):
+                break
+        else:
             return Run(0, [])
         steps = {n: len(head) + n + len(tail) for n, head in heads.items()}
         ends = self._at + np.cumsum([steps[n] for n in lengths])
@@ -154,19 +154,29 @@ class Reads(Iterator[Read]):
         return self._instants_ns[self._mark], self._sizes[self._mark]
 
 
-def _texts(raw: bytes, before: bytes, tail: bytes, longest_between: int) -> list[bytes]:
-    """What stands between these two, time after time, as long as little else stands between one time and the next.
+def _guesses(raw: bytes, before: bytes, tail: bytes, longest_between: int) -> Iterator[list[bytes]]:
+    """What may stand between these two, time after time, as long as little else stands between one time and the next.
 
-    A guess, to be held against the bytes: both are looked for by a few bytes, which is much faster.
+    Guesses, to be held against the bytes: both are looked for by a few bytes, which is much faster. The first takes it
+    that there is as much after every text as after the first one, as the sizes of chunks have mostly as many digits.
     """
     needle, ending = before[-_NEEDLE:], tail[:_NEEDLE]
-    longest = longest_between + len(before) - len(needle) + len(tail)
     between, *pieces = raw.split(needle)
+    longest = longest_between + len(before) - len(needle) + len(tail)
+    if pieces and len(between) + len(tail) <= longest:
+        *pieces, last = pieces
+        after = len(pieces[0]) - pieces[0].find(ending) if pieces else 0
+        texts = [piece[:-after] for piece in pieces]
+        end = last.find(ending)
+        yield texts if end < 0 else [*texts, last[:end]]
+        yield _texts([*pieces, last], tail, longest)
+
+
+def _texts(pieces: list[bytes], tail: bytes, longest: int) -> list[bytes]:
+    """What is before the tail in each piece, up to the first one that has none, or much after it."""
     texts: list[bytes] = []
-    if len(between) + len(tail) > longest:
-        return texts
     for piece in pieces:
-        end = piece.find(ending)
+        end = piece.find(tail[:_NEEDLE])
         if end < 0 or not piece.startswith(tail, end):
             break
         texts.append(piece[:end])

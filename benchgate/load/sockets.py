@@ -25,7 +25,7 @@ from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _READ_BYTES = 2**14  # what is left is read at the next look
 _ANCILLARY_BYTES = 256
-_GATHER_S = 0.0001  # and some 0.1 ms until the kernel wakes us
+_GATHER_S = 0.0002  # and some 0.1 ms until the kernel wakes us
 _GATHER_ABOVE_RPS = 8_000  # reads a second; below, waiting gathers next to nothing
 _RATE_OVER_NS = 10_000_000
 _NS = 1_000_000_000

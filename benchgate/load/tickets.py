@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from benchgate.errors import TargetError
@@ -25,6 +28,24 @@ class Ticket(NamedTuple):
     offset_ns: int | None
     wire: bytes
     special: PlannedRequest | None = None
+
+
+class Stock(Iterator[Ticket]):
+    """Tickets without end, so many always ready: each that is taken is made up for once its request is under way.
+
+    Made when a slot is due, a ticket would make its request late. To be taken from inside a running event loop.
+    """
+
+    def __init__(self, tickets: Iterator[Ticket], size: int) -> None:
+        self._tickets = tickets
+        self._ready = deque(islice(tickets, size))
+
+    def __next__(self) -> Ticket:
+        asyncio.get_running_loop().call_soon(self._make)
+        return self._ready.popleft() if self._ready else next(self._tickets)
+
+    def _make(self) -> None:
+        self._ready.extend(islice(self._tickets, 1))
 
 
 def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[Ticket]:

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import chain, islice
 from pathlib import Path
 
 import uvloop
@@ -27,7 +26,7 @@ from benchgate.load.sending import Class, Sending, Sent, Start
 from benchgate.load.shard import Cycled, Part, Planned, Requests, Shard, stage_shard
 from benchgate.load.spool import Spool
 from benchgate.load.ticket_file import kept_tickets
-from benchgate.load.tickets import Ticket, tickets_of
+from benchgate.load.tickets import Stock, Ticket, tickets_of
 from benchgate.load.wire import Address
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedStage
@@ -93,14 +92,13 @@ def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float |
 
 @contextmanager
 def _tickets(target: Target, part: Part, folder: Path) -> Iterator[Iterator[Ticket]]:
-    """What to send: made before the clock starts; where there is no end of it, the first one of every slot."""
+    """What to send: made before the clock starts; where there is no end of it, one for every slot."""
     made = tickets_of(target, part.requests)
     if not part.requests.endless:
         with kept_tickets(folder, made) as kept:
             yield kept
         return
-    first = list(islice(made, part.level.concurrency))  # made while all slots are due, they would all be late
-    yield chain(first, made)
+    yield Stock(made, part.level.concurrency or 1)
 
 
 def _run(sending: Sending, start: Start | None) -> Sent:
