@@ -83,6 +83,7 @@ def bring_up(
     weights_dir: Path,
     suite_dir: Path,
     told: Callable[[str], None],
+    waiting: Callable[[str], None] = lambda line: None,
 ) -> Target:
     """Start the arm if it is ours to start, wait until it answers a real completion, and note what it says it is."""
     name = suite.baseline if arm is Arm.BASELINE else suite.candidate
@@ -96,7 +97,9 @@ def bring_up(
         limits, facts = suite.limits, dict[str, object]()
         for endpoint, adapter in _asked_of(suite):
             asked = target if adapter is None else replace(target, model=adapter)
-            said = wait_ready(asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s)
+            said = wait_ready(
+                asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
+            )
             facts = facts or said
     except (EmbeddedError, TargetError) as fault:
         raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
@@ -180,6 +183,8 @@ def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
     """The endpoints to ask whether a target is there, at least one: those that the suite will measure."""
     if suite.load is not None:
         return tuple(dict.fromkeys(level.workload.endpoint for level in suite.load.levels()))
+    if suite.quality is None and suite.shadow is None and suite.divergence is not None:
+        return ("completions",)
     return (suite.quality.endpoint,) if suite.quality is not None else ("chat",)
 
 

@@ -16,6 +16,7 @@ from benchgate.acting import Acts, bring_back
 from benchgate.deploying import TargetDown, bring_up, endpoints_of, measure_starts, require_alive, require_two
 from benchgate.errors import TargetError
 from benchgate.gate.arm_search import alternating, most_looks, search_of
+from benchgate.gate.quality_early import shows_harm
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
 from benchgate.load.worker import Shard, StageResult, stage_shard
@@ -26,7 +27,10 @@ from benchgate.model.run import LoadObservation, TargetFault
 from benchgate.plan.capacity import look_stage
 from benchgate.plan.material import Material
 from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.quality.divergence import diverge
 from benchgate.quality.harness import evaluate
+from benchgate.quality.probing import probe_scoring
+from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
 from benchgate.suite.action import Action
@@ -45,6 +49,9 @@ class Progress(Protocol):
 
     def step(self, done: str) -> None:
         """One step of the phase is done and stored."""
+
+    def note(self, line: str) -> None:
+        """Something takes long, and this is why."""
 
 
 def measure(
@@ -70,11 +77,13 @@ def measure(
                 progress.begin("starts", suite.start.times * len(arms))
                 measure_starts(suite, suite.start, arms, writer, log_dir, weights_dir, progress.step)
             progress.begin("deployments", len(arms))
+            told, note = progress.step, progress.note
             targets = {
-                arm: bring_up(stack, suite, plan, arm, writer, log_dir, weights_dir, suite_dir, progress.step)
+                arm: bring_up(stack, suite, plan, arm, writer, log_dir, weights_dir, suite_dir, told, note)
                 for arm in arms
             }
             require_two(suite, targets)
+            _require_scoring(suite, plan, targets)
             if suite.load is not None:
                 with _fleet(suite.load, log_dir / "load", workers, cluster) as fleet:
                     watches = {arm: stack.enter_context(_watch(suite, arm, targets[arm])) for arm in arms}
@@ -83,11 +92,18 @@ def measure(
                     material = plan.material
                     _measure_capacity(suite, suite.load, targets, watches, writer, progress, fleet, position, material)
             _measure_quality(suite, plan, targets, writer, log_dir, progress)
-            _measure_shadow(suite, plan, targets, writer, progress)
+            _measure_divergence(suite, plan, targets, writer, progress)
+            _measure_shadow(suite, suite_dir, plan, targets, writer, progress)
         except TargetDown as down:
             writer.add_target_fault(down.fault)
             return False
     return True
+
+
+def _require_scoring(suite: Suite, plan: Plan, targets: dict[Arm, Target]) -> None:
+    """Raises TargetDown where a task needs the log-probabilities of given texts and a deployment cannot tell them."""
+    for arm, fault in probe_scoring(targets, plan.tasks, suite.limits).items():
+        raise TargetDown(TargetFault(arm, "at the start", fault))
 
 
 def _fleet(load: Load, folder: Path, workers: int, cluster: str | None) -> Fleet | ClusterFleet:
@@ -245,23 +261,53 @@ def _measure_quality(
     """Every eval task on both arms; the harness runs in processes of its own."""
     if suite.quality is None:
         return
-    progress.begin("quality", len(plan.tasks) * len(Arm))
+    progress.begin("quality", len(plan.tasks) * (len(targets) + suite.quality.repeat_baseline))
     faulted: set[Arm] = set()
-    for observation in evaluate(targets, plan.tasks, suite.quality, log_dir, limits=suite.limits):
+    stop = partial(shows_harm, suite) if suite.quality.stop_early else None
+    for observation in evaluate(targets, plan.tasks, suite.quality, log_dir, limits=suite.limits, stop=stop):
         writer.add_quality(observation)
-        progress.step(f"{observation.task} on {observation.arm}")
+        progress.step(f"{observation.task} on {observation.arm}{' again' if observation.repeat else ''}")
         if observation.fault is not None:
             faulted.add(observation.arm)
     for arm in sorted(faulted):
         require_alive(suite, targets[arm], "after the evals")
 
 
-def _measure_shadow(
+def _measure_divergence(
     suite: Suite, plan: Plan, targets: dict[Arm, Target], writer: RunWriter, progress: Progress
 ) -> None:
-    """Every recorded prompt to the baseline, the baseline again, and the candidate."""
+    """The fixed texts, read by both arms."""
+    if suite.divergence is None:
+        return
+    progress.begin("divergence", len(plan.pieces))
+    told = diverge(
+        targets,
+        plan.pieces,
+        suite.divergence,
+        suite.seed,
+        suite.limits,
+        on_progress=lambda done: progress.step(f"{done} pieces of text"),
+    )
+    faulted = False
+    for observation in told:
+        writer.add_divergence(observation)
+        faulted = observation.fault is not None
+    for target in targets.values() if faulted else ():
+        require_alive(suite, target, "after the fixed texts")
+
+
+def _measure_shadow(
+    suite: Suite, suite_dir: Path, plan: Plan, targets: dict[Arm, Target], writer: RunWriter, progress: Progress
+) -> None:
+    """Every recorded prompt to the baseline, the baseline again, and the candidate; then what others say of them."""
     if suite.shadow is None:
         return
+
+    def assessed(done: int) -> None:
+        if done == 1:
+            progress.begin("shadow answers compared", len(plan.shadow))
+        progress.step(f"{done} prompts")
+
     progress.begin("shadow", len(plan.shadow))
     baseline, candidate = targets[Arm.BASELINE], targets[Arm.CANDIDATE]
     compared = mirror(
@@ -270,7 +316,9 @@ def _measure_shadow(
         plan.shadow,
         suite.shadow,
         suite.limits,
+        helpers=helpers_of(suite.shadow, os.environ, suite_dir, plan.judge_prompt),
         on_progress=lambda done: progress.step(f"{done} prompts"),
+        on_assessed=assessed,
     )
     faulted = False
     for observation in compared:

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from benchgate import __version__
 from benchgate.circumstances import environment_facts, fresh_run_id, known_client, known_client_at, usable_cpus, utc_now
 from benchgate.deciding import Decision, decide_stored
 from benchgate.deploying import declared
 from benchgate.errors import Problem, SuiteError, UsageError
+from benchgate.importing import live_only, read_import
 from benchgate.load.cluster_crew import require_distributed
 from benchgate.load.inputs import read_inputs
 from benchgate.load.ways import run_problems, written_problems
 from benchgate.measuring import Progress, measure
 from benchgate.model.client import ClientProfile
-from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.run import Run, RunStatus
 from benchgate.plan.demand import chosen_workers
+from benchgate.plan.material import NOTHING
 from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
+from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.harness import require_lm_eval
-from benchgate.quality.tasks import load_tasks
+from benchgate.quality.tasks import load_tasks, unknown_leaves
+from benchgate.shadow.helpers import helpers_of
+from benchgate.shadow.judge_prompt import load_judge_prompt
 from benchgate.shadow.sample import load_prompts
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.schema import Suite
+from benchgate.suite.text import Document
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,21 @@ class RunOptions:
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
+    require_runnable(suite, suite_dir, options)
+    plan = read_plan(suite, suite_dir, fetch=True)
+    with Store.open(options.store) as store:
+        workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
+        arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
+        run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
+        with _recorded(store, run, plan.canonical) as writer:
+            logs, weights = options.work_dir / run.id, options.work_dir / "weights"
+            complete = measure(suite, suite_dir, plan, writer, logs, weights, progress, workers, options.cluster)
+            writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
+        return decide_stored(store, run.id)
+
+
+def require_runnable(suite: Suite, suite_dir: Path, options: RunOptions) -> None:
+    """What a run needs of this machine is there; known before a plan is made. Raises UsageError."""
     if suite.quality is not None:
         require_lm_eval()
     if options.cluster is not None:
@@ -51,15 +76,7 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
         _refuse_commands(suite)
     if problems := run_problems(suite, suite_dir, os.environ):
         raise UsageError("\n".join(problems))
-    plan = read_plan(suite, suite_dir)
-    with Store.open(options.store) as store:
-        workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
-        run = _describe(suite, plan, options)
-        with _recorded(store, run, plan) as writer:
-            logs, weights = options.work_dir / run.id, options.work_dir / "weights"
-            complete = measure(suite, suite_dir, plan, writer, logs, weights, progress, workers, options.cluster)
-            writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
-        return decide_stored(store, run.id)
+    helpers_of(suite.shadow, os.environ, suite_dir, None)
 
 
 def _require_cluster(suite: Suite) -> None:
@@ -91,15 +108,41 @@ def _workers(suite: Suite, plan: Plan, client: ClientProfile | None) -> int:
     return chosen_workers(suite, plan, client, usable_cpus())
 
 
-def read_plan(suite: Suite, suite_dir: Path, *, asking: bool = True) -> Plan:
+def read_plan(suite: Suite, suite_dir: Path, *, asking: bool = True, fetch: bool = False) -> Plan:
     """Read the data files a suite names and make its plan, before any request is sent.
 
-    With `asking`, a server that a workload has its prompts measured by is asked for its tokenizer.
+    With `asking`, a server that a workload has its prompts measured by is asked for its tokenizer. With `fetch`, data
+    of lm-eval's own tasks that is not kept on this machine is fetched.
     """
-    tasks = load_tasks(suite_dir, suite.quality.tasks) if suite.quality else ()
-    prompts = load_prompts(suite_dir / suite.shadow.prompts) if suite.shadow else ()
-    traces, material = read_inputs(suite, suite_dir, os.environ, asking=asking)
-    return make_plan(suite, tasks, prompts, traces, material)
+    quality, shadow, divergence = suite.quality, suite.shadow, suite.divergence
+    problems: list[Problem] = []
+    tasks = _read(problems, lambda: load_tasks(suite_dir, quality, fetch=fetch) if quality else ())
+    problems += unknown_leaves(suite, tasks) if tasks is not None else []
+    prompts = _read(problems, lambda: load_prompts(suite_dir / shadow.prompts) if shadow else ())
+    judge_prompt = _read(problems, lambda: _judge_prompt(suite, suite_dir))
+    texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
+    traces, material = _read(problems, lambda: read_inputs(suite, suite_dir, os.environ, asking=asking)) or (
+        {},
+        NOTHING,
+    )
+    if problems:
+        raise SuiteError(problems)
+    return make_plan(suite, tasks or (), prompts or (), traces, material, texts or (), judge_prompt)
+
+
+def _judge_prompt(suite: Suite, suite_dir: Path) -> str | None:
+    """What the suite tells a judge of shadow answers; None where it has no words of its own."""
+    judge = suite.shadow.judge if suite.shadow is not None else None
+    return None if judge is None or judge.prompt is None else load_judge_prompt(suite_dir / judge.prompt)
+
+
+def _read(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+    """What is read; None where that fails, and its problems are added: all files are told of at once."""
+    try:
+        return read()
+    except SuiteError as error:
+        problems += error.problems
+        return None
 
 
 def check_suite(suite: Suite, suite_dir: Path, source: str) -> Preview:
@@ -107,9 +150,14 @@ def check_suite(suite: Suite, suite_dir: Path, source: str) -> Preview:
 
     Raises SuiteError for data files and certificates, and for an audit of an address that rules one out.
     """
-    if problems := written_problems(suite, suite_dir):
-        raise SuiteError([Problem(source, None, None, "", problem) for problem in problems])
-    return preview(suite, read_plan(suite, suite_dir, asking=False), None, usable_cpus())
+    problems = [Problem(source, None, None, "", problem) for problem in written_problems(suite, suite_dir)]
+    try:
+        plan = read_plan(suite, suite_dir, asking=False)
+    except SuiteError as error:
+        raise SuiteError([*problems, *error.problems]) from error
+    if problems:
+        raise SuiteError(problems)
+    return preview(suite, plan, None, usable_cpus())
 
 
 def preview_suite(suite: Suite, suite_dir: Path, store_address: str) -> Preview:
@@ -118,9 +166,9 @@ def preview_suite(suite: Suite, suite_dir: Path, store_address: str) -> Preview:
 
 
 @contextmanager
-def _recorded(store: Store, run: Run, plan: Plan) -> Iterator[RunWriter]:
+def _recorded(store: Store, run: Run, plan: bytes) -> Iterator[RunWriter]:
     """A run in the store that is never left looking complete, or still running, when it was cut short."""
-    writer = store.begin_run(run, plan.canonical)
+    writer = store.begin_run(run, plan)
     try:
         yield writer
     except BaseException as cut:
@@ -129,15 +177,44 @@ def _recorded(store: Store, run: Run, plan: Plan) -> Iterator[RunWriter]:
         raise
 
 
-def _describe(suite: Suite, plan: Plan, options: RunOptions) -> Run:
+def import_suite(suite: Suite, document: Document, sides: Mapping[Arm, Path], options: RunOptions) -> Decision:
+    """Judge what lm-eval asked both arms elsewhere, as a run of its own. Sends nothing.
+
+    `document` is the suite's text, for the place of what an import cannot answer. Raises SuiteError for that and for
+    everything wrong in the files.
+    """
+    if faults := live_only(suite):
+        raise SuiteError([document.problem(fault) for fault in faults])
+    found = read_import(suite, sides)
+    asked = {"seed": suite.seed, "quality": suite.to_stored()["quality"]}
+    plan_sha256 = hashlib.sha256(found.plan).hexdigest()
+    identity = Identity(plan_sha256, sha256_of({"imported": asked, "plan": plan_sha256}))
+    with Store.open(options.store) as store:
+        run = _describe(suite, identity, options, found.arms)
+        with _recorded(store, run, found.plan) as writer:
+            for observation in found.observations:
+                writer.add_quality(observation)
+            writer.finish(RunStatus.COMPLETE, utc_now())
+        return decide_stored(store, run.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells a plan, and a measurement, from others."""
+
+    plan_sha256: str
+    measurement_sha256: str
+
+
+def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[Arm, Deployment]) -> Run:
     stored = suite.to_stored()
     return Run(
         id=fresh_run_id(),
         suite_name=suite.suite,
         suite=stored,
         suite_sha256=sha256_of(stored),
-        measurement_sha256=measurement_sha256(suite, plan),
-        plan_sha256=plan.sha256,
+        measurement_sha256=asked.measurement_sha256,
+        plan_sha256=asked.plan_sha256,
         seed=suite.seed,
         tool_version=__version__,
         label=options.label,
@@ -145,5 +222,5 @@ def _describe(suite: Suite, plan: Plan, options: RunOptions) -> Run:
         started_at=utc_now(),
         finished_at=None,
         environment=environment_facts(),
-        arms={Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)},
+        arms=arms,
     )

@@ -17,10 +17,14 @@ _PERCENT = re.compile(_NUMBER + r"\s*%")
 _POINTS = re.compile(_NUMBER + r"\s*(?:points?|pp|pts?)")
 _PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*h(?:our)?")
 _MULTIPLE = re.compile(_NUMBER + r"\s*x")
+_NATS = re.compile(_NUMBER + r"\s*nats?")
 _COUNT = re.compile(r"\d{1,9}")
 _TOKENS = re.compile(_NUMBER + r"\s*(?:tokens?|tok)?")
+_SIZE = re.compile(_NUMBER + r"\s*(?P<unit>MiB|GiB|TiB)")
 
 _SHOWN_CHARACTERS = 40
+_LEAST_NATS = 1e-6
+_BYTES = {"MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -75,6 +79,11 @@ def parse_multiple(text: object) -> float:
     return _quantity(_match(_MULTIPLE, text, "multiple", '"2x"'), "multiple")
 
 
+def parse_nats(text: object) -> float:
+    """`"0.1 nats"` → 0.1, a divergence of two distributions in natural units."""
+    return _quantity(_match(_NATS, text, "divergence", '"0.1 nats"'), "divergence")
+
+
 def parse_count(text: object) -> int:
     """`"4"` → 4. Zero is allowed: that nothing happens is a bound."""
     if not isinstance(text, str) or _COUNT.fullmatch(text.strip()) is None:
@@ -95,6 +104,12 @@ def parse_tokens(text: object) -> int:
     if value != int(value):
         raise ValueError(f"{show_found(text)} is not a whole number of tokens")
     return int(value)
+
+
+def parse_size_bytes(text: object) -> int:
+    """`"8GiB"` → 8,589,934,592 bytes."""
+    match = _match(_SIZE, text, "size", '"8GiB" or "512MiB"')
+    return int(_quantity(match, "size", scale=_BYTES[match["unit"]]))
 
 
 def show_found(value: object) -> str:
@@ -119,6 +134,12 @@ def show_duration(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
 
 
+def show_size(size_bytes: int) -> str:
+    """8,589,934,592 → `8.00 GiB`."""
+    unit = next((unit for unit in ("TiB", "GiB") if size_bytes >= _BYTES[unit]), "MiB")
+    return f"{_three_digits(size_bytes / _BYTES[unit])} {unit}"
+
+
 def show_percent(ratio: float, *, signed: bool = False) -> str:
     """0.0512 → `5.12 %`."""
     if math.isinf(ratio):
@@ -134,6 +155,11 @@ def show_points(ratio: float, *, signed: bool = False) -> str:
 def show_multiple(value: float) -> str:
     """2.1345 → `2.13x`."""
     return "∞" if math.isinf(value) else f"{_three_digits(value)}x"
+
+
+def show_nats(value: float) -> str:
+    """0.00034712 → `0.000347 nats`; what is below a millionth is nothing."""
+    return "∞ nats" if math.isinf(value) else f"{_three_digits(value if abs(value) >= _LEAST_NATS else 0.0)} nats"
 
 
 def show_number(value: float) -> str:

@@ -13,10 +13,13 @@ import typer
 from benchgate import __version__
 from benchgate.cli import (
     doctor_command,
+    import_command,
     init_command,
     measure_commands,
     plan_command,
     result_commands,
+    shadow_commands,
+    shadow_run,
     sim_command,
     tool_commands,
 )
@@ -37,6 +40,7 @@ app.command()(measure_commands.demo)
 app.command()(init_command.init)
 app.command()(measure_commands.run)
 app.command()(measure_commands.compare)
+app.command("import")(import_command.import_samples)
 app.command()(result_commands.gate)
 app.command()(result_commands.report)
 app.command()(measure_commands.validate)
@@ -48,6 +52,8 @@ app.command()(sim_command.sim)
 store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
 store_app.command()(tool_commands.upgrade)
 app.add_typer(store_app, name="store")
+shadow_commands.shadow_app.command()(shadow_run.run)
+app.add_typer(shadow_commands.shadow_app, name="shadow")
 
 
 @app.callback(invoke_without_command=True)

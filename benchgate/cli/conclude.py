@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,19 @@ def conclude(decision: Decision, output: Format, *, strict: bool, report: Path |
     raise typer.Exit(int(code))
 
 
-def finish(decision: Decision, output: Format, *, strict: bool, report: Path | None, publish: bool = False) -> ExitCode:
-    """Write the report, publish, print; the exit code, which stands in what is printed, says how all of it went."""
+def finish(
+    decision: Decision,
+    output: Format,
+    *,
+    strict: bool,
+    report: Path | None,
+    publish: bool = False,
+    show: Callable[[str], object] | None = None,
+) -> ExitCode:
+    """Write the report, publish, show; the exit code, which stands in what is shown, says how all of it went.
+
+    `show` gets the text; standard output unless given.
+    """
     decision = decision.asked(strict=strict)
     code = ExitCode.CRASH  # what it is when something below fails in a way that nobody foresaw
     try:
@@ -34,11 +45,15 @@ def finish(decision: Decision, output: Format, *, strict: bool, report: Path | N
         code = interrupted_code()
         raise
     finally:
-        sys.stdout.write(shown(decision, output, code))
-        sys.stdout.flush()
+        (show or _print)(shown(decision, output, code))
     for fault in faults:
         sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
     return code
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterator[str]:
@@ -67,7 +82,11 @@ def shown(decision: Decision, output: Format, code: ExitCode) -> str:
         from benchgate.report.markdown import render_markdown
 
         return render_markdown(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    from benchgate.report.quality_section import quality_lines
     from benchgate.report.text import render_text
 
     reference = decision.reference.run if decision.reference is not None else None
-    return render_text(decision.verdict, decision.evidence.run, against=reference, terms=decision.terms)
+    quality = quality_lines(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    return render_text(
+        decision.verdict, decision.evidence.run, against=reference, terms=decision.terms, quality=quality
+    )

@@ -23,6 +23,9 @@ def init(
 ) -> None:
     """Write a suite with comments to begin with: for two addresses, or a drill."""
     if list_drills:
+        if file is not None or drill is not None:
+            given = f"the file {str(file)!r}" if file is not None else "--drill"
+            raise UsageError(f"--list only prints the drills there are; leave out {given}, or leave out --list")
         sys.stdout.write("".join(f"{name:18} {_shows(path)}\n" for name, path in _drills().items()))
         return
     text = (_template() if drill is None else _drill(drill)).read_text(encoding="utf-8")
@@ -30,6 +33,7 @@ def init(
         sys.stdout.write(text)
         return
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +12,15 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
-from benchgate.cli.places import find_suite
+from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
+from benchgate.cli.several import conclude_each
+from benchgate.cli.suite_files import missing_files, placed_in
 from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
+    from benchgate.plan.preview import Preview
     from benchgate.suite.schema import Suite
 
 DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
@@ -35,10 +39,22 @@ def run(
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
 ) -> None:
-    """Measure two deployments and judge the candidate; exits with the verdict's code."""
+    """Measure two deployments and judge the candidate, or each of several; exits with the (worst) verdict's code."""
     path = find_suite(suite)
-    decision = _measure(path, baseline, candidate, store, work_dir, label, cluster, allow_actions)
-    conclude(decision, output, strict=strict, report=report, publish=True)
+    refuse_unwritable(report)
+    several = load_suite(path).candidates if candidate is None else ()
+    if not several:
+        decision = _measure(path, baseline, candidate, store, work_dir, label, cluster, allow_actions)
+        conclude(decision, output, strict=strict, report=report, publish=True)
+        return
+
+    def measure(name: str) -> Decision:
+        own = None if label is None else f"{label}-{name}"
+        return _measure(path, baseline, name, store, work_dir, own, cluster, allow_actions)
+
+    _require_all(path, baseline, several, store, work_dir, cluster, allow_actions)
+    code = conclude_each(several, measure, output, strict=strict, report=report, publish=True)
+    raise typer.Exit(int(code))
 
 
 def compare(
@@ -56,6 +72,7 @@ def compare(
 ) -> None:
     """Judge the candidate of one stored run against another's; with --suite, measure first."""
     if suite is not None:
+        refuse_unwritable(report)
         decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label, cluster, allow_actions)
     elif cluster is not None:
         raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
@@ -73,21 +90,37 @@ def validate(
 ) -> None:
     """Check suites and their data: every problem at once, with its place."""
     from benchgate import pipeline
+    from benchgate.suite.rules import each_candidate
 
     problems: list[str] = []
     for reference in suites:
         path = find_suite(reference)
         try:
-            found = pipeline.check_suite(load_suite(path), path.parent, str(path))
+            suite = load_suite(path)
+        except SuiteError as error:
+            problems.append(str(SuiteError([*error.problems, *missing_files(path)])))
+            continue
+        try:
+            with placed_in(path):
+                found, *_ = [pipeline.check_suite(one, path.parent, str(path)) for one in each_candidate(suite)]
         except SuiteError as error:
             problems.append(str(error))
             continue
-        load = f"{found.load_requests:,} load requests ({found.warmup_requests:,} of them warm-up)"
-        asked = f"{load}, {found.eval_items:,} eval items, {found.shadow_requests:,} shadow requests"
-        typer.echo(f"{path}: valid; {found.blocks} blocks, {asked}; plan {found.plan_sha256[:12]}")
+        times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
+        typer.echo(f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}")
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _asked(found: Preview) -> str:
+    """What a run would ask, in one line."""
+    starts = f"{found.starts:,} starts, " if found.starts else ""
+    load = f"{found.load_requests:,} load requests ({found.warmup_requests:,} of them warm-up)"
+    asked = f"{load}, {found.eval_items:,} eval items, {found.shadow_requests:,} shadow requests"
+    texts = f", {found.text_positions:,} positions of fixed texts" if found.text_positions else ""
+    unread = f" (and those of {len(found.to_fetch)} data sets that a run fetches)" if found.to_fetch else ""
+    return f"{starts}{found.blocks} blocks, {asked}{texts}{unread}"
 
 
 def demo(
@@ -131,6 +164,26 @@ def load_suite(path: Path) -> Suite:
     return parse_suite(text, str(path))
 
 
+def _require_all(
+    path: Path,
+    baseline: str | None,
+    candidates: Sequence[str],
+    store: str,
+    work_dir: Path,
+    cluster: str | None,
+    allow_actions: bool,
+) -> None:
+    """Whatever stands against measuring any of the candidates, told before the first of them is measured."""
+    from benchgate import pipeline
+    from benchgate.suite.rules import with_arms
+
+    for name in candidates:
+        suite = with_arms(load_suite(path), baseline, name)
+        run_options = pipeline.RunOptions(store, work_dir.resolve(), None, cluster, allow_actions)
+        with placed_in(path):
+            pipeline.require_runnable(suite, path.parent, run_options)
+
+
 def _measure(
     path: Path,
     baseline: str | None,
@@ -146,5 +199,5 @@ def _measure(
 
     suite = with_arms(load_suite(path), baseline, candidate)
     run_options = pipeline.RunOptions(store, work_dir.resolve(), label, cluster, allow_actions)
-    with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+    with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         return pipeline.run_suite(suite, path.parent, run_options, progress)

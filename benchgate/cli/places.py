@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 from benchgate.errors import UsageError
@@ -17,6 +18,23 @@ _CHECKOUT = Path(__file__).parent.parent.parent / "suites"
 def shipped_suites_dir() -> Path:
     """The suites that ship with benchgate: inside the wheel, or beside the package in a checkout."""
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
+
+
+def refuse_unwritable(file: Path | None) -> None:
+    """Raise UsageError for a result's file that could not be written; its folder is made where there is none.
+
+    Called before anything is measured: hours of load for a mistyped folder help nobody. The file itself is not touched.
+    """
+    if file is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {file.parent}: {error.strerror}") from error
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder; name a file in it")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{file} cannot be written: permission denied; name a file where you may write")
 
 
 def find_suite(reference: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.places import find_suite
+from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
 from benchgate.units import show_duration, show_number
 
@@ -36,23 +37,45 @@ def plan(
 
     from benchgate import pipeline
     from benchgate.cli.measure_commands import load_suite
+    from benchgate.suite.rules import each_candidate
 
     path = find_suite(suite)
-    found = pipeline.preview_suite(load_suite(path), path.parent, store)
+    declared = load_suite(path)
+    with placed_in(path):
+        found = {one.candidate: pipeline.preview_suite(one, path.parent, store) for one in each_candidate(declared)}
     if output is PlanFormat.JSON:
-        sys.stdout.write(json.dumps(asdict(found), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        each = [asdict(preview) for preview in found.values()]
+        plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
+        whole = plans if declared.candidates else each[0]
+        sys.stdout.write(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(str(path), found)) + "\n")
-    if output is PlanFormat.TEXT:
-        sys.stderr.write("".join(f"benchgate: {unknown}\n" for unknown in found.unknowns))
-    if found.problems:
-        sys.stderr.write("".join(f"benchgate: {problem}\n" for problem in found.problems))
+        sys.stdout.write("\n".join(_texts(str(path), found, declared.candidates)) + "\n")
+        sys.stderr.write(_told(preview.unknowns for preview in found.values()))
+    if any(preview.problems for preview in found.values()):
+        sys.stderr.write(_told(preview.problems for preview in found.values()))
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _told(of_each: Iterable[Sequence[str]]) -> str:
+    """Lines for stderr; what is said of several candidates once."""
+    return "".join(f"benchgate: {line}\n" for line in dict.fromkeys(line for lines in of_each for line in lines))
+
+
+def _texts(source: str, found: Mapping[str, Preview], candidates: Sequence[str]) -> Iterator[str]:
+    """The plan; of several candidates those that are asked alike together."""
+    for preview in dict.fromkeys(found.values()):
+        yield from _lines(source, preview)
+        alike = [name for name, one in found.items() if one == preview]
+        if candidates:
+            runs = f"{len(alike)} runs, one for each of" if len(alike) > 1 else "one run, for"
+            yield f"runs     {runs} {', '.join(alike)}: what stands above is what each asks"
 
 
 def _lines(source: str, found: Preview) -> Iterator[str]:
     yield f"{source}: plan {found.plan_sha256[:12]}; nothing was sent"
     where = "on both arms" if found.arms > 1 else "of the one deployment"
+    if found.starts:
+        yield f"starts   {found.starts:,} {where}, from nothing to a first good completion"
     if found.stages:
         yield ""
         rows = [_HEADINGS, *map(_row, found.stages)]
@@ -67,8 +90,13 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends as soon as it knows"
     if found.eval_items:
         yield f"evals    {found.eval_items:,} items over both arms"
+    if found.to_fetch:
+        yield f"to fetch data sets of evals, whose items are not counted yet: {', '.join(found.to_fetch)}"
+    if found.text_positions:
+        yield f"texts    {found.text_positions:,} positions on both arms"
     if found.shadow_prompts:
-        yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests"
+        judge = f", and at most {found.judge_requests:,} to a judge" if found.judge_requests else ""
+        yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{judge}"
     if found.stages:
         yield f"client   {_client(found)}"
 

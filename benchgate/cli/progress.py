@@ -27,6 +27,9 @@ class CliProgress(Protocol):
     def step(self, done: str) -> None:
         """One step is done."""
 
+    def note(self, line: str) -> None:
+        """Something takes long, and this is why."""
+
 
 def make_progress(title: str) -> CliProgress:
     """A bar when stderr is a terminal, plain lines otherwise."""
@@ -57,6 +60,9 @@ class _Lines:
         if now_s - self._last_s >= _LINE_EVERY_S:
             self._last_s = now_s
             sys.stderr.write(f"{self._title}: {self._phase} {self._done}/{self._steps}: {done}\n")
+
+    def note(self, line: str) -> None:
+        sys.stderr.write(f"{self._title}: {line}\n")
 
 
 class _Bar:
@@ -92,3 +98,8 @@ class _Bar:
 
     def step(self, done: str) -> None:
         self._bars.update(self._task, advance=1, done=done)
+
+    def note(self, line: str) -> None:
+        from rich.markup import escape
+
+        self._bars.update(self._task, done=escape(line))  # a server's words are no markup

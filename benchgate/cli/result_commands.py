@@ -16,7 +16,7 @@ from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
 from benchgate.errors import ExitCode, PublishError, UsageError
-from benchgate.units import show_duration, show_number, show_percent
+from benchgate.units import show_duration, show_nats, show_number, show_percent
 
 
 class TrendFormat(StrEnum):
@@ -95,11 +95,15 @@ def trend(
     statistic = _statistic(metric, statistic)
     with Store.open(store, create=False) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
+        kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
+    if not points:
+        _require_kept("stage", stage, metric, [point.stage for point in kept])
+        _require_kept("task", task, metric, [point.task for point in kept])
     if output is TrendFormat.JSON:
         sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2, sort_keys=True) + "\n")
         return
     if not points:
-        sys.stderr.write(f"no stored run has {metric}; a price in the suite's deployments gives the cost metrics\n")
+        sys.stderr.write(f"{_none_has(metric, suite, stage if kept else None, task if kept else None)}\n")
         return
     quantity = metric if statistic is None else f"{metric} {statistic}"
     sys.stdout.write(f"{'started':24}  {'run':20} {'verdict':12} {'stage or task':14} {quantity}\n")
@@ -123,6 +127,24 @@ def _statistic(metric: str, asked: str | None) -> str | None:
     return asked or "p50"
 
 
+def _require_kept(what: str, name: str | None, metric: str, known: Sequence[str | None]) -> None:
+    """A stage or task that no stored run has this metric of is a slip, where there are runs that have it of others."""
+    names = list(dict.fromkeys(one for one in known if one is not None))
+    if name is None or name in names or not known:
+        return
+    if not names:
+        raise UsageError(f"{metric} is of no {what}; leave --{what} out")
+    raise UsageError(f"no stored run has {metric} of a {what} {name!r}; there are {', '.join(names)}")
+
+
+def _none_has(metric: str, suite: str | None, stage: str | None, task: str | None) -> str:
+    """Why there is nothing to show, and what would give it."""
+    runs = "no stored run" + (f" of the suite {suite!r}" if suite is not None else "")
+    place = " ".join(f"of {what} {name}" for what, name in (("stage", stage), ("task", task)) if name is not None)
+    remedy = "; a `price` in the suite's deployments gives it" if metric.startswith("usd_") else ""
+    return f"{runs} has {' '.join(filter(None, (metric, place)))}{remedy}"
+
+
 def _require_known(what: str, name: str, known: Sequence[str]) -> None:
     import difflib
 
@@ -133,9 +155,13 @@ def _require_known(what: str, name: str, known: Sequence[str]) -> None:
 
 
 def _in_its_unit(metric: str, value: float) -> str:
-    """As the metric's name says it: dollars, a rate, a share, or seconds."""
+    """As the metric's name says it: dollars, a rate, nats, a share, seconds, or a number."""
     if metric.startswith("usd_"):
         return f"${show_number(value)}"
     if metric.endswith("_per_s"):
         return f"{show_number(value)}/s"
-    return show_percent(value) if metric.endswith("_ratio") else show_duration(value)
+    if metric.endswith("_nats"):
+        return show_nats(value)
+    if metric.endswith("_ratio"):
+        return show_percent(value)
+    return show_duration(value) if metric.endswith("_s") else show_number(value)

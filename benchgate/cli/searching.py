@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchgate.errors import ExitCode, UsageError
@@ -25,15 +25,60 @@ def searched(over: str, wanted: Mapping[str, Any], load: Mapping[str, Any]) -> d
     from benchgate.load.bare_search import SearchOptions, run_search
 
     given: dict[str, Any] = {name: value if value is not None else _USUAL.get(name) for name, value in wanted.items()}
-    return run_search(SearchOptions.parse(over=over, load=load, **given))
+    return run_search(SearchOptions.parse(over=over, load=load, **given), _tell)
 
 
 def search_exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """0 for a search that ended, whatever it found, unless a `--min` asks for a verdict."""
+    """0 for a search that ended, whatever it found, unless a `--min` asks for a verdict. What it found is told."""
     if result["partial"]:
-        sys.stderr.write("benchgate: interrupted; the document holds what was known by then\n")
+        _tell("interrupted; the document holds what was known by then")
         return ExitCode.INTERRUPTED
     if result["fault"] is not None:
-        sys.stderr.write(f"benchgate: {result['fault']}\n")
+        _tell(str(result["fault"]))
         return ExitCode.INVALID
-    return Outcome(result["verdict"]["outcome"]).exit_code() if "verdict" in result else ExitCode.OK
+    for line in _findings(result):
+        _tell(line)
+    if "verdict" not in result:
+        return ExitCode.OK
+    verdict = result["verdict"]
+    code = Outcome(verdict["outcome"]).exit_code()
+    if code is not ExitCode.OK:
+        _tell(f"{verdict['outcome']}: {verdict['reason']}")
+    return code
+
+
+def _findings(result: Mapping[str, Any]) -> Iterator[str]:
+    """The bracket, or why there is none, and what would mend that."""
+    capacity, over, why = result["capacity"], result["search"]["over"], _ENDED.get(result["stop"], "")
+    lower, upper = (None if capacity[end] is None else _level(capacity[end], over) for end in ("lower", "upper"))
+    if lower is not None and upper is not None:
+        yield f"the capacity is between {lower} and {upper}{why}"
+    elif lower is not None:
+        yield f"the capacity is {lower} or more{why}"
+    elif upper is not None:
+        yield f"the capacity is below {upper}{why}"
+    else:
+        yield f"no level was shown to meet the target or to miss it{why}"
+    if result["requests_needed"] is not None:
+        yield f"about {result['requests_needed']:,} requests at one level would show more (--probe)"
+    unclear = [probe for probe in result["probes"] if probe["standing"] in ("open", "unresolved")]
+    short = ", ".join(_level(probe["level"], over) for probe in unclear if probe["window_short"])
+    if short:
+        yield f"watched for less than 10 s, or 10 % of its looks: {short}; more requests (--probe) watch longer"
+
+
+_ENDED = {
+    "never_breached": ": the highest level met the target; search further (--to)",
+    "unmet_at_minimum": ": the lowest level missed the target; begin lower (--from)",
+    "unresolved": "; the levels left to look at stayed unresolved",
+    "probes_exhausted": "; the search looked at as many levels as it may",
+    "budget_exhausted": "; the --budget is spent",
+}
+
+
+def _level(level: float, over: str) -> str:
+    return f"{level:g}/s" if over == "rate" else f"{level:g} in flight"
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"benchgate: {line}\n")

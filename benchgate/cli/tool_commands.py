@@ -13,6 +13,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
+from benchgate.cli.places import refuse_unwritable
 from benchgate.cli.searching import refuse_without_search, search_exit_code, searched
 from benchgate.errors import BenchgateError, ExitCode
 from benchgate.model.verdict import Outcome
@@ -70,7 +71,10 @@ def load(
     from benchgate.load.bare import BareOptions, run_bare
     from benchgate.suite.references import resolve_secret
 
-    api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ) if api_key_env is not None else None
+    refuse_unwritable(json_file)
+    api_key = None
+    if api_key_env is not None:
+        api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ, "--api-key-env")
 
     asked: dict[str, Any] = dict(
         url=url,
@@ -144,7 +148,12 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
         sys.stderr.write(f"benchgate: the client was the bottleneck: {reasons}; {SATURATION_REMEDY}\n")
         code = ExitCode.INVALID
     if "verdict" in result:
-        code = Outcome(result["verdict"]["outcome"]).exit_code()
+        verdict = result["verdict"]
+        code = Outcome(verdict["outcome"]).exit_code()
+        if code is not ExitCode.OK and not result["client"]["saturated"]:
+            failures = result["failures"]
+            most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
+            sys.stderr.write(f"benchgate: {verdict['outcome']}: {verdict['reason']}{most}\n")
     elif not result["requests"]["ok"]:
         failures = result["failures"]
         first = failures[0]["detail"] if failures else "no request was sent"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from benchgate.gate.guard import SPEED, held, tripped
+from benchgate.gate.guard import SPEED, held, tripped, unknown
 from benchgate.model.deployment import Arm, Deployment, canonical_json
-from benchgate.model.run import Evidence
+from benchgate.model.run import AT_THE_START, Evidence
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Suite
 
@@ -49,6 +49,8 @@ def arms_alike(evidence: Evidence, suite: Suite) -> GuardResult:
     arms = evidence.run.arms
     if len(arms) < len(Arm):
         return tripped("arms-alike", "the run does not know both deployments", "run the suite again", (SPEED,))
+    if any(fault.when == AT_THE_START for fault in evidence.target_faults):
+        return unknown("arms-alike", "a deployment was not there, so what it is was not asked")
     baseline, candidate = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     differing = {
         name: f"{title} ({_show(one)} for the baseline, {_show(other)} for the candidate)"

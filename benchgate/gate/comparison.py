@@ -35,11 +35,11 @@ class Comparison:
         """Name of the candidate judged."""
         return self.judged.run.arms[Arm.CANDIDATE].name
 
-    def baseline_quality(self, task: str) -> QualityObservation | None:
-        """The items the candidate's are paired with."""
+    def baseline_quality(self, task: str, repeat: int = 0) -> QualityObservation | None:
+        """The items the candidate's are paired with; with `repeat`, those of the same arm asked once more."""
         if self.reference is not None:
-            return quality_of(self.reference, Arm.CANDIDATE, task)
-        return quality_of(self.judged, Arm.BASELINE, task)
+            return quality_of(self.reference, Arm.CANDIDATE, task, repeat)
+        return quality_of(self.judged, Arm.BASELINE, task, repeat)
 
     def candidate_quality(self, task: str) -> QualityObservation | None:
         """The candidate's items."""
@@ -51,9 +51,10 @@ def arms_of(evidence: Evidence) -> tuple[Arm, ...]:
     return arms_of_stored(evidence.run.suite)
 
 
-def quality_of(evidence: Evidence, arm: Arm, task: str) -> QualityObservation | None:
+def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> QualityObservation | None:
     """The observation of one task on one arm; None when it was never made."""
-    return next((o for o in evidence.quality if o.arm is arm and o.task == task), None)
+    found = (o for o in evidence.quality if o.arm is arm and o.task == task and o.repeat == repeat)
+    return next(found, None)
 
 
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, arms_of
 from benchgate.gate.findings import Measured, measured
 from benchgate.gate.guard import kinds_of
 from benchgate.gate.guards import run_guards
@@ -35,7 +35,8 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
         _result(spec, finding, p_holm, suite) for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
     )
     outcome = roll_up(checks, guards)
-    names = (comparison.baseline_name(), comparison.candidate_name())
+    alone = reference is None and len(arms_of(judged)) == 1
+    names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
     return Verdict(
         outcome=outcome,
         reason=verdict_reason(outcome, checks, guards, names),
@@ -102,7 +103,7 @@ def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suit
         required=check.required,
         outcome=outcome,
         reason=check_reason(finding, outcome, suite.gate.warn_fraction),
-        advice=check_advice(finding, outcome),
+        advice=check_advice(finding, outcome, suite.gate.alpha),
         unit=finding.unit,
         scale=finding.scale,
         baseline=finding.baseline,

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from benchgate.gate import (
     capacity,
+    divergence_checks,
     knee_check,
     load_checks,
     over_checks,
     quality_checks,
+    quality_flips,
     shadow_checks,
     share_checks,
     slo_checks,
@@ -21,13 +23,14 @@ from benchgate.gate.clouded import Cleared, Tail, cleared
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.guard import SPEED_METRICS
 from benchgate.gate.over_checks import Span
+from benchgate.gate.quality_pairs import units_of
 from benchgate.gate.rule import Bound, Finding, Problem
 from benchgate.gate.shares import tally_of
-from benchgate.gate.specs import CheckSpec
+from benchgate.gate.specs import CheckSpec, judged_by, scales_of
 from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.suite.metric_kinds import SHARE_METRICS, TELEMETRY_METRICS
+from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.suite.schema import Check, Suite
 
 
@@ -91,11 +94,12 @@ def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
 
 def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """Measure one check."""
-    if spec.check.metric == "accuracy":
-        return _accuracy(spec, suite, comparison)
-    if spec.check.metric == "shadow_excess":
-        margin, breach = spec.check.margin or 0.0, spec.check.block_when == "breach"
-        return shadow_checks.relative(comparison, margin=margin, breach=breach, alpha=suite.gate.alpha)
+    if spec.check.metric in TASK_METRICS:
+        return _of_tasks(spec, suite, comparison)
+    if KINDS[spec.check.metric].needs == "divergence":
+        return divergence_checks.found(spec.check, comparison, alpha=suite.gate.alpha)
+    if KINDS[spec.check.metric].needs == "shadow":
+        return shadow_checks.found(spec.check, comparison, alpha=suite.gate.alpha)
     if spec.check.metric == "capacity":
         if spec.check.margin is None:
             return capacity.absolute(comparison, suite, slo=_bound(spec, suite).value)
@@ -108,15 +112,26 @@ def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     return _at_stage(spec, suite, comparison)
 
 
-def _accuracy(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+def _of_tasks(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """Accuracy, scores and flips: of one task or group, or of all that the check judges together."""
     check, alpha = spec.check, suite.gate.alpha
-    tasks = (spec.task,) if spec.task and spec.task != "each" else _all_tasks(comparison)
-    if not tasks:
-        return _never_measured(check, "no eval task was run")
-    if check.margin is not None:
-        breach = check.block_when == "breach"
-        return quality_checks.relative(comparison, tasks, margin=check.margin, breach=breach, alpha=alpha)
-    return quality_checks.absolute(comparison, tasks, slo=_bound(spec, suite).value, alpha=alpha)
+    units = units_of(suite, comparison)
+    if spec.task is not None and spec.task != "each":
+        units = {spec.task: units.get(spec.task, (spec.task,))}
+    else:
+        scales = scales_of(comparison.judged)
+        names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
+        units = {name: units[name] for name in judged_by(check, suite.gate.checks, names)}
+    if not units:
+        return _never_measured(check, "no eval task of this kind was run")
+    breach = check.block_when == "breach"
+    if check.margin is None:
+        return quality_checks.absolute(comparison, units, slo=_bound(spec, suite).value, alpha=alpha)
+    if check.metric == "flips":
+        return quality_flips.relative(comparison, units, margin=check.margin, breach=breach, alpha=alpha)
+    if check.metric == "score":
+        return quality_checks.score(comparison, units, margin=check.margin, breach=breach, alpha=alpha, seed=suite.seed)
+    return quality_checks.relative(comparison, units, margin=check.margin, breach=breach, alpha=alpha)
 
 
 def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
@@ -151,10 +166,6 @@ def _bound(spec: CheckSpec, suite: Suite) -> Bound:
         return Bound(spec.check.slo_value, at_least=spec.check.min is not None)
     assert spec.target_ratio is not None, "goodput needs an slo: the suite was validated"
     return Bound(spec.target_ratio, at_least=True)
-
-
-def _all_tasks(comparison: Comparison) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(observation.task for observation in comparison.judged.quality))
 
 
 def _never_measured(check: Check, reason: str) -> Finding:

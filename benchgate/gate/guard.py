@@ -24,6 +24,11 @@ def held(name: str, reason: str) -> GuardResult:
     return GuardResult(id=name, tripped=False, reason=reason, remedy=None)
 
 
+def unknown(name: str, reason: str) -> GuardResult:
+    """A guard that had nothing to look at, or nothing to look for."""
+    return GuardResult(id=name, tripped=False, reason=reason, remedy=None, known=False)
+
+
 def tripped(name: str, reason: str, remedy: str, spoils: tuple[str, ...] = ()) -> GuardResult:
     """A guard that found something, what to do about it, and which kinds of checks it makes INVALID."""
     return GuardResult(id=name, tripped=True, reason=reason, remedy=remedy, spoils=spoils)

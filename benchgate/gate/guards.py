@@ -11,17 +11,14 @@ from benchgate.gate.comparison import Comparison, arms_of, load_of, quality_of
 from benchgate.gate.guard import TO_ITS_END, held, tripped
 from benchgate.gate.load_guards import load_guards
 from benchgate.gate.places import places
+from benchgate.gate.quality_guards import quality_guards
+from benchgate.gate.shadow_guards import shadow_guards
 from benchgate.gate.telemetry_guards import telemetry_guards
+from benchgate.gate.what_differs import what_differs
 from benchgate.model.deployment import Arm
-from benchgate.model.records import EvalItem
-from benchgate.model.run import Evidence, QualityObservation, RunStatus
+from benchgate.model.run import REFUSES, Evidence, RunStatus
 from benchgate.model.verdict import GuardResult
-from benchgate.stats.proportions import tango_limits
-from benchgate.suite.parts import task_stem
-from benchgate.suite.schema import Suite
-
-_EMPTY_GAP = 0.01  # arms whose empty-answer rates differ by more than a point did not do the same task
-_IMPLAUSIBLE_GAIN = 0.05
+from benchgate.suite.schema import Quality, Suite
 
 
 def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
@@ -32,8 +29,8 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
         results += [*load_guards(evidence, suite), *background_guards(evidence, suite)]
         results += telemetry_guards(evidence, suite)
-        results += [arms_alike(evidence, suite), _answers_not_empty(evidence, suite)]
-    results += [_baseline_can_do_it(comparison), _gain_plausible(comparison, suite)]
+        results += [arms_alike(evidence, suite), *shadow_guards(evidence)]
+    results += quality_guards(comparison, suite)
     return tuple(results)
 
 
@@ -44,7 +41,7 @@ def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
         return
     judged = comparison.judged
     if reference.run.measurement_sha256 != judged.run.measurement_sha256:
-        what = "the two runs did not measure the same thing (workload, stages, tasks, prompts, seed or limits differ)"
+        what = f"the two runs did not measure the same thing: {what_differs(reference.run.suite, judged.run.suite)}"
         yield tripped("same-measurement", what, "measure both with the same suite and seed", _EVERYTHING)
     else:
         yield held("same-measurement", "both runs measured the same thing")
@@ -75,8 +72,14 @@ def _targets_up(evidence: Evidence) -> GuardResult:
         fault = evidence.target_faults[0]
         name = evidence.run.arms[fault.arm].name
         what = f"the {fault.arm.value} {name} did not answer {fault.when}: {fault.reason}"
-        return tripped("targets-up", what, "see the server's log; start it and run again")
+        return tripped("targets-up", what, _REFUSED if REFUSES in fault.reason else _DOWN)
     return held("targets-up", "both deployments answered throughout")
+
+
+_DOWN = "see the server's log; start it and run again"
+_REFUSED = (
+    "it is there; correct in the suite what it refuses (the model's name, the key, fields of requests) and run again"
+)
 
 
 def _complete(evidence: Evidence) -> GuardResult:
@@ -88,10 +91,22 @@ def _complete(evidence: Evidence) -> GuardResult:
 
 def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
     """Every planned request, task and prompt has its record on every arm measured: nothing was dropped on the way."""
-    for task in map(task_stem, suite.quality.tasks if suite.quality else ()):
+    quality = suite.quality
+    for name in quality.names if quality is not None else ():
         for arm in Arm:
-            if quality_of(evidence, arm, task) is None:
-                return tripped("all-measured", f"task {task} was not run on the {arm.value}", TO_ITS_END)
+            if not any(o.arm is arm and o.repeat == 0 and _is_of(quality, o.task, name) for o in evidence.quality):
+                return tripped("all-measured", f"task {name} was not run on the {arm.value}", TO_ITS_END)
+    for task, arm in product(dict.fromkeys(o.task for o in evidence.quality), Arm):
+        observation = quality_of(evidence, arm, task)
+        if observation is None:
+            return tripped("all-measured", f"task {task} was not run on the {arm.value}", TO_ITS_END)
+        group, leaves = task.partition("/")[0], observation.harness.get("leaves")
+        found = sum(o.arm is arm and o.repeat == 0 and o.task.startswith(f"{group}/") for o in evidence.quality)
+        if leaves is not None and found != leaves:
+            what = f"{found} of the {leaves} tasks of {group} were run on the {arm.value}"
+            return tripped("all-measured", what, TO_ITS_END)
+    if suite.divergence is not None and evidence.divergence is None:
+        return tripped("all-measured", "the fixed texts were not read", TO_ITS_END)
     if suite.shadow is not None and evidence.shadow is None:
         return tripped("all-measured", "the shadow comparison was not made", TO_ITS_END)
     blocks = range(suite.load.blocks if suite.load else 0)
@@ -106,60 +121,10 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
     return held("all-measured", "everything planned has its record")
 
 
-def _answers_not_empty(evidence: Evidence, suite: Suite) -> GuardResult:
-    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
-    shares: dict[tuple[str, Arm], float] = {}
-    for observation in evidence.quality:
-        share = _empty_share(observation)
-        shares[observation.task, observation.arm] = share
-        if share > allowed:
-            where = f"{share:.1%} of the {observation.arm.value}'s answers to {observation.task} are empty"
-            return tripped("answers-not-empty", where, _EMPTY_REMEDY, ("quality",))
-    for (task, arm), share in shares.items():
-        if abs(share - shares.get((task, arm.other), share)) > _EMPTY_GAP:
-            what = f"the arms' rates of empty answers to {task} differ"
-            return tripped("answers-not-empty", what, _EMPTY_REMEDY, ("quality",))
-    return held("answers-not-empty", "the answers are not empty")
-
-
-def _baseline_can_do_it(comparison: Comparison) -> GuardResult:
-    """What gets nothing right, and is what the candidate is held against, measures the harness, not the model."""
-    for task in sorted({observation.task for observation in comparison.judged.quality}):
-        observation = comparison.baseline_quality(task)
-        if observation is None or observation.fault is not None or not observation.items:
-            continue
-        if not any(item.correct for item in observation.items):
-            what = f"the baseline answers none of the {len(observation.items)} items of {observation.task} right"
-            return tripped("baseline-able", what, "check the prompt, the chat template and the answer extraction")
-    return held("baseline-able", "the baseline is able to do the tasks")
-
-
-def _gain_plausible(comparison: Comparison, suite: Suite) -> GuardResult:
-    """A candidate far better than its own baseline more likely shows a broken baseline than a better candidate."""
-    tasks = sorted({o.task for o in comparison.judged.quality})
-    for task in tasks:
-        baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
-        if baseline is None or candidate is None or not baseline.items:
-            continue
-        theirs = {item.item_id: item for item in baseline.items}
-        pairs = [(theirs[item.item_id], item) for item in candidate.items if item.item_id in theirs]
-        lost = sum(b.correct is True and c.correct is False for b, c in pairs)
-        gained = sum(b.correct is False and c.correct is True for b, c in pairs)
-        if pairs and tango_limits(lost, gained, len(pairs), suite.gate.alpha).upper < -_IMPLAUSIBLE_GAIN:
-            what = f"the candidate is better than the baseline by more than 5 points on {task}, which is not plausible"
-            return tripped("gain-plausible", what, "look for truncated, cached or mis-templated baseline answers")
-    return held("gain-plausible", "no implausible gain")
-
-
-def _empty_share(observation: QualityObservation) -> float:
-    """Share of items that came back without an answer; a fault of the harness is reported by the check itself."""
-    answered = [item for item in observation.items if item.error is None]
-    return sum(map(_is_empty, answered)) / len(answered) if answered else 0.0
-
-
-def _is_empty(item: EvalItem) -> bool:
-    return not (item.answer or "").strip()
+def _is_of(quality: Quality | None, task: str, name: str) -> bool:
+    """Whether an observed task is the one that the suite calls so, or one of that group."""
+    entry = quality.entry(task) if quality is not None else None
+    return task == name or (entry is not None and entry.name == name)
 
 
 _EVERYTHING = ("load", "quality", "shadow")
-_EMPTY_REMEDY = "raise `quality.max_tokens`, and see whether the server returns its answer in another field"

@@ -9,8 +9,12 @@ import numpy as np
 
 from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.gate.block_values import LATENCIES
-from benchgate.gate.comparison import load_of
+from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.divergence_rows import divergence_rows
 from benchgate.gate.places import places
+from benchgate.gate.quality_figures import task_figures
+from benchgate.gate.quality_pairs import is_continuous
+from benchgate.gate.rule import Problem
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
@@ -19,14 +23,17 @@ from benchgate.suite.schema import STATISTICS, Suite
 TREND_METRICS = (
     "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
     "usd_per_million_good_tokens", "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
-    "shadow_disagreement_ratio",
+    "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
+    "shadow_validity_ratio",
 )  # fmt: skip
+_LIMITS = 0.05
+"""The error probability of limits that no row keeps."""
 LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES)
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
     """Every number of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero."""
-    rows = [*_load_rows(evidence), *_quality_rows(evidence), *_shadow_rows(evidence)]
+    rows = [*_load_rows(evidence), *_quality_rows(evidence), *divergence_rows(evidence), *_shadow_rows(evidence)]
     return tuple(row for row in rows if math.isfinite(row.value))
 
 
@@ -79,11 +86,29 @@ def _price(price_usd_per_hour: float | None, accelerators: int, tokens_per_s: fl
 
 
 def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
+    """Of what is judged; a repeat shows only in the flips of the baseline against itself."""
+    comparison = Comparison(evidence)
     for observation in evidence.quality:
-        scored = [item.correct for item in observation.items if item.correct is not None]
-        if observation.fault is None and scored and len(scored) == observation.expected_n:
-            share = sum(scored) / len(scored)
-            yield MetricRow(observation.arm, "accuracy_ratio", None, None, observation.task, share, len(scored))
+        whole = observation.fault is None and len(observation.items) == observation.expected_n > 0
+        if not whole or observation.repeat:
+            continue
+        continuous = is_continuous(observation)
+        name = "score" if continuous else "accuracy_ratio"
+        values = [item.score if continuous else item.correct for item in observation.items]
+        known = [float(value) for value in values if value is not None]
+        if len(known) == len(values):
+            share = sum(known) / len(known)
+            yield MetricRow(observation.arm, name, None, None, observation.task, share, len(known))
+    for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
+        figures = task_figures(comparison, task, _LIMITS)
+        if not isinstance(figures, Problem) and not figures.stopped:
+            for arm, name, value in (
+                (Arm.CANDIDATE, "recovery_ratio", figures.recovery_ratio),
+                (Arm.CANDIDATE, "flips_ratio", figures.flips_ratio),
+                (Arm.BASELINE, "flips_ratio", figures.floor_ratio),
+            ):
+                if value is not None:
+                    yield MetricRow(arm, name, None, None, task, value, figures.n)
 
 
 def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
@@ -91,10 +116,21 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
     if shadow is None or shadow.fault is not None or not shadow.items:
         return
     name, n = "shadow_disagreement_ratio", len(shadow.items)
-    noise = sum(item.primary != item.secondary for item in shadow.items) / n
-    ours = sum((item.candidate != item.primary) + (item.candidate != item.secondary) for item in shadow.items) / (2 * n)
-    yield MetricRow(Arm.BASELINE, name, None, None, None, noise, n)
+    twice = [item for item in shadow.items if not item.once]
+    noise = sum(item.differs_itself for item in twice) / len(twice) if twice else math.nan
+    ours = sum(item.differs_from_primary for item in shadow.items) / n
+    if len(twice) == n:
+        ours = (ours + sum(item.differs_from_secondary for item in shadow.items) / n) / 2
+    yield MetricRow(Arm.BASELINE, name, None, None, None, noise, len(twice))
     yield MetricRow(Arm.CANDIDATE, name, None, None, None, ours, n)
+    sides = {
+        Arm.BASELINE: [i.primary_facts for i in shadow.items],
+        Arm.CANDIDATE: [i.candidate_facts for i in shadow.items],
+    }
+    for arm, facts in sides.items():
+        valid = [one.valid for one in facts if one is not None and one.valid is not None]
+        if valid:
+            yield MetricRow(arm, "shadow_validity_ratio", None, None, None, sum(valid) / len(valid), len(valid))
 
 
 def _mean(values: list[float | None]) -> float | None:

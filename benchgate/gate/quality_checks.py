@@ -1,149 +1,235 @@
-"""Accuracy: every item paired with itself; Tango's score test for the margin, exact McNemar for harm."""
+"""Accuracy and scores: every item paired with itself, clusters and tasks of unlike sizes taken for what they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from benchgate import units as shown
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.quality_early import stopped_finding
+from benchgate.gate.quality_figures import figure_notes
+from benchgate.gate.quality_pairs import MORE_TOKENS, Pairs, forgiven_losses, invalid, pair_unit
 from benchgate.gate.rule import Finding, Problem
-from benchgate.model.records import EvalItem
+from benchgate.model.records import FloatArray
 from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.stats.clusters import FEWEST_CLUSTERS
 from benchgate.stats.distributions import binom_cdf
-from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, tango_limits, tango_p_margin
+from benchgate.stats.item_harm import ItemHarm, answers_harm, scores_harm
+from benchgate.stats.item_shares import mean_share_limits, p_at_least
+from benchgate.stats.limits import Limits
+from benchgate.stats.multiplicity import holm
+from benchgate.stats.proportions import clopper_pearson
+from benchgate.stats.recovery import ScorePairs
+
+Units = Mapping[str, tuple[str, ...]]
+"""What checks call a task → the observed tasks that it consists of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """Two arms' answers to the same items. `lost` = baseline right, candidate wrong; `gained` = the reverse.
-
-    `cut_lost` and `cut_gained` are those whose wrong answer the token limit cut short: they say nothing about what the
-    model knows, so they may neither make a loss nor pay for one.
-    """
-
-    n: int
-    baseline_right: int
-    candidate_right: int
-    lost: int
-    gained: int
-    cut_lost: int
-    cut_gained: int
-
-
-def pair_items(comparison: Comparison, tasks: Iterable[str]) -> Pairing | Problem:
-    """Pair the items of the tasks by their own id; a Problem when they are not the same items or not all scored."""
-    counts = [0] * len(fields(Pairing))
-    for task in tasks:
-        baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
-        if baseline is None or candidate is None:
-            arm = "baseline" if baseline is None else "candidate"
-            return _invalid(f"task {task} was not run on the {arm}", "see the faults of the targets")
-        for observation in (baseline, candidate):
-            if observation.fault is not None:
-                arm = observation.arm.value
-                return _invalid(f"task {task} failed on the {arm}: {observation.fault}", _MEND_HARNESS)
-            if len(observation.items) != observation.expected_n:
-                found = f"{len(observation.items)} of {observation.expected_n} items"
-                return _invalid(f"task {task} has only {found} on the {observation.arm.value}", _MEND_HARNESS)
-        paired = _pair_task(task, baseline.items, candidate.items)
-        if isinstance(paired, Problem):
-            return paired
-        counts = [total + more for total, more in zip(counts, astuple(paired), strict=True)]
-    return Pairing(*counts)
+def relative(comparison: Comparison, units: Units, *, margin: float, breach: bool, alpha: float) -> Finding:
+    """Harm in accuracy: the mean over tasks of (lost - gained) / n, each task with equal weight."""
+    finding = _finding(Unit.RATIO, Scale.DIFFERENCE, margin, breach)
+    paired = all_paired(comparison, units)
+    if isinstance(paired, Problem):
+        return replace(finding, problem=paired)
+    if any(one.stopped for one in paired):
+        return stopped_finding(finding, paired, alpha)
+    problem = _right_or_wrong(paired) or _too_easy_to_lose_little(paired, margin, alpha) or few_clusters(paired)
+    if problem is not None:
+        return replace(finding, n=_n(paired), problem=problem)
+    tested = margin if breach else 0.0
+    harm = answers_harm([one.scores for one in paired], alpha, tested=tested)
+    finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
+    problem = _unclear_answers_decide(paired, harm, margin, tested, alpha)
+    return replace(finding, problem=problem, warning=_one_task_alone(paired, margin, alpha))
 
 
-def relative(comparison: Comparison, tasks: tuple[str, ...], *, margin: float, breach: bool, alpha: float) -> Finding:
-    """Harm in accuracy as a paired difference, (lost - gained) / n."""
-    finding = _finding(Scale.DIFFERENCE, margin, "Tango's score limits and exact McNemar, items paired by id", breach)
-    pairing = pair_items(comparison, tasks)
-    if isinstance(pairing, Problem):
-        return replace(finding, problem=pairing)
-    if pairing.n == 0:
-        return replace(finding, problem=_invalid("there are no items", "give the task rows, or raise `limit`"))
-    if clopper_pearson(pairing.baseline_right, pairing.n, alpha).lower <= margin:
-        share = f"{pairing.baseline_right} of {pairing.n} items"
-        reason = f"the baseline gets only {share} right: a candidate that gets none right would stay inside the margin"
-        return replace(finding, n=pairing.n, problem=_invalid(reason, "use items that the baseline can do"))
-    limits = tango_limits(pairing.lost, pairing.gained, pairing.n, alpha)
-    finding = replace(
+def score(comparison: Comparison, units: Units, *, margin: float, breach: bool, alpha: float, seed: int) -> Finding:
+    """Harm in a task's own score, in points: a hundredth of whatever the score counts."""
+    finding = _finding(Unit.COUNT, Scale.DIFFERENCE, margin, breach)
+    paired = all_paired(comparison, units)
+    if isinstance(paired, Problem):
+        return replace(finding, problem=paired)
+    if any(one.stopped for one in paired):
+        return stopped_finding(finding, paired, alpha)
+    problem = _one_scale(paired) or few_clusters(paired)
+    if problem is not None:
+        return replace(finding, n=_n(paired), problem=problem)
+    tested = margin if breach else 0.0
+    harm = scores_harm(paired[0].scores, alpha, np.random.default_rng(seed), tested=tested)
+    return _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
+
+
+def absolute(comparison: Comparison, units: Units, *, slo: float, alpha: float) -> Finding:
+    """The candidate's own accuracy against a floor: the mean over tasks of the share that it gets right."""
+    finding = replace(_finding(Unit.RATIO, Scale.ABSOLUTE, slo, True), lower_is_worse=True)
+    paired = all_paired(comparison, units)
+    if isinstance(paired, Problem):
+        return replace(finding, problem=paired)
+    if any(one.stopped for one in paired):
+        return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, _STOPPED, _ASK_ALL))
+    problem = _right_or_wrong(paired) or few_clusters(paired)
+    if problem is not None:
+        return replace(finding, n=_n(paired), problem=problem)
+    value, limits, p_value, method = _own_share(paired, [one.candidate for one in paired], slo, alpha)
+    problem = None
+    unclear = sum(int(np.sum(one.candidate_unclear)) for one in paired)
+    if limits.lower < slo and unclear:
+        whole = [np.maximum(one.candidate, one.candidate_unclear) for one in paired]
+        _, at_best, p_at_best, _ = _own_share(paired, whole, slo, alpha)
+        if at_best.lower >= slo or p_value <= alpha < p_at_best:
+            problem = invalid(f"{unclear} of the wrong answers were {_why_unclear(paired)}", MORE_TOKENS)
+    found = replace(finding, n=_n(paired), candidate=value, harm=value, limits=limits, p_value=p_value, method=method)
+    return replace(found, problem=problem)
+
+
+def all_paired(comparison: Comparison, units: Units) -> list[Pairs] | Problem:
+    """The items of every unit, or the first reason why one has none that can be compared."""
+    if not units:
+        return invalid("no eval task was run", "see the faults of the targets and run the suite again")
+    paired: list[Pairs] = []
+    for name, tasks in units.items():
+        one = pair_unit(comparison, name, tasks)
+        if isinstance(one, Problem):
+            return one
+        if len(one) == 0 and not one.stopped:
+            return invalid(f"there are no items in {name}", "give the task rows, or raise `limit`")
+        paired.append(one)
+    return paired
+
+
+def few_clusters(paired: Sequence[Pairs]) -> Problem | None:
+    """Too few clusters to know how much they differ, or, beside a clustered task, one with a single item."""
+    if all(one.clusters is None for one in paired):
+        return None
+    for one in paired:
+        found, fewest = (len(one), 2) if one.clusters is None else (len(set(one.clusters)), FEWEST_CLUSTERS)
+        if found < fewest:
+            reason = f"the items of {one.name} come in only {found} clusters, too few to know how much clusters differ"
+            return Problem(Outcome.INCONCLUSIVE, reason, f"use items of at least {fewest} clusters")
+    return None
+
+
+def _own_share(
+    paired: Sequence[Pairs], scores: Sequence[FloatArray], slo: float, alpha: float
+) -> tuple[float, Limits, float, str]:
+    """The value of these scores, limits, p-value of "at least the floor", and how they were made."""
+    right, n = sum(int(np.sum(one == 1)) for one in scores), _n(paired)
+    if all(one.clusters is None for one in paired) and len({len(one) for one in paired}) == 1:
+        return (
+            right / n,
+            clopper_pearson(right, n, alpha),
+            binom_cdf(right, n, slo),
+            "Clopper-Pearson limits over items",
+        )
+    value = sum(float(np.mean(one)) for one in scores) / len(scores)
+    found = mean_share_limits(scores, [one.clusters for one in paired], alpha)
+    if found is None:  # one item alone has no spread of its own
+        return value, Limits(0.0, 1.0), 1.0, "none"
+    limits, effective = found
+    return value, limits, p_at_least(value, effective, slo), "Clopper-Pearson limits over the effective number of items"
+
+
+def _right_or_wrong(paired: Sequence[Pairs]) -> Problem | None:
+    for one in paired:
+        if one.continuous:
+            reason = f"the answers to {one.name} are scored by degrees and are not simply right or wrong"
+            return invalid(reason, f"judge it by {{metric: score, task: {one.name}, margin: …}}")
+    return None
+
+
+def _one_scale(paired: Sequence[Pairs]) -> Problem | None:
+    if len(paired) > 1:
+        return invalid("scores of different tasks have different scales", "name one `task`, or `each`")
+    if not paired[0].continuous:
+        name = paired[0].name
+        reason = f"the answers to {name} are right or wrong, and have no score of another scale"
+        return invalid(reason, f"judge it by {{metric: accuracy, task: {name}, margin: …}}")
+    if len(paired[0]) < 2:
+        return Problem(Outcome.INCONCLUSIVE, "one item alone has no spread", "give the task rows, or raise `limit`")
+    return None
+
+
+def _too_easy_to_lose_little(paired: Sequence[Pairs], margin: float, alpha: float) -> Problem | None:
+    """A baseline that gets hardly anything right has hardly anything to lose."""
+    right, n = sum(int(np.sum(one.baseline == 1)) for one in paired), _n(paired)
+    if clopper_pearson(right, n, alpha).lower > margin:
+        return None
+    reason = (
+        f"the baseline gets only {right} of {n} items right: a candidate that gets none right would stay inside the"
+    )
+    return invalid(f"{reason} margin", "use items that the baseline can do")
+
+
+def _unclear_answers_decide(
+    paired: Sequence[Pairs], harm: ItemHarm, margin: float, tested: float, alpha: float
+) -> Problem | None:
+    """Answers that say nothing of the model would make the loss, or pay for one."""
+    why = _why_unclear(paired)
+    unclear = sum(int(np.sum(one.lost & one.candidate_unclear)) for one in paired)
+    if harm.limits.upper >= margin and unclear:
+        forgiven = answers_harm([forgiven_losses(one) for one in paired], alpha, tested=tested)
+        if forgiven.limits.upper < margin or harm.p_harm <= alpha < forgiven.p_harm:
+            lost = sum(int(np.sum(one.lost)) for one in paired)
+            return invalid(f"{unclear} of the {lost} lost items were {why}", MORE_TOKENS)
+    paid = sum(int(np.sum(one.gained & one.baseline_unclear)) for one in paired)
+    if harm.limits.upper < margin and paid:
+        earned = answers_harm([_without_gains(one) for one in paired], alpha)
+        if earned.limits.upper >= margin:
+            gained = sum(int(np.sum(one.gained)) for one in paired)
+            reason = (
+                f"{paid} of the {gained} gained items pay for lost ones only because the baseline's answer was {why}"
+            )
+            return invalid(reason, MORE_TOKENS)
+    return None
+
+
+def _why_unclear(paired: Sequence[Pairs]) -> str:
+    return " or ".join(dict.fromkeys(one.why_unclear for one in paired if one.why_unclear))
+
+
+def _without_gains(one: Pairs) -> ScorePairs:
+    baseline = np.where(one.gained & one.baseline_unclear, one.candidate, one.baseline)
+    return ScorePairs(baseline, one.candidate, one.clusters)
+
+
+def _one_task_alone(paired: Sequence[Pairs], margin: float, alpha: float) -> str | None:
+    """An average hides the task that broke: what is shown beyond the margin of all tasks in one of them is said."""
+    if len(paired) < 2:
+        return None
+    alone = [answers_harm([one.scores], alpha, tested=margin) for one in paired]
+    adjusted = holm([one.p_harm for one in alone])
+    broken = [(one.estimate, p.name) for one, p, p_holm in zip(alone, paired, adjusted, strict=True) if p_holm <= alpha]
+    told = ", ".join(f"{name} alone fell by {shown.show_points(loss)}" for loss, name in sorted(broken, reverse=True))
+    return told or None
+
+
+def _with_harm(finding: Finding, paired: Sequence[Pairs], harm: ItemHarm, notes: tuple[str, ...]) -> Finding:
+    baseline, candidate = (
+        sum(float(np.mean(getattr(one, arm))) for one in paired) / len(paired) for arm in ("baseline", "candidate")
+    )
+    return replace(
         finding,
-        n=pairing.n,
-        baseline=pairing.baseline_right / pairing.n,
-        candidate=pairing.candidate_right / pairing.n,
-        harm=(pairing.lost - pairing.gained) / pairing.n,
-        limits=limits,
-        p_value=_harm_p(pairing.lost, pairing, margin, breach),
-        notes=(f"{pairing.lost} items lost, {pairing.gained} gained, of {pairing.n}",),
-    )
-    if limits.upper >= margin and _only_cut_answers_fail(pairing, margin, breach, alpha):
-        reason = f"{pairing.cut_lost} of the {pairing.lost} lost items were cut short by the token limit"
-        return replace(finding, problem=_invalid(reason, _MORE_TOKENS))
-    earned = tango_limits(pairing.lost, pairing.gained - pairing.cut_gained, pairing.n, alpha)
-    if limits.upper < margin <= earned.upper:
-        reason = f"{pairing.cut_gained} of the {pairing.gained} gained items pay for lost ones only because the token "
-        return replace(finding, problem=_invalid(f"{reason}limit cut the baseline's answer short", _MORE_TOKENS))
-    return finding
-
-
-def absolute(comparison: Comparison, tasks: tuple[str, ...], *, slo: float, alpha: float) -> Finding:
-    """The candidate's own accuracy against a floor: Clopper-Pearson limits."""
-    finding = replace(_finding(Scale.ABSOLUTE, slo, "Clopper-Pearson limits over items", True), lower_is_worse=True)
-    pairing = pair_items(comparison, tasks)
-    if isinstance(pairing, Problem):
-        return replace(finding, problem=pairing)
-    if pairing.n == 0:
-        return replace(finding, problem=_invalid("there are no items", "give the task rows, or raise `limit`"))
-    value = pairing.candidate_right / pairing.n
-    p_value = binom_cdf(pairing.candidate_right, pairing.n, slo)
-    limits = clopper_pearson(pairing.candidate_right, pairing.n, alpha)
-    return replace(finding, n=pairing.n, candidate=value, harm=value, limits=limits, p_value=p_value)
-
-
-def _pair_task(task: str, baseline: tuple[EvalItem, ...], candidate: tuple[EvalItem, ...]) -> Pairing | Problem:
-    theirs = {item.item_id: item for item in baseline}
-    ours = {item.item_id: item for item in candidate}
-    if len(theirs) != len(baseline) or len(ours) != len(candidate) or theirs.keys() != ours.keys():
-        return _invalid(f"task {task}: the arms did not answer the same items", "give every row its own `id`")
-    lost = gained = cut_lost = cut_gained = right = ours_right = 0
-    for item_id, b in theirs.items():
-        c = ours[item_id]
-        if (b.doc_hash, b.prompt_hash, b.target_hash) != (c.doc_hash, c.prompt_hash, c.target_hash):
-            return _invalid(f"task {task}, item {item_id}: the arms got different prompts", _MEND_HARNESS)
-        for arm, item in (("baseline", b), ("candidate", c)):
-            if item.correct is None:
-                why = item.error or "it has no score"
-                return _invalid(f"task {task}, item {item_id} was not scored on the {arm}: {why}", _MEND_HARNESS)
-        right += bool(b.correct)
-        ours_right += bool(c.correct)
-        lost += bool(b.correct) and not c.correct
-        gained += bool(c.correct) and not b.correct
-        cut_lost += bool(b.correct) and not c.correct and c.finish_reason == "length"
-        cut_gained += bool(c.correct) and not b.correct and b.finish_reason == "length"
-    return Pairing(len(theirs), right, ours_right, lost, gained, cut_lost, cut_gained)
-
-
-def _harm_p(lost: int, pairing: Pairing, margin: float, breach: bool) -> float:
-    if breach:
-        return 1 - tango_p_margin(lost, pairing.gained, pairing.n, margin)
-    return mcnemar_harm_p(lost, pairing.gained)
-
-
-def _only_cut_answers_fail(pairing: Pairing, margin: float, breach: bool, alpha: float) -> bool:
-    """Harm would not be shown if every answer that the token limit cut short had been right."""
-    if pairing.cut_lost == 0:
-        return False
-    return _harm_p(pairing.lost - pairing.cut_lost, pairing, margin, breach) > alpha
-
-
-def _finding(scale: Scale, margin: float, method: str, breach: bool) -> Finding:
-    return Finding(
-        unit=Unit.RATIO, scale=scale, margin=margin, method=method, n=0, n_unit="items", breach=breach, falls=True
+        n=harm.n,
+        baseline=baseline,
+        candidate=candidate,
+        harm=harm.estimate,
+        limits=harm.limits,
+        p_value=harm.p_harm,
+        method=harm.method,
+        notes=notes,
     )
 
 
-def _invalid(reason: str, advice: str) -> Problem:
-    return Problem(Outcome.INVALID, reason, advice)
+def _n(paired: Sequence[Pairs]) -> int:
+    return sum(len(one) for one in paired)
 
 
-_MORE_TOKENS = "raise `quality.max_tokens` and measure again"
-_MEND_HARNESS = "see the harness's log and the server's; nothing here speaks for or against the candidate"
+def _finding(unit: Unit, scale: Scale, margin: float, breach: bool) -> Finding:
+    return Finding(unit=unit, scale=scale, margin=margin, method="none", n=0, n_unit="items", breach=breach, falls=True)
+
+
+_STOPPED = "the evals were stopped before their last item, so nothing is known of the rest"
+_ASK_ALL = "run without `quality.stop_early`"

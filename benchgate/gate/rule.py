@@ -39,6 +39,7 @@ class Finding:
     warning: str | None = None  # turns a PASS into a WARN
     notes: tuple[str, ...] = ()
     problem: Problem | None = None
+    by_estimate: bool = False  # harm counts only where the estimate itself is beyond the margin
     needs: int | None = None  # about how many of `n_unit` in all would settle it, where the check itself can say
 
 
@@ -69,7 +70,7 @@ def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: 
         return finding.problem.outcome
     if finding.limits is None or finding.harm is None or finding.p_value is None or p_holm is None:
         return Outcome.INVALID
-    blocked = p_holm <= alpha
+    blocked = p_holm <= alpha and not (finding.by_estimate and finding.harm <= finding.margin)
     if not _within(finding, finding.limits):
         return Outcome.BLOCK if blocked else Outcome.INCONCLUSIVE
     if finding.warning is not None or _real_harm(finding, finding.limits, p_holm, alpha):
@@ -108,6 +109,6 @@ def _within(finding: Finding, limits: Limits) -> bool:
 
 def _real_harm(finding: Finding, limits: Limits, p_holm: float, alpha: float) -> bool:
     """Harm is shown although it stays inside the margin."""
-    if finding.scale is Scale.ABSOLUTE:
+    if finding.scale is Scale.ABSOLUTE or finding.by_estimate:
         return False
     return limits.lower > 0 if finding.breach else p_holm <= alpha

@@ -10,6 +10,9 @@ from benchgate import units
 from benchgate.gate.rule import Finding, slo_share
 from benchgate.gate.specs import CheckSpec
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.stats.limits import Limits
+from benchgate.stats.needed import observations_needed
+from benchgate.suite.metric_kinds import TASK_METRICS
 
 _METRIC_TITLES = {
     "ttft": "Time to first token",
@@ -31,7 +34,14 @@ _METRIC_TITLES = {
     "queue_depth": "Requests waiting at most",
     "cold_start": "From start-up to the first good completion",
     "accuracy": "Accuracy",
+    "score": "Score",
+    "flips": "Answers flipped beyond the baseline's own",
+    "kld": "Divergence from the baseline (mean KLD)",
+    "same_top1": "Same most probable token",
+    "perplexity": "Perplexity",
     "shadow_excess": "Shadow disagreement beyond the baseline's own",
+    "shadow_validity": "Shadow answers in the form asked for",
+    "judge_loss": "Shadow answers that a judge finds worse",
 }
 
 
@@ -42,8 +52,11 @@ _WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
         Unit.POINTS: units.show_points,
         Unit.MULTIPLE: units.show_multiple,
         Unit.COUNT: units.show_number,
+        Unit.NATS: units.show_nats,
+        Unit.PERPLEXITY: units.show_number,
     }
 )
+_LOGARITHMIC = (Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S)  # whose limits are those of ln(value)
 RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.COUNT)
 
 
@@ -54,7 +67,7 @@ def check_title(spec: CheckSpec) -> str:
     title += f" {spec.statistic}" if spec.statistic else ""
     if spec.stage:
         return f"{title} at {spec.stage}" + (f" over {check.over}" if check.over else "")
-    if check.metric == "accuracy":
+    if check.metric in TASK_METRICS:
         return f"{title} on {spec.task}" if spec.task and spec.task != "each" else f"{title} over all tasks"
     return title
 
@@ -117,59 +130,95 @@ def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float) -> st
             return f"{change}: neither shown to be harm nor shown to stay inside the margin of {margin}"
 
 
-def check_advice(finding: Finding, outcome: Outcome) -> str | None:
+def check_advice(finding: Finding, outcome: Outcome, alpha: float) -> str | None:
     """What to do about a check that is not PASS."""
     if finding.problem is not None:
         return finding.problem.advice
     if outcome is Outcome.INCONCLUSIVE:
-        needed = _needed(finding)
+        needed = _needed(finding, alpha)
         return f"measure more {finding.n_unit}" + (f": about {needed:,} would settle it" if needed else "")
     if outcome is Outcome.BLOCK:
         return "look at the candidate; do not widen the margin after the fact"
     return None
 
 
-def _needed(finding: Finding) -> int | None:
+def _needed(finding: Finding, alpha: float) -> int | None:
     """How many blocks, items or prompts would settle it, were the estimate true.
 
     Limits narrow with the root of n. None where the estimate itself is not well inside: more would rather show harm.
     """
     if finding.needs is not None:
         return finding.needs
-    if finding.scale is Scale.ABSOLUTE or finding.limits is None or finding.harm is None:
+    if finding.limits is None or finding.harm is None:
         return None
+    if finding.scale is Scale.ABSOLUTE:
+        return _needed_for_bound(finding, finding.harm, finding.limits, alpha)
     room, width = finding.margin - finding.harm, finding.limits.upper - finding.harm
     if not math.isfinite(width) or room < finding.margin / 4:
         return None
     return math.ceil(finding.n * (width / room) ** 2)
 
 
+def _needed_for_bound(finding: Finding, value: float, limits: Limits, alpha: float) -> int | None:
+    """The same for a value and a bound, on whichever side of it the value lies."""
+    if finding.unit in RATES and finding.n_unit == "requests":
+        return None  # a capacity: a bracket of levels, and no mean that more of them would narrow
+    towards = limits.upper if finding.margin > value else limits.lower
+    ends = (value, towards, finding.margin)
+    if finding.unit in _LOGARITHMIC:
+        if min(ends) <= 0:
+            return None
+        ends = (math.log(ends[0]), math.log(ends[1]), math.log(ends[2]))
+    width, room = abs(ends[1] - ends[0]), abs(ends[2] - ends[0])
+    return observations_needed(finding.n, width, room, alpha)
+
+
 def verdict_reason(
-    outcome: Outcome, checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...], names: tuple[str, str]
+    outcome: Outcome, checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...], names: tuple[str | None, str]
 ) -> str:
-    """The one sentence: what was decided about whom, and the number or the fault that decided it."""
+    """The one sentence: what was decided about whom, and the number or the fault that decided it.
+
+    `names` are baseline's and candidate's; no baseline where one deployment was measured alone and held to bounds.
+    """
     baseline, candidate = names
+    said = _SAID_OF_ONE if baseline is None else _SAID
     required = [check for check in checks if check.required]
     decisive = [check for check in required if check.outcome is outcome]
+    begin = f"{candidate} {said[outcome]}" if outcome in said else ""
     match outcome:
-        case Outcome.BLOCK:
-            return f"{candidate} must not be promoted: {_told(_worst(decisive))}{_and_more(decisive)}."
+        case Outcome.BLOCK | Outcome.INCONCLUSIVE:
+            return f"{begin}: {_told(_worst(decisive))}{_and_more(decisive)}."
         case Outcome.INVALID:
             tripped = [guard for guard in guards if guard.tripped]
             told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
             what = "the speed of " if tripped and tripped[0].spoils in _OF_SPEED else ""
-            return f"Nothing can be said about {what}{candidate}: {told}."
-        case Outcome.INCONCLUSIVE:
-            told = f"{_told(_worst(decisive))}{_and_more(decisive)}"
-            return f"{candidate} is not promoted, because the evidence does not carry it: {told}."
+            return f"Nothing can be said about {what}{candidate}: {told.rstrip('.')}."
         case Outcome.WARN:
             warned = decisive or [check for check in checks if check.outcome is not Outcome.PASS]
-            return f"{candidate} may be promoted, with care: {_told(warned[0])}{_and_more(warned)}."
+            return f"{begin}: {_told(warned[0])}{_and_more(warned)}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
-            compared = any(check.scale is not Scale.ABSOLUTE for check in required)
+            compared = baseline is not None and any(check.scale is not Scale.ABSOLUTE for check in required)
             against = f" against {baseline}" if compared else ""
-            return f"{candidate} may be promoted: {held}{against}{_closest(required)}."
+            return f"{begin}: {held}{against}{_closest(required)}."
+
+
+_SAID = MappingProxyType(
+    {
+        Outcome.PASS: "may be promoted",
+        Outcome.WARN: "may be promoted, with care",
+        Outcome.INCONCLUSIVE: "is not promoted, because the evidence does not carry it",
+        Outcome.BLOCK: "must not be promoted",
+    }
+)
+_SAID_OF_ONE = MappingProxyType(
+    {
+        Outcome.PASS: "keeps to its bounds",
+        Outcome.WARN: "keeps to its bounds, with care",
+        Outcome.INCONCLUSIVE: "is not shown to keep to its bounds",
+        Outcome.BLOCK: "does not keep to its bounds",
+    }
+)
 
 
 def _change(finding: Finding) -> str:
@@ -195,7 +244,7 @@ def _change(finding: Finding) -> str:
 
 
 def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:
-    name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT) else "SLO"
+    name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.NATS) else "SLO"
     bound = f"the {name} of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
     match outcome:
         case Outcome.PASS:

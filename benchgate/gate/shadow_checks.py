@@ -6,12 +6,30 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchgate.gate import judge_check, shadow_validity
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.rule import Finding, Problem
-from benchgate.model.records import FloatArray, ShadowItem
-from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.excess import excess_change, excess_disagreement
+from benchgate.gate.shadow_notes import notes_on, warnings_on
+from benchgate.gate.shadow_rows import invalid, left_out, paired_rows
+from benchgate.model.records import BoolArray, FloatArray, ShadowItem
+from benchgate.model.verdict import Scale, Unit
+from benchgate.stats.excess import WIDEST, Excess, excess_change, excess_disagreement, excess_sampled
+from benchgate.suite.schema import Check
+
+_PAIRED = "paired excess over the baseline's disagreement with itself"
+_SAMPLED = "excess over the baseline's disagreement with itself on the prompts that it was asked twice"
+
+
+def found(check: Check, comparison: Comparison, *, alpha: float) -> Finding:
+    """Any check that rests on the shadow comparison."""
+    margin, breach = check.margin or 0.0, check.block_when == "breach"
+    if check.metric == "judge_loss":
+        return judge_check.relative(comparison, margin=margin, breach=breach, alpha=alpha)
+    if check.metric == "shadow_validity":
+        if check.margin is None:
+            return shadow_validity.absolute(comparison, slo=check.slo_value or 0.0, alpha=alpha)
+        return shadow_validity.relative(comparison, margin=margin, breach=breach, alpha=alpha)
+    return relative(comparison, margin=margin, breach=breach, alpha=alpha)
 
 
 def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
@@ -20,78 +38,99 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
         unit=Unit.RATIO,
         scale=Scale.DIFFERENCE,
         margin=margin,
-        method="paired excess over the baseline's disagreement with itself",
+        method=_PAIRED,
         n=0,
         n_unit="prompts",
         breach=breach,
     )
-    judged = _disagreements(comparison.judged)
-    if isinstance(judged, Problem):
-        return replace(finding, problem=judged)
+    pairs = paired_rows(comparison)
+    if isinstance(pairs, Problem):
+        return replace(finding, problem=pairs)
+    rows = tuple(row for row, _ in pairs)
+    judged = _Disagreements(rows)
     tested = margin if breach else 0.0
-    ours, itself = judged.candidate, judged.baseline
+    excess, ours, itself = judged.excess(alpha, tested), judged.candidate_share, judged.own_share
     if comparison.reference is not None:
-        reference = _disagreements(comparison.reference)
-        if isinstance(reference, Problem):
-            return replace(finding, problem=reference)
-        if reference.prompt_ids != judged.prompt_ids:
-            return replace(finding, problem=_invalid("the two runs shadowed different prompts"))
         # Each net of its own baseline's noise; both candidates against the same baseline, prompt by prompt.
-        ours, itself = ours - itself, reference.candidate - reference.baseline
-        excess = excess_change(ours, itself, alpha, margin=tested)
-    else:
-        excess = excess_disagreement(ours, itself, alpha, margin=tested)
+        reference = _Disagreements(tuple(row for _, row in pairs))
+        ours, itself = judged.net, reference.net
+        excess = excess_change(ours, itself, alpha, margin=tested, widest=judged.widest)
     if excess is None:
-        return replace(finding, problem=_invalid("there are too few prompts"))
+        return replace(finding, problem=invalid("there are too few prompts"))
     return replace(
         finding,
         n=excess.n,
+        method=_SAMPLED if judged.sampled else _PAIRED,
         baseline=float(itself.mean()),
         candidate=float(ours.mean()),
         harm=excess.estimate,
         limits=excess.limits,
         p_value=excess.p_harm,
+        warning="; ".join(warnings_on(rows, alpha)) or None,
+        notes=(*left_out(comparison, len(rows)), *notes_on(rows)),
     )
 
 
+def excess_over(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:
+    """Of some prompts of one run: how often the candidate differs, how often the baseline from itself, the excess.
+
+    The rows are of those that `usable_rows` finds, at least one of them.
+    """
+    judged = _Disagreements(rows)
+    own = judged.own_share
+    return float(judged.candidate_share.mean()), float(own.mean()) if len(own) else None, judged.excess(alpha, 0.0)
+
+
 class _Disagreements:
-    """Per prompt, in order of id: x of the candidate and y of the baseline with itself."""
+    """Per prompt: x of the candidate and y of the baseline with itself.
 
-    def __init__(self, items: tuple[ShadowItem, ...]) -> None:
-        rows = sorted(items, key=lambda item: item.prompt_id)
-        self.prompt_ids = tuple(item.prompt_id for item in rows)
-        self.candidate: FloatArray = np.array([_differs_from_baseline(item) for item in rows], dtype=np.float64)
-        self.baseline: FloatArray = np.array([_own_noise(item) for item in rows], dtype=np.float64)
+    Where the baseline was asked twice on a part of the prompts only, x looks at its first answer alone, and y is of
+    that part.
+    """
+
+    def __init__(self, rows: tuple[ShadowItem, ...]) -> None:
+        self.sampled = any(row.once for row in rows)
+        self._twice: BoolArray = np.array([not row.once for row in rows], dtype=np.bool_)
+        x = [_from_primary(row) if self.sampled else _from_either(row) for row in rows]
+        self.candidate_share: FloatArray = np.array(x, dtype=np.float64)
+        self._own: FloatArray = np.array([_own_noise(row) for row in rows], dtype=np.float64)
+
+    @property
+    def own_share(self) -> FloatArray:
+        """y of the prompts that the baseline was asked twice."""
+        return self._own[self._twice]
+
+    @property
+    def widest(self) -> float:
+        """The largest difference that one prompt can make between two runs."""
+        return 1.0 + self._weight if self.sampled else WIDEST
+
+    @property
+    def net(self) -> FloatArray:
+        """x - y per prompt; of a part, y stands for as many more prompts, so that the mean is the excess."""
+        return self.candidate_share - np.where(self._twice, self._weight * self._own, 0.0)
+
+    @property
+    def _weight(self) -> float:
+        asked_twice = int(self._twice.sum())
+        return len(self._twice) / asked_twice if asked_twice else 0.0
+
+    def excess(self, alpha: float, margin: float) -> Excess | None:
+        """Of one run."""
+        if not self.sampled:
+            return excess_disagreement(self.candidate_share, self._own, alpha, margin=margin)
+        return excess_sampled(self.candidate_share > 0, self.own_share > 0, alpha, margin=margin)
 
 
-def _differs_from_baseline(item: ShadowItem) -> float:
+def _from_either(row: ShadowItem) -> float:
     """0, 0.5 or 1; a candidate that did not answer differs from every answer."""
-    if item.candidate is None:
-        return 1.0
-    return 0.5 * (item.candidate != item.primary) + 0.5 * (item.candidate != item.secondary)
+    return 0.5 * row.differs_from_primary + 0.5 * row.differs_from_secondary
 
 
-def _own_noise(item: ShadowItem) -> float:
+def _from_primary(row: ShadowItem) -> float:
+    return float(row.differs_from_primary)
+
+
+def _own_noise(row: ShadowItem) -> float:
     """1 where the baseline differs from itself; 0 where the candidate gave no answer, which no noise excuses."""
-    return float(item.candidate is not None and item.primary != item.secondary)
-
-
-def _disagreements(evidence: Evidence) -> _Disagreements | Problem:
-    shadow = evidence.shadow
-    if shadow is None:
-        return _invalid("the shadow comparison was not made")
-    if shadow.fault is not None:
-        return _invalid(f"the shadow comparison failed: {shadow.fault}")
-    if len(shadow.items) != shadow.expected_n or shadow.expected_n == 0:
-        return _invalid(f"only {len(shadow.items)} of {shadow.expected_n} prompts were shadowed")
-    unanswered = [item for item in shadow.items if item.primary is None or item.secondary is None]
-    if unanswered:
-        first = unanswered[0]
-        return _invalid(
-            f"the baseline itself failed on {len(unanswered)} prompts, first {first.prompt_id}: {first.error}"
-        )
-    return _Disagreements(shadow.items)
-
-
-def _invalid(reason: str) -> Problem:
-    return Problem(Outcome.INVALID, reason, "see the server's log and measure again")
+    return float(not row.once and row.candidate is not None and row.differs_itself)

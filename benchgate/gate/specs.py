@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate.gate.places import Place, places
+from benchgate.gate.quality_pairs import is_continuous
 from benchgate.model.metrics import Slo
 from benchgate.model.run import Evidence
 from benchgate.suite.background import looks_at, looks_at_background
-from benchgate.suite.metric_kinds import KINDS, LATENCY_METRICS, STAGE_METRICS, STATISTICS, TELEMETRY_METRICS
+from benchgate.suite.metric_kinds import (
+    KINDS,
+    LATENCY_METRICS,
+    STAGE_METRICS,
+    STATISTICS,
+    TASK_METRICS,
+    TELEMETRY_METRICS,
+)
 from benchgate.suite.schema import Check, Suite
 
 
@@ -61,7 +69,21 @@ class CheckSpec:
 
 def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
     """The policy's checks, one per place of the load and per task where it names none."""
-    tasks = list(dict.fromkeys(observation.task for observation in evidence.quality))
+    return specs_over(suite, scales_of(evidence))
+
+
+def scales_of(evidence: Evidence) -> dict[str, bool]:
+    """Every observed task, and whether either arm's items have a score of some scale, not just right and wrong."""
+    scales: dict[str, bool] = {}
+    for observation in evidence.quality:
+        if observation.repeat == 0:
+            scales[observation.task] = scales.get(observation.task, False) or is_continuous(observation)
+    return scales
+
+
+def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSpec]:
+    """The same over the observed tasks: each with whether its items have a score of some scale."""
+    names = {unit_name(suite, task): scored for task, scored in continuous.items()}
     for check in suite.gate.checks:
         if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
             for stage in dict.fromkeys(place.stage for place in places(suite) if check.stage in (None, place.stage)):
@@ -75,11 +97,31 @@ def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
             yield CheckSpec(check)
         elif check.metric == "knee":
             yield CheckSpec(check, levels=_closed_loops(suite))
-        elif check.task == "each" and tasks:
-            for task in tasks:
-                yield CheckSpec(check, task=task)
+        elif check.metric in TASK_METRICS and (check.task == "each" or (check.task, check.metric) == (None, "score")):
+            tasks = judged_by(check, suite.gate.checks, names)
+            yield from (CheckSpec(check, task=task) for task in tasks)
+            if not tasks:
+                yield CheckSpec(check, task=check.task)
         else:
             yield CheckSpec(check, task=check.task)
+
+
+def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) -> list[str]:
+    """The tasks that a check of all of them judges, by name: those of its kind of score.
+
+    Accuracy and flips leave a task that is scored by degrees to a check of its score, where there is one; where there
+    is none they keep it, and find that they cannot judge it: no task goes unjudged without a word.
+    """
+    if check.metric == "score":
+        return [name for name, scored in names.items() if scored]
+    scored_elsewhere = {c.task for c in checks if c.metric == "score"}
+    return [n for n, scored in names.items() if not scored or not scored_elsewhere & {None, "each", n}]
+
+
+def unit_name(suite: Suite, task: str) -> str:
+    """What the suite calls an observed task: its own name, or that of the group it belongs to."""
+    entry = suite.quality.entry(task) if suite.quality is not None else None
+    return entry.name if entry is not None else task
 
 
 def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:

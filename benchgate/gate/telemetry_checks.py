@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from benchgate.gate.block_values import too_few
 from benchgate.gate.rule import Bound, Finding, Problem
-from benchgate.gate.telemetry_values import block_telemetry
+from benchgate.gate.telemetry_values import block_telemetry, windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
+from benchgate.model.telemetry import FIRST_LOOK_S, Gauge, TelemetryWindow
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.limits import Limits
 from benchgate.stats.paired import paired_t
 from benchgate.suite.metric_kinds import KINDS
+from benchgate.units import show_duration
 
 
 def absolute(evidence: Evidence, metric: str, stage: str, bound: Bound, *, alpha: float) -> Finding:
@@ -33,17 +36,35 @@ def absolute(evidence: Evidence, metric: str, stage: str, bound: Bound, *, alpha
     )
     untold = [block for block, value in told.items() if value is None]
     if untold or not told:
-        where = f"in block {untold[0] + 1} " if untold else ""
-        reason = f"the candidate's server did not tell {metric} of stage {stage} {where}".rstrip()
-        return replace(finding, problem=Problem(Outcome.INVALID, reason, _LET_IT_TELL))
+        windows = windows_of(evidence, stage, Arm.CANDIDATE)
+        if not windows and evidence.target_faults:
+            problem = Problem(Outcome.INVALID, f"stage {stage} was not measured", "see the faults of the targets")
+            return replace(finding, problem=problem)
+        return replace(finding, problem=_untold(metric, stage, windows, untold[0] if untold else None))
     values = np.array([value for value in told.values() if value is not None], dtype=np.float64)
     sign = -1 if bound.at_least else 1
     test = paired_t(sign * values, alpha, margin=sign * bound.value)
     if test is None:
         return replace(finding, problem=too_few(len(values)))
-    ends = sorted((sign * test.limits.lower, sign * test.limits.upper))
+    lower, upper = sorted((sign * test.limits.lower, sign * test.limits.upper))
+    # Neither a count nor a share is ever below 0, nor a share above 1, whatever t makes of a few blocks.
+    limits = Limits(max(0.0, lower), min(1.0, upper) if finding.unit is Unit.RATIO else upper)
     value = sign * test.mean
-    return replace(finding, candidate=value, harm=value, limits=Limits(*ends), p_value=test.p_harm)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm)
+
+
+def _untold(metric: str, stage: str, windows: Mapping[int, TelemetryWindow], block: int | None) -> Problem:
+    """Why a block has no value: the server said nothing, or there was no moment at which to ask it."""
+    window = windows.get(block) if block is not None else None
+    where = f"stage {stage}" + (f" in block {block + 1}" if block is not None else "")
+    if window is not None and metric == "queue_depth" and not window.busy and window.tells(Gauge.WAITING):
+        reason = f"{where} was over after {show_duration(window.ended_s)}: too short for a look at how many wait"
+        longer = f"make it last well over {show_duration(FIRST_LOOK_S)} in every block: a stage is looked at first then"
+        return Problem(Outcome.INVALID, reason, longer)
+    if window is not None and metric == "kv_usage_after" and not window.drained and window.tells(Gauge.KV_USAGE):
+        reason = f"the candidate's server was not seen idle after {where}, so nothing is known of its rest"
+        return Problem(Outcome.INVALID, reason, "see whether it goes on with requests that nobody waits for any more")
+    return Problem(Outcome.INVALID, f"the candidate's server did not tell {metric} of {where}", _LET_IT_TELL)
 
 
 _LET_IT_TELL = "see whether the server serves `/metrics` and its engine tells this; or remove the check"

@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from operator import add
 
 from benchgate.gate.comparison import arms_of
-from benchgate.gate.guard import SPEED, held, tripped
+from benchgate.gate.guard import SPEED, held, tripped, unknown
 from benchgate.gate.telemetry_values import Counted, counted, executions_of, windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import cached_ratio
@@ -40,7 +40,7 @@ def telemetry_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
     """All of them, in a fixed order; of a run in which nobody looked what the answers themselves tell."""
     if not evidence.telemetry:
         cold = _cache_was_cold(evidence, suite)
-        return [cold] if cold.reason != _NOTHING else []
+        return [cold] if cold.known else []
     return [_kept_running(evidence, suite), _served_alone(evidence, suite), _cache_was_cold(evidence, suite)]
 
 
@@ -58,7 +58,7 @@ def _kept_running(evidence: Evidence, suite: Suite) -> GuardResult:
     name = "server-kept-running"
     disturbed = {stage.name for stage in (suite.load.sweep if suite.load else ()) if stage.actions}
     if not any(window.readings for window in evidence.telemetry):
-        return held(name, _NOTHING)
+        return unknown(name, _NOTHING)
     untold = [arm for arm in Arm if _several_answer(_of_arm(evidence, arm))]
     if Arm.CANDIDATE in untold and any(c.required and c.metric in TELEMETRY_METRICS for c in suite.gate.checks):
         what = f"{_in_turn(untold)}, and a required check rests on what the candidate's server says of itself"
@@ -73,7 +73,7 @@ def _kept_running(evidence: Evidence, suite: Suite) -> GuardResult:
                 remedy = "see in its log why it went down; run again when it stays up"
                 return tripped(name, what, remedy, ("load",))
     if untold:
-        return held(name, f"not checked: {_in_turn(untold)}")
+        return unknown(name, f"not checked: {_in_turn(untold)}")
     return held(name, "no server was restarted during a stage, as far as they say")
 
 
@@ -123,7 +123,7 @@ def _served_alone(evidence: Evidence, suite: Suite) -> GuardResult:
         for count in _together(by_block):
             if count.beyond_ratio > SHARED:
                 return _shared(name, f"stage {stage}, {arm.value}", count, SHARED)
-    return held(name, "no server did more than it was asked for" if told else _NOTHING)
+    return held(name, "no server did more than it was asked for") if told else unknown(name, _NOTHING)
 
 
 def _shared(name: str, where: str, count: Counted, bound: float) -> GuardResult:
@@ -192,11 +192,16 @@ def _longest(evidence: Evidence, levels: list[Level]) -> int:
 def _cache_was_cold(evidence: Evidence, suite: Suite) -> GuardResult:
     """Prompts that share nothing must not be found in a cache: then one arm was asked what it had already answered."""
     name = "cache-cold"
+    apart = [stage for stage in _stages(suite) if not all(map(_shares, _levels(suite, stage)))]
+    if not apart:
+        return unknown(name, "not looked at: the prompts share what they begin with on purpose")
+    if len(arms_of(evidence)) < len(Arm):
+        return unknown(name, "not looked at: one deployment was measured, and there is no other cache beside it")
     told = False
-    for stage in _stages(suite):
+    for stage in apart:
         ratios = _hit_ratios(evidence, suite, stage)
         told = told or bool(ratios)
-        if not ratios or len(arms_of(evidence)) < len(Arm):
+        if not ratios:
             continue
         warmer = max(ratios, key=lambda arm: ratios[arm])
         if len(ratios) < len(Arm):
@@ -212,7 +217,9 @@ def _cache_was_cold(evidence: Evidence, suite: Suite) -> GuardResult:
             beside = f"({show_percent(ratios[warmer.other])} of the {warmer.other.value}'s)"
             what = f"stage {stage}: {found} {beside}, though the workload shares no prefixes"
             return tripped(name, what, _WARM_REMEDY, (SPEED,))
-    return held(name, "no arm had the prompts in its prefix cache before the other" if told else _NOTHING)
+    if not told:
+        return unknown(name, "neither metrics nor answers tell what was in a prefix cache, so this is not known")
+    return held(name, "no arm had the prompts in its prefix cache before the other")
 
 
 def _warm(evidence: Evidence, suite: Suite) -> Iterator[str]:

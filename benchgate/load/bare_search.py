@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, cast
 
@@ -11,7 +11,7 @@ from benchgate.errors import UsageError
 from benchgate.gate.arm_search import ArmSearch
 from benchgate.load.bare import CutShort, run_load, target_of
 from benchgate.load.bare_document import NO_SERVER, SATURATION_REMEDY
-from benchgate.load.options import BareOptions
+from benchgate.load.options import BareOptions, read_rate_rps
 from benchgate.model.metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.stats.search import (
@@ -21,6 +21,7 @@ from benchgate.stats.search import (
     SearchSettings,
     search_result,
 )
+from benchgate.suite.capacity import LEAST_REQUESTS, MOST_REQUESTS
 from benchgate.suite.client_bounds import ClientBounds
 from benchgate.targets.dialect import Target
 
@@ -66,18 +67,21 @@ class SearchOptions:
         if lowest is None or highest is None:
             raise UsageError("--search needs where to begin and where to end: --from 1/s --to 64/s")
         kind = cast('Literal["rate", "concurrency"]', over)
-        try:
-            settings = SearchSettings(
-                over=kind,
-                lowest=_level("--from", kind, lowest),
-                highest=_level("--to", kind, highest),
-                target_ratio=units.parse_percent_ratio(target),
-                resolution_ratio=units.parse_percent_ratio(resolution),
-                probe_requests=probe,
-                budget_requests=budget,
-            )
-        except ValueError as exc:
-            raise UsageError(f"--search: {exc}") from exc
+        from_level, to_level = _level("--from", kind, lowest), _level("--to", kind, highest)
+        if from_level >= to_level:
+            raise UsageError(f"--from {lowest} is not below --to {highest}; there is nothing to search between them")
+        target_ratio = _share("--target", target)
+        if target_ratio == 1:
+            raise UsageError("--target: 100% is missed by one bad request in a million; write less, like 99%")
+        settings = SearchSettings(
+            over=kind,
+            lowest=from_level,
+            highest=to_level,
+            target_ratio=target_ratio,
+            resolution_ratio=_share("--resolution", resolution),
+            probe_requests=_requests("--probe", probe, MOST_REQUESTS),
+            budget_requests=None if budget is None else _requests("--budget", budget, None),
+        )
         most = {"rate": f"{settings.highest:.12g}/s"} if kind == "rate" else {"concurrency": int(settings.highest)}
         base = BareOptions.parse(**{**load, **most, "requests": probe})  # type: ignore[arg-type]  # typed by name
         if base.slo is None:
@@ -92,19 +96,25 @@ class SearchOptions:
         return replace(load, concurrency=int(look.level))
 
 
-def run_search(options: SearchOptions) -> dict[str, object]:
+def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line: None) -> dict[str, object]:
     """Search, and describe what was found; plain JSON values, None for what cannot be said.
 
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
-    then, with `partial` true.
+    then, with `partial` true. `told` gets a line before each look, and one when a level is left.
     """
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds)
     down, partial = None, False
     try:
         while down is None and (look := search.next) is not None:
+            told(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+            left_out = len(search.left_out)
             down = _take(options, target, look, search)
+            if len(search.left_out) > left_out:
+                told(f"that look measured its client and does not count: {search.left_out[-1]}")
+            if search.next is None or search.next.level != look.level:
+                told(f"{_shown(options, look.level)}: {_found(options, search, look.level)}")
     except CutShort:
         partial = True
     return _document(options, engine, search, down, partial=partial)
@@ -121,11 +131,43 @@ def _take(options: SearchOptions, target: Target, look: Look, search: ArmSearch)
     return None
 
 
+def _shown(options: SearchOptions, level: float) -> str:
+    return f"{level:g}/s" if options.settings.over == "rate" else f"{level:g} in flight"
+
+
+def _found(options: SearchOptions, search: ArmSearch, level: float) -> str:
+    """What is known of a level when the search leaves it."""
+    for probe in search_result(options.settings, search.looks).probes:
+        if probe.level == level:
+            finding = probe.finding
+            return f"{finding.standing.value}, {finding.good:,} of {finding.scheduled:,} requests good"
+    return "no look at it counted"
+
+
+def _share(option: str, text: str) -> float:
+    """A percentage above 0 and up to 100, as a suite takes it."""
+    try:
+        ratio = units.parse_percent_ratio(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
+    if not 0 < ratio <= 1:
+        raise UsageError(f"{option}: {text} is out of range; write a percentage above 0% and up to 100%")
+    return ratio
+
+
+def _requests(option: str, number: int, most: int | None) -> int:
+    if number < LEAST_REQUESTS:
+        raise UsageError(f"{option} is {number}; it must be at least {LEAST_REQUESTS} requests")
+    if most is not None and number > most:
+        raise UsageError(f"{option} is {number}; it must be at most {most:,} requests")
+    return number
+
+
 def _level(option: str, over: Literal["rate", "concurrency"], text: str) -> float:
     """`8/s` or a bare number of requests per second; of concurrencies a whole number."""
     try:
         if over == "rate":
-            return units.parse_rate_rps(text if "/" in text else f"{text}/s")
+            return read_rate_rps(text)
         if text.isdecimal() and int(text) >= 1:
             return float(int(text))
     except ValueError as exc:
@@ -163,7 +205,7 @@ def _document(
         "capacity": {"lower": result.lower, "upper": result.upper, "estimate": result.estimate},
         "cliff": None if result.cliff is None else list(result.cliff),
         "requests_sent": result.sent,
-        "requests_needed": result.needs,
+        "requests_needed": _needed_in_all(result),
         "probes": [_probe(probe) for probe in result.probes],
         "fit": []
         if result.fit is None
@@ -190,10 +232,16 @@ def _probe(probe: Probe) -> dict[str, object]:
         "goodput_upper": None if finding.limits is None else finding.limits.upper,
         "backlog_grows": finding.unstable,
         "unsteady": finding.unsteady,
-        "requests_needed": finding.needs,
+        "requests_needed": None if finding.needs is None else probe.sent + finding.needs,
         "window_s": finding.window_s,
         "window_short": finding.short,
     }
+
+
+def _needed_in_all(result: SearchResult) -> int | None:
+    """The least number of requests at one level, those that were sent among them, that would resolve one more."""
+    needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
+    return min(needed, default=None)
 
 
 def _verdict(least: float, result: SearchResult, fault: str | None, *, partial: bool) -> dict[str, object]:

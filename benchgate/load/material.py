@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.load.prompt_files import load_prompts_file
-from benchgate.load.rows import MOST_PROBLEMS, Row, RowError, beyond, csv_rows, tokens_of
+from benchgate.load.rows import MOST_PROBLEMS, HeaderError, Row, RowError, beyond, csv_rows, tokens_of
 from benchgate.plan.asks import text_tokens
 from benchgate.plan.material import Material, Recorded, SeenLengths
 from benchgate.plan.pictures import data_address
@@ -109,6 +109,8 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
                         what = f"comes to {sum(found.values()):,} tokens{beyond(context_tokens)}; take the row out"
                         raise RowError(row.line, None, "", what)
                     rows.append(SeenLengths(found.get("input_tokens"), found.get("output_tokens")))
+                except HeaderError:
+                    raise
                 except RowError as error:
                     problems.append(error.problem(source))
                 if len(problems) == MOST_PROBLEMS:
@@ -130,7 +132,7 @@ def _column(row: Row, wanted: str) -> str:
     if wanted in row.values or "tokens" not in row.values:
         if wanted not in row.values:
             found = ", ".join(f"`{key}`" for key in list(row.values)[:8])
-            raise RowError(row.line, None, wanted, f"is missing; found the columns {found}")
+            raise row.misnamed(wanted, f"is missing; found the columns {found}")
         return wanted
     return "tokens"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar, cast
@@ -24,6 +25,7 @@ from benchgate.targets.dialect import DIALECTS, PATHS
 from benchgate.targets.route import DIRECT, Route
 
 _T = TypeVar("_T")
+_BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which asks about several documents
 
 
@@ -129,7 +131,7 @@ class BareOptions:
         Variables that `headers` refer to are read here, and so are the files of certificates. `cpus` is how many cores
         there are, and `client` what one worker was measured to deliver on one; None: the usual cost is assumed.
         """
-        rate_rps = None if rate is None else _read("--rate", _rate_rps, rate)
+        rate_rps = None if rate is None else _read("--rate", read_rate_rps, rate)
         duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)
         _belongs_to("--arrival", arrival, "--rate", rate)
         replay = _replay(trace, speed, requests, duration_s)
@@ -188,9 +190,9 @@ def _one_of(option: str, name: str, known: Collection[str]) -> str:
     raise UsageError(f"{option}: {name!r} is unknown; {hint}")
 
 
-def _rate_rps(text: str) -> float:
-    """`8/s`, or a bare number of requests per second."""
-    return units.parse_rate_rps(text if "/" in text else f"{text}/s")
+def read_rate_rps(text: str) -> float:
+    """`8/s`, or a bare number of requests per second. ValueError for anything else."""
+    return units.parse_rate_rps(f"{text.strip()}/s" if _BARE_NUMBER.fullmatch(text.strip()) else text)
 
 
 def _slo(text: str) -> Slo:

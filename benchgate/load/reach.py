@@ -27,7 +27,7 @@ def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[
             raise UsageError(f"--header: {exc}") from None
         if name in shown or name in hidden:
             raise UsageError(f'--header: "{name}" is given twice; give it once')
-        (shown if reference_name(value) is None else hidden)[name] = resolve_secret(value, environment)
+        (shown if reference_name(value) is None else hidden)[name] = resolve_secret(value, environment, "--header")
     return shown, hidden
 
 

@@ -19,12 +19,30 @@ MOST_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Header:
+    """The line of a header, and the column that each of its names begins at."""
+
+    line: int
+    columns: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One row as it stands in the file: its line, and its values with the column each begins at, all from 1."""
+    """One row as it stands in the file: its line, and its values with the column each begins at, all from 1.
+
+    `header` is where its keys are written, once for all rows; None where each row writes its own.
+    """
 
     line: int
     values: Mapping[str, object]
     columns: Mapping[str, int]
+    header: Header | None = None
+
+    def misnamed(self, key: str, message: str) -> RowError:
+        """A mistake of the keys: of the header where there is one, and then of no row below it."""
+        if self.header is None:
+            return RowError(self.line, self.columns.get(key), key, message)
+        return HeaderError(self.header.line, self.header.columns.get(key), key, message)
 
 
 class RowError(ValueError):
@@ -39,24 +57,47 @@ class RowError(ValueError):
         return Problem(source, self.line, self.column, self.key, str(self))
 
 
+class HeaderError(RowError):
+    """A header that cannot be used: whatever stands below it, there is nothing more to say."""
+
+
 def csv_rows(file: TextIO) -> Iterator[Row]:
     """The rows of a CSV below its header. Raises RowError where it is none."""
     lines = csv.reader(file, strict=True)
     header: list[str] | None = None
+    named = Header(0, {})
     try:
         for fields in lines:
             if not any(field.strip() for field in fields):
                 continue
             if header is None:
                 header = [field.strip() for field in fields]
+                named = Header(lines.line_num, dict(zip(header, _begins(fields), strict=True)))
+                _check_header(header, named)
                 continue
             if len(fields) != len(header):
                 what = f"has {len(fields)} values and the header {len(header)}; write one value for each column"
                 raise RowError(lines.line_num, None, "", what)
-            begins = [1 + sum(len(field) + 1 for field in fields[:position]) for position in range(len(fields))]
-            yield Row(lines.line_num, dict(zip(header, fields, strict=True)), dict(zip(header, begins, strict=True)))
+            columns = dict(zip(header, _begins(fields), strict=True))
+            yield Row(lines.line_num, dict(zip(header, fields, strict=True)), columns, named)
     except csv.Error as error:
         raise RowError(lines.line_num, None, "", f"not CSV: {error}; write one row for each request") from None
+
+
+def _begins(fields: list[str]) -> list[int]:
+    """The column at which each field of a line begins."""
+    return [1 + sum(len(field) + 1 for field in fields[:position]) for position in range(len(fields))]
+
+
+def _check_header(header: list[str], named: Header) -> None:
+    """Each column has a name of its own, and a table that a spreadsheet wrote with another separator is no CSV."""
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise HeaderError(named.line, named.columns[twice], twice, "stands twice in the header; remove one column")
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(header) == 1 and separator in header[0]:
+            what = f"the columns are separated by {name}; a CSV has commas: replace them, here and in every row"
+            raise HeaderError(named.line, 1, "", what)
 
 
 def json_rows(file: TextIO) -> Iterator[Row]:

@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import TextIO
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.load.rows import MOST_PROBLEMS, Row, RowError, beyond, csv_rows, json_rows, number_of, tokens_of, wrong
+from benchgate.load.rows import (
+    MOST_PROBLEMS,
+    HeaderError,
+    Row,
+    RowError,
+    beyond,
+    csv_rows,
+    json_rows,
+    number_of,
+    tokens_of,
+    wrong,
+)
 from benchgate.plan.replay import TracedRequest
 from benchgate.plan.texts import MOONCAKE_BLOCK_TOKENS
 from benchgate.suite.schema import Load
@@ -111,6 +122,8 @@ def load_trace(path: Path, limit: int, bounds: Bounds = Bounds()) -> tuple[Trace
                     _check_order(shape, row, request, requests)
                     _check_fits(row, request, bounds)
                     requests.append(request)
+                except HeaderError:
+                    raise
                 except RowError as error:
                     problems.append(error.problem(source))
                 if len(requests) == limit or len(problems) == MOST_PROBLEMS:
@@ -161,11 +174,11 @@ def _shape_of(row: Row) -> _Shape:
             lacking = [key for key in (shape.input_tokens, shape.output_tokens) if key not in row.values]
             if lacking and not shape.is_own:
                 what = f"is missing; a trace with `{shape.at}` ({shape.name}) has it"
-                raise RowError(row.line, None, lacking[0], what)
+                raise row.misnamed(lacking[0], what)
             return shape
     known = ", ".join(f"`{shape.at}` ({shape.name})" for shape in _SHAPES)
     found = ", ".join(f"`{key}`" for key in list(row.values)[:8])
-    raise RowError(row.line, None, "", f"no column holds the instant; found {found}; expected one of {known}")
+    raise row.misnamed("", f"no column holds the instant; found {found}; expected one of {known}")
 
 
 def _request(shape: _Shape, row: Row, block_tokens: int) -> TracedRequest:
@@ -176,7 +189,7 @@ def _request(shape: _Shape, row: Row, block_tokens: int) -> TracedRequest:
             if key not in own:
                 near = get_close_matches(key, own, n=1)
                 hint = f"did you mean `{near[0]}`?" if near else f"a row has {', '.join(own)}"
-                raise RowError(row.line, row.columns.get(key), key, f"unknown column; {hint}")
+                raise row.misnamed(key, f"unknown column; {hint}")
     input_tokens = _tokens(shape, row, shape.input_tokens)
     return TracedRequest(
         at_ns=_at_ns(shape, row),

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -165,23 +168,33 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class EvalItem:
-    """One item of one eval task as one arm answered it. `item_id` is the row's own unique id and the pairing key."""
+    """One item of one eval task as one arm answered it. `item_id` is the row's own unique id and the pairing key.
+
+    `score` is 1 or 0 for right or wrong, else the task's own score, of which more is better. `choice` is what the
+    answer amounts to: what was read out of it, or the option that was chosen. Items of one `cluster` share a passage, a
+    template or a person, so their scores are not independent. `valid` says whether the answer has the form that was
+    asked for, where one was.
+    """
 
     item_id: str
     doc_hash: str
     prompt_hash: str
     target_hash: str
-    score: float | None  # 1.0 right, 0.0 wrong, None when it could not be scored
+    score: float | None  # None when it could not be scored
     answer: str | None
     finish_reason: str | None
     output_tokens: int | None
     latency_ns: int | None
     error: str | None
+    choice: str | None = None
+    cluster: str | None = None
+    input_tokens: int | None = None
+    valid: bool | None = None
 
     @property
     def correct(self) -> bool | None:
-        """Whether the item was answered right; None when it could not be scored."""
-        return None if self.score is None else self.score >= 1.0
+        """Whether the item was answered right; None when it could not be scored, or is not simply right or wrong."""
+        return bool(self.score) if self.score in (0.0, 1.0) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +203,10 @@ class ShadowItem:
 
     `primary`, `secondary` and `candidate` are SHA-256 digests of the *normalised* answers, None when that call failed
     (then `error` says which and why). The answers themselves are kept only when the suite asks for it.
+
+    The facts and pairs are None where an answer they are about is missing, and all of them in what older versions
+    stored; then the digests alone tell what differs. `once`: the baseline was to be asked only once. `judged` is what
+    a judge says of the candidate's answer beside the primary's, `judged_itself` of the secondary's.
     """
 
     prompt_id: str
@@ -205,21 +222,77 @@ class ShadowItem:
     primary_text: str | None = None
     secondary_text: str | None = None
     candidate_text: str | None = None
+    stratum: str | None = None
+    once: bool | None = None
+    primary_facts: AnswerFacts | None = None
+    secondary_facts: AnswerFacts | None = None
+    candidate_facts: AnswerFacts | None = None
+    with_primary: PairFacts | None = None  # the candidate's answer and the primary's
+    with_secondary: PairFacts | None = None  # the candidate's answer and the secondary's
+    own: PairFacts | None = None  # the secondary's answer and the primary's
+    judged: Judged | None = None
+    judged_itself: Judged | None = None
+    judge_error: str | None = None
+
+    @property
+    def differs_from_primary(self) -> bool:
+        """Whether the candidate's answer counts as another; one that is missing does."""
+        return _differs(self.with_primary, self.candidate, self.primary)
+
+    @property
+    def differs_from_secondary(self) -> bool:
+        """The same beside the baseline's second answer."""
+        return _differs(self.with_secondary, self.candidate, self.secondary)
+
+    @property
+    def differs_itself(self) -> bool:
+        """Whether the baseline's two answers count as different."""
+        return _differs(self.own, self.secondary, self.primary)
+
+
+def _differs(pair: PairFacts | None, one: str | None, other: str | None) -> bool:
+    """By the rule of the comparison; where nothing was kept of it, by the digests."""
+    if one is None or other is None:
+        return True
+    return pair.differs if pair is not None else one != other
+
+
+_LATER_FIELDS = frozenset(
+    {"choice", "cluster", "input_tokens", "valid", "stratum", "once", "judged", "judged_itself", "judge_error"}
+)
+_PARTS: Mapping[str, type[AnswerFacts] | type[PairFacts]] = MappingProxyType(
+    {
+        "primary_facts": AnswerFacts,
+        "secondary_facts": AnswerFacts,
+        "candidate_facts": AnswerFacts,
+        "with_primary": PairFacts,
+        "with_secondary": PairFacts,
+        "own": PairFacts,
+    }
+)
+_NUMBERS = ("input_tokens", "output_tokens", "latency_ns", "characters", "tokens", "at_character", "at_word")
+_TRUTHS = ("valid", "once", "refusal", "differs", "exact", "normalised", "json", "calls", "structure")
+_FRACTIONS = ("score", "similarity")
+_WORDS: Mapping[str, type[StrEnum]] = MappingProxyType({"label": Label, "judged": Judged, "judged_itself": Judged})
 
 
 def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem]) -> ColumnMap:
-    """Columns of a sequence of eval or shadow rows, for the store. Scores become float64 with NaN for None."""
+    """Columns of a sequence of eval or shadow rows, for the store. Fractions become float64 with NaN for None.
+
+    What a row says of one answer or pair becomes columns like `own.differs`. A field that came later has no column
+    where it says nothing, so that rows without it keep their bytes.
+    """
     if not rows:
         return {}
     columns: dict[str, Any] = {}
     for f in fields(rows[0]):
         values = [getattr(row, f.name) for row in rows]
-        if f.name == "score":
-            columns[f.name] = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-        elif f.name in ("output_tokens", "latency_ns"):
-            columns[f.name] = _ints(values)
-        else:
-            columns[f.name] = tuple(values)
+        for part in fields(_PARTS[f.name]) if f.name in _PARTS else ():
+            inner = [None if value is None else getattr(value, part.name) for value in values]
+            if any(value is not None for value in inner):
+                columns[f"{f.name}.{part.name}"] = _column(part.name, inner)
+        if f.name not in _PARTS and (f.name not in _LATER_FIELDS or any(value is not None for value in values)):
+            columns[f.name] = _column(f.name, values)
     return columns
 
 
@@ -230,16 +303,38 @@ def unpack_eval_items(columns: ColumnMap) -> tuple[EvalItem, ...]:
 
 def unpack_shadow_items(columns: ColumnMap) -> tuple[ShadowItem, ...]:
     """The inverse of `pack_rows` for shadow items."""
-    return tuple(ShadowItem(**row) for row in _rows(columns))
+    return tuple(ShadowItem(**_with_parts(row)) for row in _rows(columns))
+
+
+def _with_parts(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose columns like `own.differs` are gathered into what they are about; without values it was None."""
+    gathered: dict[str, Any] = {}
+    for name, value in row.items():
+        whole, dot, part = name.partition(".")
+        if not dot:
+            gathered[name] = value
+        elif value is not None:
+            gathered.setdefault(whole, {})[part] = value
+    return {name: _PARTS[name](**value) if name in _PARTS else value for name, value in gathered.items()}
+
+
+def _column(name: str, values: list[Any]) -> Any:
+    if name in _FRACTIONS:
+        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    return _ints(values) if name in _NUMBERS or name in _TRUTHS else tuple(values)
 
 
 def _rows(columns: ColumnMap) -> list[dict[str, Any]]:
     plain: dict[str, list[Any]] = {}
     for name, column in columns.items():
+        kind = name.rpartition(".")[2]
         if not isinstance(column, np.ndarray):
-            plain[name] = list(column)
+            word = _WORDS.get(kind)
+            plain[name] = [v if v is None or word is None else word(v) for v in column]
         elif column.dtype.kind == "f":
             plain[name] = [None if np.isnan(v) else float(v) for v in column]
+        elif kind in _TRUTHS:
+            plain[name] = [None if v == ABSENT else bool(v) for v in column]
         else:
             plain[name] = [None if v == ABSENT else int(v) for v in column]
     names = list(plain)

@@ -9,6 +9,7 @@ from typing import Literal
 from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.divergence import DivergenceObservation
 from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
@@ -103,7 +104,10 @@ class LoadObservation:
 
 @dataclass(frozen=True, slots=True)
 class QualityObservation:
-    """One eval task on one arm. `fault` is set when the harness or the server failed; items seen so far are kept."""
+    """One eval task on one arm. `fault` is set when the harness or the server failed; items seen so far are kept.
+
+    `repeat` 0 is what is judged; above it, the same arm was asked once more, to know how much it differs from itself.
+    """
 
     task: str
     arm: Arm
@@ -111,6 +115,7 @@ class QualityObservation:
     expected_n: int
     fault: str | None
     harness: Mapping[str, object] = field(default_factory=dict)
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +127,19 @@ class ShadowObservation:
     fault: str | None
 
 
+AT_THE_START = "at the start"
+"""When a deployment was not there: before anything was asked of it."""
+
+REFUSES = "refuses requests"
+"""What a fault says of a deployment that is there and answers, though not with what was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetFault:
     """A deployment that was not there: at the start, or at the check after a stage."""
 
     arm: Arm
-    when: str  # "at the start", "after block 2 of 6, stage c4"
+    when: str  # AT_THE_START, "after block 2 of 6, stage c4"
     reason: str
 
 
@@ -151,6 +163,7 @@ class Evidence:
     target_faults: tuple[TargetFault, ...]
     telemetry: tuple[TelemetryWindow, ...] = ()
     starts: tuple[StartUp, ...] = ()
+    divergence: DivergenceObservation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,9 @@ class Counter(StrEnum):
 
 Word = Gauge | Counter
 
+FIRST_LOOK_S = 0.5
+"""When a stage is looked at first while it runs, after its start; then once a second."""
+
 _AT_S = 1e-9  # instants this close are one
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 
@@ -125,6 +128,10 @@ class TelemetryWindow:
     def after(self, word: Gauge) -> float | None:
         """A gauge once the stage was over and the server idle; None when it never became idle."""
         return self.readings[-1].values.get(word) if self.drained and self.readings else None
+
+    def tells(self, word: Word) -> bool:
+        """Whether any look found it told."""
+        return any(word in reading.values for reading in self.readings)
 
     @property
     def markers(self) -> tuple[str, ...]:

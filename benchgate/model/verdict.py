@@ -60,6 +60,8 @@ class Unit(StrEnum):
     POINTS = "points"  # a difference of two shares, 0.02 = 2 points
     MULTIPLE = "x"  # a value over another one
     COUNT = "count"
+    NATS = "nats"  # of a divergence between two distributions
+    PERPLEXITY = "perplexity"
 
 
 class Scale(StrEnum):
@@ -114,7 +116,8 @@ class CheckResult:
 class GuardResult:
     """Whether the evidence itself is usable. A tripped guard prevents PASS, whatever the checks say.
 
-    The checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate.
+    The checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate. One that
+    had nothing to look at is not `known` to hold, and says why.
     """
 
     id: str
@@ -122,6 +125,7 @@ class GuardResult:
     reason: str
     remedy: str | None
     spoils: tuple[str, ...] = ()
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,6 @@ from benchgate.stats.search import SearchSettings
 from benchgate.suite.arms import measured_arms
 from benchgate.suite.schema import Suite
 
-_SHADOW_ANSWERS = 3  # the baseline's twice, the candidate's once
-
 
 @dataclass(frozen=True, slots=True)
 class StagePreview:
@@ -41,6 +39,7 @@ class Preview:
     """
 
     stages: tuple[StagePreview, ...]
+    starts: int  # of all arms' servers, from nothing
     blocks: int
     arms: int
     load_requests: int
@@ -51,8 +50,11 @@ class Preview:
     load_s_known: bool
     capacity_requests: int  # of all arms at most: a search ends as soon as it knows; 0 without one
     eval_items: int
+    to_fetch: tuple[str, ...]  # data sets of evals that are not on this machine, whose items are not counted
+    text_positions: int  # of fixed texts, on each arm
     shadow_prompts: int
     shadow_requests: int
+    judge_requests: int  # at most, for it is not asked about answers that are one
     plan_sha256: str
     client_measured_at: str | None  # when the curve of this machine's load generator was measured; None: never
     problems: tuple[str, ...]  # why the load generator here cannot do it
@@ -68,6 +70,7 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
             StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
             for demand, stage in zip(demands, suite.load.sweep if suite.load else (), strict=True)
         ),
+        starts=(suite.start.times if suite.start is not None else 0) * arms,
         blocks=len(plan.blocks),
         arms=arms,
         load_requests=sum(len(stage.foreground) for stage in stages) * arms,
@@ -77,14 +80,29 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
         load_s=sum(_schedule_s(stage) for stage in stages) * arms,
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
-        eval_items=sum(len(task.rows) for task in plan.tasks) * len(Arm),
+        eval_items=sum(len(task.rows) for task in plan.tasks) * _eval_askings(suite),
+        to_fetch=tuple(dict.fromkeys(task.needs for task in plan.tasks if task.needs is not None)),
+        text_positions=sum(piece.positions for piece in plan.pieces),
         shadow_prompts=len(plan.shadow),
-        shadow_requests=len(plan.shadow) * _SHADOW_ANSWERS,
+        shadow_requests=sum(2 if prompt.once else 3 for prompt in plan.shadow),
+        judge_requests=_judge_requests(suite, plan),
         plan_sha256=plan.sha256,
         client_measured_at=profile.measured_at if profile else None,
         problems=client_problems(suite, plan, profile, cpus),
         unknowns=_client_unknowns(suite, plan, profile, cpus),
     )
+
+
+def _eval_askings(suite: Suite) -> int:
+    """How often an item of an eval is asked: once of each arm, and with `repeat_baseline` of the baseline again."""
+    return len(Arm) + (suite.quality is not None and suite.quality.repeat_baseline)
+
+
+def _judge_requests(suite: Suite, plan: Plan) -> int:
+    """Of every pair of answers, in both positions."""
+    if suite.shadow is None or suite.shadow.judge is None:
+        return 0
+    return sum(2 if prompt.once else 4 for prompt in plan.shadow)
 
 
 def _most_searched(suite: Suite) -> int:

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
 from benchgate.model.deployment import Arm, canonical_json
+from benchgate.plan.divergence import FixedText, Piece, planned_pieces, spelled_piece
+from benchgate.plan.evals import PlannedTask, spelled_task
 from benchgate.plan.groups import Group, planned_class
 from benchgate.plan.material import NOTHING, Material
 from benchgate.plan.planned import Leave, PlannedBlock, PlannedClass, PlannedRequest, PlannedStage, Turn
 from benchgate.plan.recorded import WARMUP, recorded_rows
 from benchgate.plan.replay import TracedRequest, replayed_rows
+from benchgate.plan.shadow import ShadowPrompt, some_asked_twice, spelled_prompt, text_sha256
 from benchgate.plan.spelling import spelled_block, spelled_stage
 from benchgate.suite.arms import measured_arms
 from benchgate.suite.levels import Level, level_of
-from benchgate.suite.schema import Load, Stage, Suite
+from benchgate.suite.schema import Load, Quality, Shadow, Stage, Suite
 
 __all__ = [
     "Leave", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask", "ShadowPrompt",
@@ -32,23 +35,6 @@ __all__ = [
 
 Traces = Mapping[str, Sequence[TracedRequest]]
 """The rows of each stage that replays a trace."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTask:
-    """One lm-eval task: its configuration without the data path, and the rows it will read, each with a unique `id`."""
-
-    name: str
-    config: dict[str, object]
-    rows: tuple[dict[str, object], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowPrompt:
-    """One recorded prompt."""
-
-    id: str
-    prompt: str
 
 
 @dataclass(frozen=True)
@@ -60,24 +46,30 @@ class Plan:
     blocks: tuple[PlannedBlock, ...]
     tasks: tuple[PlannedTask, ...]
     shadow: tuple[ShadowPrompt, ...]
+    pieces: tuple[Piece, ...] = ()  # of fixed texts
     material: Material = NOTHING  # what it was made of; no part of its identity, for its requests hold it
+    judge_prompt: str | None = None  # of a judge of shadow answers, where the suite brings its own
 
     @cached_property
     def canonical(self) -> bytes:
         """The plan in its one spelling; what the store keeps.
 
-        Shadow prompts may be what real users wrote, so they stand here by id and digest, never by their text.
+        Shadow prompts may be what real users wrote, so they stand here by id and digest, never by their text; and so do
+        fixed texts.
         """
-        shadow = [{"id": row.id, "prompt_sha256": _text_sha256(row.prompt)} for row in self.shadow]
-        return canonical_json(
-            {
-                "seed": self.seed,
-                "warmup": [spelled_stage(stage) for stage in self.warmup],
-                "blocks": [spelled_block(block) for block in self.blocks],
-                "tasks": [asdict(task) for task in self.tasks],
-                "shadow": shadow,
-            }
-        )
+        shadow = [spelled_prompt(row) for row in self.shadow]
+        spelled: dict[str, object] = {
+            "seed": self.seed,
+            "warmup": [spelled_stage(stage) for stage in self.warmup],
+            "blocks": [spelled_block(block) for block in self.blocks],
+            "tasks": [spelled_task(task) for task in self.tasks],
+            "shadow": shadow,
+        }
+        if self.pieces:
+            spelled["divergence"] = [spelled_piece(piece) for piece in self.pieces]
+        if self.judge_prompt is not None:
+            spelled["judge_prompt_sha256"] = text_sha256(self.judge_prompt)
+        return canonical_json(spelled)
 
     @property
     def sha256(self) -> str:
@@ -91,6 +83,8 @@ def make_plan(
     shadow: Sequence[ShadowPrompt] = (),
     traces: Traces = MappingProxyType({}),
     material: Material = NOTHING,
+    texts: Sequence[FixedText] = (),
+    judge_prompt: str | None = None,
 ) -> Plan:
     """The plan of a suite over the given data, cut to the suite's limits. Pure: no clock, no file, no global state.
 
@@ -101,10 +95,17 @@ def make_plan(
         seed=suite.seed,
         warmup=_warmup(suite.load, suite.seed, traces, material) if suite.load else (),
         blocks=_blocks(suite.load, suite.seed, traces, material, measured_arms(suite)) if suite.load else (),
-        tasks=tuple(_cut(task, suite.quality.limit) for task in tasks) if suite.quality else (),
-        shadow=tuple(shadow[: suite.shadow.limit]) if suite.shadow else (),
+        tasks=_evals(suite.quality, tasks, suite.seed) if suite.quality else (),
+        shadow=_shadow(suite.shadow, shadow, suite.seed) if suite.shadow else (),
+        pieces=_pieces(suite, texts),
         material=material,
+        judge_prompt=judge_prompt,
     )
+
+
+def _pieces(suite: Suite, texts: Sequence[FixedText]) -> tuple[Piece, ...]:
+    asked = suite.divergence
+    return planned_pieces(texts, asked.window, asked.positions, suite.seed) if asked is not None else ()
 
 
 def planned_stage(
@@ -127,8 +128,11 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
     """Identity of what was asked, without who was asked and what is allowed: equal ones measured the same thing."""
     asked = suite.model_dump(
         mode="json",
-        include={"seed", "start", "load", "quality", "shadow", "limits"},
-        exclude={"load": {"workers", "audit"}},  # how the client does it
+        include={"seed", "start", "load", "quality", "divergence", "shadow", "limits"},
+        exclude={  # how the client does it, and what is made of it
+            "load": {"workers", "audit"},
+            "quality": {"memory_bytes": True, "tasks": {"__all__": {"expect"}}},
+        },
     )
     return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
 
@@ -179,9 +183,19 @@ def _replayed(load: Load, level: Level, traces: Traces, block: int) -> Sequence[
     return replayed_rows(trace, level.course.requests, block, load.blocks)
 
 
-def _text_sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def _shadow(settings: Shadow, prompts: Sequence[ShadowPrompt], seed: int) -> tuple[ShadowPrompt, ...]:
+    return some_asked_twice(prompts[: settings.limit], settings.secondary_ratio, seed)
 
 
-def _cut(task: PlannedTask, limit: int | None) -> PlannedTask:
-    return PlannedTask(task.name, task.config, task.rows[:limit])
+def _evals(quality: Quality, tasks: Sequence[PlannedTask], seed: int) -> tuple[PlannedTask, ...]:
+    return tuple(_asked(task, quality, seed, number) for number, task in enumerate(tasks))
+
+
+def _asked(task: PlannedTask, quality: Quality, seed: int, number: int) -> PlannedTask:
+    """The rows that are asked, in the order of asking: as they stand, or shuffled where an eval may end early.
+
+    An early end judges the rows asked by then, so those must be a fair sample of all.
+    """
+    entry = quality.entry(task.name)
+    cut = task.cut(quality.limit if entry is None or entry.limit is None else entry.limit)
+    return cut.shuffled(np.random.default_rng([seed, 3, number])) if quality.stop_early else cut

@@ -36,6 +36,18 @@ def publish(
     Outputs: `verdict` in lower case, `exit-code`, `run-id`, and with a report `report-path` and `report-sha256`. Raises
     PublishError when a file cannot be read or written, or a value is not fit to be an output.
     """
+    publish_outputs(environment, verdict=verdict, run_id=run_id, exit_code=exit_code, report_path=report_path)
+    try:
+        if path := environment.get("GITHUB_STEP_SUMMARY"):
+            _append(Path(path), _fitting(Path(path), summary_markdown))
+    except OSError as exc:
+        raise PublishError(f"GitHub's job files: {exc}; the verdict itself stands") from exc
+
+
+def publish_outputs(
+    environment: Mapping[str, str], *, verdict: Verdict, run_id: str, exit_code: int, report_path: Path | None
+) -> None:
+    """The outputs alone. What is written later wins, so of several verdicts the one that decides comes last."""
     outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": _checked(run_id)}
     try:
         if report_path is not None:
@@ -43,8 +55,6 @@ def publish(
             outputs["report-sha256"] = hashlib.sha256(report_path.read_bytes()).hexdigest()
         if path := environment.get("GITHUB_OUTPUT"):
             _append(Path(path), "".join(_output(name, value) for name, value in outputs.items()).encode())
-        if path := environment.get("GITHUB_STEP_SUMMARY"):
-            _append(Path(path), _fitting(Path(path), summary_markdown))
     except OSError as exc:
         raise PublishError(f"GitHub's job files: {exc}; the verdict itself stands") from exc
 

@@ -9,29 +9,56 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchgate.model.deployment import Arm
+from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
-from benchgate.quality.observe import TaskRecord
-from benchgate.quality.spool import CREDENTIALS_VARIABLE, Answered, Job, Ready, Scored, SpoolReader, TaskDone
+from benchgate.quality.functions import functions_in
+from benchgate.quality.observe import TaskRecord, described_task
+from benchgate.quality.spool import (
+    CREDENTIALS_VARIABLE,
+    REQUEST_SEED,
+    Answered,
+    Job,
+    Ready,
+    RoundDone,
+    Scored,
+    SpoolReader,
+    TaskDone,
+)
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import one_line
+from benchgate.units import show_size
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SIGNS_OF_NO_MEMORY = (
+    "MemoryError", "Unable to allocate", "Cannot allocate memory", "cannot allocate memory", "std::bad_alloc",
+    "failed to map segment", "can't start new thread", "SystemError",
+)  # fmt: skip
 
 
 class ArmProcess:
     """One arm's eval process and what it has delivered. Leaving the context ends the process, whatever happened."""
 
-    def __init__(self, target: Target, job: Job, work_dir: Path, on_progress: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, target: Target, job: Job, work_dir: Path, on_progress: Callable[[str, int], None], repeat: int = 0
+    ) -> None:
         self.ready = False
+        self.rounds = 0  # that are through
         self._target = target
+        self._repeat = repeat
         self._job = job
         self._on_progress = on_progress
         self._records = {task.name: TaskRecord(task) for task in job.tasks}
         self._open = list(self._records)  # tasks not yet observed, in order
         self._harness: dict[str, object] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix=f"quality-{target.arm.value}-", dir=work_dir))  # mode 0700
+        self._folder = Path(
+            tempfile.mkdtemp(prefix=f"quality-{target.arm.value}-{f'{repeat}-' if repeat else ''}", dir=work_dir)
+        )  # mode 0700
         self._spool = SpoolReader(self._folder / "spool.jsonl")
         self._log = self._folder / "log.txt"
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,6 +85,11 @@ class ArmProcess:
             self._process.stdin.close()
 
     @property
+    def judged(self) -> Arm | None:
+        """The arm whose answers are judged by what this process asks; None where it asks an arm once more."""
+        return self._target.arm if self._repeat == 0 else None
+
+    @property
     def finished(self) -> bool:
         """True when every task has been observed."""
         return not self._open
@@ -68,7 +100,7 @@ class ArmProcess:
         return self._process is None or self._process.poll() is not None
 
     def start(self) -> None:
-        """Give the word: the process begins to ask."""
+        """Give the word: the process asks its next round, which is all there is unless the job has a `chunk`."""
         if self._process is not None and self._process.stdin is not None and not self.ended:
             try:
                 self._process.stdin.write(b"\n")
@@ -90,36 +122,58 @@ class ArmProcess:
                     self._harness = self._describe(line)
                 case Answered():
                     record = self._records[line.task]
-                    record.answered[line.item_id] = line
+                    record.take_answer(line)
                     self._on_progress(line.task, len(record.answered))
                 case Scored():
                     self._records[line.task].scored[line.item_id] = line
                 case TaskDone():
                     self._open.remove(line.task)
                     record = self._records[line.task]
-                    yield record.observation(self._target.arm, record.fault(line), self._harness)
+                    yield self._observed(record, record.fault(line))
+                case RoundDone():
+                    self.rounds = line.number + 1
 
     def abandoned(self, fault: str) -> Iterator[QualityObservation]:
         """An observation for every task that will not finish: the fault, and whatever items had come."""
         while self._open:
-            yield self._records[self._open.pop(0)].observation(self._target.arm, fault, self._harness)
+            yield self._observed(self._records[self._open.pop(0)], fault)
+
+    def stopped(self, check: str) -> Iterator[QualityObservation]:
+        """End the process in peace, for what it has answered shows enough: an observation of every open task."""
+        self.kill()
+        while self._open:
+            record = self._records[self._open.pop(0)]
+            seen = self._observed(record, None)
+            yield replace(seen, harness={**seen.harness, "stopped_early": {"by": check, "items": len(seen.items)}})
+
+    def items(self) -> dict[str, tuple[EvalItem, ...]]:
+        """What has come of each task so far, in the order of asking; of the asking that is judged."""
+        return {name: record.items() for name, record in self._records.items()}
 
     def end_reason(self) -> str:
         """Why the process ended, in one sentence: the signal, or the last line it said."""
         code = self._process.returncode if self._process is not None else None
         if code is not None and code < 0:
             return f"the eval process was ended by {signal.Signals(-code).name}"
-        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"the eval process ended with exit code {code}: {one_line(last, secret=self._target.secrets)}"
+        said = self._log.read_text(encoding="utf-8", errors="replace")
+        last = next((line.strip() for line in reversed(said.split("\n")) if line.strip()), "it said nothing")
+        words = one_line(last, secret=self._target.secrets)
+        if self._job.memory_bytes is not None and any(sign in said for sign in _SIGNS_OF_NO_MEMORY):
+            words += f" (it may use {show_size(self._job.memory_bytes)}, which `quality.memory` says)"
+        return f"the eval process ended with exit code {code}: {words}"
+
+    def _observed(self, record: TaskRecord, fault: str | None) -> QualityObservation:
+        harness = {**self._harness, **described_task(record.task)} if self._harness else {}
+        return record.observation(self._target.arm, fault, harness, self._repeat)
 
     def _describe(self, ready: Ready) -> dict[str, object]:
         return {
             "lm_eval": ready.lm_eval_version,
             "endpoint": self._job.endpoint,
             "chat_template": self._job.endpoint == "chat",
-            "num_concurrent": self._job.concurrency,
+            "num_concurrent": self._job.in_flight or self._job.concurrency,
             "max_tokens": self._job.max_tokens,
+            "request_seed": REQUEST_SEED,
         }
 
     def _environment(self) -> dict[str, str]:
@@ -133,11 +187,18 @@ class ArmProcess:
             "HF_DATASETS_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HOME": caches,
-            "HF_DATASETS_CACHE": caches,
+            "HF_EVALUATE_OFFLINE": "1",
             "TQDM_DISABLE": "1",
             "LMEVAL_LOG_LEVEL": "WARNING",
+            **dict.fromkeys(_THREADS, "1"),
         }
+        if not any(next(functions_in(task.config), None) for task in self._job.tasks):
+            environment |= {
+                "HF_HOME": caches,
+                "HF_DATASETS_CACHE": caches,
+            }  # functions may need what was fetched before
+        if any(task.unsafe for task in self._job.tasks):
+            environment["HF_ALLOW_CODE_EVAL"] = "1"  # the suite's consent, passed on to this process alone
         if credentials := self._target.credentials():
             environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
         return environment

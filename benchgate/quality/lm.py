@@ -19,14 +19,13 @@ from lm_eval.api.model import LM
 from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
 from benchgate.errors import TargetError
-from benchgate.quality.spool import Answered, Job, SpoolWriter
+from benchgate.plan.schedule import PlannedTask
+from benchgate.quality.loglikelihood import score_requests
+from benchgate.quality.spool import REQUEST_SEED, Answered, Job, SpoolWriter
 from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer
 from benchgate.targets.dialect import secrets_in
 from benchgate.targets.route import tls_context
 from benchgate.units import show_duration
-
-REQUEST_SEED = 1234
-"""Seed in every request body, the same in both arms (lm-eval's own default)."""
 
 _RETRY_PAUSES_S = (0.25, 1.0)
 _RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
@@ -47,9 +46,14 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
     def __init__(self, job: Job, credentials: dict[str, str], spool: SpoolWriter) -> None:
         super().__init__()
         self._job = job
+        self._credentials = credentials
         self._headers = {**job.headers, **credentials}
         self._secrets = secrets_in(credentials)
         self._spool = spool
+        self._task: PlannedTask | None = None
+        self._ids: Sequence[str] = ()
+        self._places = range(0)
+        self._asking = 0
         self._failures = 0
         backend = LocalChatCompletion if job.endpoint == "chat" else LocalCompletionsAPI
         self._backend = backend(
@@ -62,6 +66,16 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
             tokenized_requests=False,
         )
 
+    def begin(self, task: PlannedTask, places: range, asking: int = 0) -> None:
+        """What is asked next: the rows of a task at some places, and for which time."""
+        if self._task is not task:
+            self._failures, self._ids = 0, task.item_ids
+        self._task, self._places, self._asking = task, places, asking
+
+    def _item_id(self, request: Instance) -> str:
+        """The id of a request's row; lm-eval counts the rows that it was given, from 0."""
+        return self._ids[self._places[int(request.doc_id)]]
+
     @property
     def tokenizer_name(self) -> str:
         """No tokenizer is involved: the server applies its own template."""
@@ -71,17 +85,16 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         """The messages themselves: the server applies its own template."""
         return self._backend.apply_chat_template(chat_history, add_generation_prompt)
 
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """Refused: chat servers cannot score a given text."""
-        raise NotImplementedError("only generate_until tasks can be evaluated")
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Log-probability and greediness of each continuation; what stands for a failed item is in no score."""
+        return asyncio.run(score_requests(self._job, self._credentials, requests, self._spool, self._item_id))
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """Refused like `loglikelihood`."""
-        raise NotImplementedError("only generate_until tasks can be evaluated")
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Refused: what whole texts are worth is measured by `divergence`, on both arms at the same places."""
+        raise NotImplementedError("whole texts are measured by `divergence`, not by loglikelihood_rolling tasks")
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """One text per request, in order; "" stands for a failed one, whose record carries the error."""
-        self._failures = 0
         return asyncio.run(self._ask_all(requests))
 
     async def _ask_all(self, requests: Sequence[Instance]) -> list[str]:
@@ -102,8 +115,8 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
     async def _answer(self, session: aiohttp.ClientSession, request: Instance) -> Answered:
         """Ask, and ask again after what may pass; the result is an answer or the last failure, never an exception."""
         if self._failures >= _GIVE_UP_AFTER:
-            return _failed(request, f"not asked: {_GIVE_UP_AFTER} items of the task had failed before", retries=0)
-        payload = self._payload(request)
+            return self._failed(request, f"not asked: {_GIVE_UP_AFTER} items of the task had failed before")
+        payload, unsent_stops = self._payload(request)
         retries = 0
         while True:
             started_ns = time.perf_counter_ns()
@@ -111,11 +124,12 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
                 answer = await self._attempt(session, payload)
             except _AttemptFailed as failure:
                 if retries == len(_RETRY_PAUSES_S) or not failure.may_pass:
-                    return _failed(request, str(failure), retries=retries)
+                    return self._failed(request, str(failure), retries)
                 await asyncio.sleep(_RETRY_PAUSES_S[retries])
                 retries += 1
             else:
-                return _answered(request, answer, time.perf_counter_ns() - started_ns, retries=retries)
+                latency_ns = time.perf_counter_ns() - started_ns
+                return self._answered(request, answer, latency_ns, retries, unsent_stops)
 
     async def _attempt(self, session: aiohttp.ClientSession, payload: dict[str, object]) -> Answer:
         """One request; _AttemptFailed with the true reason when no answer came of it."""
@@ -149,47 +163,61 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
                     raise TargetError(f"the body of the response is larger than {MAX_BODY_BYTES} bytes")
             return response.status, bytes(body)
 
-    def _payload(self, request: Instance) -> dict[str, object]:
-        """The body that lm-eval's own backend would send, plus what the engine's dialect asks for."""
+    def _payload(self, request: Instance) -> tuple[dict[str, object], list[str]]:
+        """The body that lm-eval's own backend would send, plus what the engine's dialect asks for.
+
+        Beside it the stop texts that it does not hold, because a chat endpoint takes only four.
+        """
         context, settings = request.args
         messages = self._backend.create_message([context])
-        made = self._backend._create_payload(messages, generate=True, gen_kwargs=dict(settings), seed=REQUEST_SEED)
+        seed = REQUEST_SEED + self._asking
+        made = self._backend._create_payload(messages, generate=True, gen_kwargs=dict(settings), seed=seed)
         limit = made.pop("max_tokens")
         payload: dict[str, object] = {**made, self._job.max_tokens_field: limit, **self._job.extra}
-        if not payload.get("stop"):
+        stops = payload.get("stop")
+        sent = stops if isinstance(stops, list) else [stops]
+        asked = settings.get("until") or []
+        unsent = [stop for stop in ([asked] if isinstance(asked, str) else asked) if stop not in sent]
+        if not stops:
             payload.pop("stop", None)  # some servers refuse an empty list
-        return {name: value for name, value in payload.items() if name not in self._job.leave_out}
+        return {name: value for name, value in payload.items() if name not in self._job.leave_out}, unsent
+
+    def _answered(
+        self, request: Instance, answer: Answer, latency_ns: int, retries: int, unsent_stops: Sequence[str]
+    ) -> Answered:
+        text = answer.text or ""
+        for stop in unsent_stops:
+            text = text.split(stop)[0] if stop else text
+        return Answered(
+            task=str(request.task_name),
+            item_id=self._item_id(request),
+            answer=text,
+            finish_reason=answer.finish_reason,
+            output_tokens=answer.output_tokens,
+            latency_ns=latency_ns,
+            error=None,
+            was_null=answer.text is None,
+            retries=retries,
+            input_tokens=answer.input_tokens,
+            asking=self._asking,
+        )
+
+    def _failed(self, request: Instance, error: str, retries: int = 0) -> Answered:
+        return Answered(
+            task=str(request.task_name),
+            item_id=self._item_id(request),
+            answer=None,
+            finish_reason=None,
+            output_tokens=None,
+            latency_ns=None,
+            error=error,
+            was_null=False,
+            retries=retries,
+            asking=self._asking,
+        )
 
 
 def _connector(job: Job) -> aiohttp.BaseConnector:
     if job.socket is not None:
         return aiohttp.UnixConnector(job.socket, limit=job.concurrency)
     return aiohttp.TCPConnector(limit=job.concurrency, ssl=tls_context(job.route))
-
-
-def _answered(request: Instance, answer: Answer, latency_ns: int, *, retries: int) -> Answered:
-    return Answered(
-        task=str(request.task_name),
-        item_id=request.doc["id"],
-        answer=answer.text or "",
-        finish_reason=answer.finish_reason,
-        output_tokens=answer.output_tokens,
-        latency_ns=latency_ns,
-        error=None,
-        was_null=answer.text is None,
-        retries=retries,
-    )
-
-
-def _failed(request: Instance, error: str, *, retries: int) -> Answered:
-    return Answered(
-        task=str(request.task_name),
-        item_id=request.doc["id"],
-        answer=None,
-        finish_reason=None,
-        output_tokens=None,
-        latency_ns=None,
-        error=error,
-        was_null=False,
-        retries=retries,
-    )

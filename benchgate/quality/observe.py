@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.spool import Answered, Scored, TaskDone
+
+
+def described_task(task: PlannedTask) -> dict[str, object]:
+    """How the items of a task are asked and judged, for whoever compares the arms or reads a stored run later."""
+    metadata = task.config.get("metadata")
+    told: dict[str, object] = {
+        "metric": task.metric,
+        "filter": task.filter,
+        "scale": task.scale,
+        "output_type": task.output_type,
+        "num_fewshot": task.config.get("num_fewshot") or 0,
+        "fewshot_as_multiturn": task.fewshot_as_turns,
+        "repeats": task.config.get("repeats") or 1,
+        "system_sha256": hashlib.sha256(task.system.encode()).hexdigest() if task.system else None,
+        "task_version": metadata.get("version") if isinstance(metadata, dict) else None,
+        "chance": task.chance,
+        "leaves": task.leaves,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 @dataclass(slots=True)
@@ -20,53 +41,99 @@ class TaskRecord:
     answered: dict[str, Answered] = field(default_factory=dict)
     scored: dict[str, Scored] = field(default_factory=dict)
 
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the planned rows, in their order."""
-        return [str(row["id"]) for row in self.task.rows]
+    def take_answer(self, line: Answered) -> None:
+        """Keep an answer. Of an item that is asked several times the first is shown, and any failure counts."""
+        first = self.answered.get(line.item_id)
+        if first is None or line.asking == 0:
+            self.answered[line.item_id] = line
+        else:
+            self.answered[line.item_id] = replace(
+                first,
+                error=first.error or line.error,
+                was_null=first.was_null or line.was_null,
+                retries=first.retries + line.retries,
+            )
 
     def fault(self, done: TaskDone) -> str | None:
         """Why the finished task cannot be trusted; None when every row was answered, scored and counted."""
-        expected = set(self.ids)
+        expected = set(self.task.item_ids)
         if done.effective_n != len(expected) or self.answered.keys() != expected or self.scored.keys() != expected:
             found = f"asked {len(self.answered)}, scored {len(self.scored)}, counted {done.effective_n}"
             return f"lm-eval did not use exactly the {len(expected)} rows of the task: {found}"
         failed = [line for line in self.answered.values() if line.error is not None]
         if failed:
             return f"{len(failed)} of {len(expected)} items failed, the first with: {failed[0].error}"
+        return self._misscored() or self._undecided()
+
+    def _misscored(self) -> str | None:
+        """Scores that are no numbers, or not right or wrong where the plan counts on that."""
+        for line in self.scored.values():
+            if not math.isfinite(line.score):
+                return f"the score of {line.item_id} is {line.score}"
+            if self.task.scale == "binary" and line.score not in (0.0, 1.0):
+                found = f"the score of {line.item_id} is {line.score:g}, neither 0 nor 1"
+                return f"{found}; write `scale: continuous` for the task, and judge it by `score`"
         return None
 
-    def observation(self, arm: Arm, fault: str | None, harness: Mapping[str, object]) -> QualityObservation:
+    def _undecided(self) -> str | None:
+        """A server that gives all options of an item one log-probability did not read them."""
+        tied = sum(line.tied for line in self.answered.values())
+        if tied * 2 <= len(self.answered):
+            return None
+        what = f"{tied} of {len(self.answered)} items got the same log-probability for all their options"
+        return f"{what}: the server does not score the texts it is given"
+
+    def observation(
+        self, arm: Arm, fault: str | None, harness: Mapping[str, object], repeat: int = 0
+    ) -> QualityObservation:
         """The observation with the items that came, in the order of the rows."""
         answered = self.answered.values()
         counts = {
             "null_answers": sum(line.was_null for line in answered),
             "retries": sum(line.retries for line in answered),
         }
+        if tied := sum(line.tied for line in answered):
+            counts["tied_count"] = tied
         return QualityObservation(
             task=self.task.name,
             arm=arm,
-            items=tuple(_item(self.answered[i], self.scored.get(i)) for i in self.ids if i in self.answered),
-            expected_n=len(self.ids),
+            items=self.items(),
+            expected_n=len(self.task.rows),
             fault=fault,
             harness={**harness, **counts},
+            repeat=repeat,
         )
 
+    def items(self) -> tuple[EvalItem, ...]:
+        """The items that came, in the order of the rows."""
+        ids, clusters = self.task.item_ids, self._clusters()
+        return tuple(_item(self.answered[i], self.scored.get(i), clusters.get(i)) for i in ids if i in self.answered)
 
-def _item(answered: Answered, scored: Scored | None) -> EvalItem:
+    def _clusters(self) -> dict[str, str]:
+        key = self.task.cluster_key
+        if key is None:
+            return {}
+        return {item: str(row[key]) for item, row in zip(self.task.item_ids, self.task.rows, strict=True)}
+
+
+def _item(answered: Answered, scored: Scored | None, cluster: str | None) -> EvalItem:
     """A failed item has no score, though lm-eval gave its stand-in one; one that was never scored has no hashes."""
     error = answered.error
     if error is None and scored is None:
         error = "answered, but the eval ended before it was scored"
+    judged = scored if error is None else None
     return EvalItem(
         item_id=answered.item_id,
         doc_hash=scored.doc_hash if scored else "",
         prompt_hash=scored.prompt_hash if scored else "",
         target_hash=scored.target_hash if scored else "",
-        score=scored.score if scored is not None and error is None else None,
+        score=judged.score if judged else None,
         answer=answered.answer,
         finish_reason=answered.finish_reason,
         output_tokens=answered.output_tokens,
         latency_ns=answered.latency_ns,
         error=error,
+        choice=judged.choice if judged else None,
+        cluster=cluster,
+        input_tokens=answered.input_tokens,
     )

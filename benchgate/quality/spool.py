@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from benchgate.model.ask import Endpoint
 from benchgate.plan.schedule import PlannedTask
@@ -20,6 +20,12 @@ from benchgate.targets.route import Route
 
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"
 """Environment variable of the eval process with the headers that nobody may see, as JSON; unset when there are none."""
+
+REQUEST_SEED = 1234
+"""Seed in every request body, the same in both arms (lm-eval's own default); asked again, the next one."""
+
+
+_SMALL_ROUNDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,16 @@ class Job:
     extra: dict[str, object]  # fields of every request body, in the engine's dialect
     leave_out: list[str]  # fields that the server refuses
     max_tokens_field: str
-    concurrency: int
+    concurrency: int  # requests of this process in flight
     max_tokens: int  # where the task itself says nothing
     connect_s: float
     total_s: float
     tasks: tuple[PlannedTask, ...]
+    engine: str = ""  # whose dialect the server speaks
+    base_url: str = ""  # the address of the server as the suite has it
+    chunk: int | None = None  # rows of each task in one of the first rounds; None: all tasks in one round
+    memory_bytes: int | None = None  # that the process may use
+    in_flight: int | None = None  # requests at the server from all processes that ask it; None: those of this one
 
     def write(self, path: Path) -> None:
         """Write the job as JSON."""
@@ -50,8 +61,27 @@ class Job:
         """The inverse of `write`."""
         data = json.loads(path.read_text(encoding="utf-8"))
         route = data.pop("route")
-        tasks = tuple(PlannedTask(t["name"], t["config"], tuple(t["rows"])) for t in data.pop("tasks"))
+        tasks = tuple(_task(task) for task in data.pop("tasks"))
         return cls(**data, route=Route(**route), tasks=tasks)
+
+    def rounds(self) -> Iterator[list[tuple[PlannedTask, range]]]:
+        """What is asked between one word to go on and the next: each task's next rows, by their places.
+
+        The first rounds have `chunk` rows of each task; each later one has twice as many as the one before, for what
+        has not collapsed by then is mostly asked to its end, and every round has its price.
+        """
+        longest = max((len(task.rows) for task in self.tasks), default=0)
+        start, size, number = 0, self.chunk or max(longest, 1), 1
+        while start < longest:
+            parts = [(task, range(len(task.rows))[start : start + size]) for task in self.tasks]
+            yield [(task, places) for task, places in parts if places]
+            start, number = start + size, number + 1
+            size *= 1 if number <= _SMALL_ROUNDS else 2
+
+
+def _task(data: dict[str, Any]) -> PlannedTask:
+    lists = {name: tuple(data[name]) for name in ("rows", "ids", "shots") if data[name] is not None}
+    return PlannedTask(**{**data, **lists})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +105,14 @@ class Answered:
     error: str | None
     was_null: bool
     retries: int
+    input_tokens: int | None = None
+    tied: bool = False  # all options of the item got the same log-probability
+    asking: int = 0  # for which time the item is asked, where it is asked several times
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """lm-eval's score and hashes of one item."""
+    """lm-eval's score and hashes of one item, and what its answer amounts to."""
 
     task: str
     item_id: str
@@ -87,6 +120,7 @@ class Scored:
     prompt_hash: str
     target_hash: str
     score: float
+    choice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +131,15 @@ class TaskDone:
     effective_n: int
 
 
-Line = Ready | Answered | Scored | TaskDone
-_KINDS: dict[str, type[Line]] = {kind.__name__: kind for kind in (Ready, Answered, Scored, TaskDone)}
+@dataclass(frozen=True, slots=True)
+class RoundDone:
+    """The process has asked and scored all of a round, counted from 0, and waits for the word to go on."""
+
+    number: int
+
+
+Line = Ready | Answered | Scored | TaskDone | RoundDone
+_KINDS: dict[str, type[Line]] = {kind.__name__: kind for kind in (Ready, Answered, Scored, TaskDone, RoundDone)}
 
 
 class SpoolWriter:

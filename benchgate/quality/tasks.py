@@ -1,131 +1,109 @@
-"""Task files and their rows: lm-eval's YAML and JSONL → planned tasks, or every problem with its place, all at once."""
+"""The tasks of a suite → planned tasks, or every problem with its place, all at once.
+
+Task files over rows of one's own are read in `task_files`, and in `named` what lm-eval itself must read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pydantic import ValidationError
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.schedule import PlannedTask
-from benchgate.quality.taskfile import KEYS, TaskFile, target_fault, template_fault
-from benchgate.suite.jsonl import Row, parse_rows
-from benchgate.suite.text import Document, Fault, read_text
+from benchgate.plan.evals import PlannedTask
+from benchgate.quality.named import read_named
+from benchgate.quality.task_files import file_text, read_file
+from benchgate.suite.quality import Quality, TaskEntry
+from benchgate.suite.schema import Suite
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-_DATA_KEYS = frozenset({"dataset_path", "dataset_kwargs"})
-_TEMPLATES = ("doc_to_text", "doc_to_target", "description")
-_KNOWN_KEYS = f"the keys of a task are {', '.join(TaskFile.model_fields)}"
-_SHOWN_CHARACTERS = 300
+_CODE = re.compile(r"^[^#\n]*?(!function)\b", re.MULTILINE)
 
 
-def load_tasks(suite_path_dir: Path, paths: Sequence[str]) -> tuple[PlannedTask, ...]:
-    """The tasks of a suite, in its order, with all their rows; paths are relative to the folder of the suite.
+def load_tasks(suite_dir: Path, quality: Quality, *, fetch: bool = True) -> tuple[PlannedTask, ...]:
+    """The tasks of a suite, in its order, groups as their tasks, with all their rows; paths are relative to the suite.
 
-    Raises SuiteError with every problem of every file at once: a file that cannot be read, a key or value outside the
-    part of lm-eval's language that `taskfile` describes, a template that does not fit the rows, a row without a unique
-    `id`, rows of different shapes, two files of one name.
+    Data of lm-eval's own tasks is fetched where it is not kept on this machine; without `fetch` such a task `needs`
+    it, and has no rows. Raises SuiteError with every problem of every task at once: a file that cannot be read, a key
+    or value outside the part of lm-eval's language that `taskfile` describes, a template that does not fit the rows, a
+    row without a unique `id`, a name that lm-eval does not know, code without the suite's consent.
     """
-    tasks: list[PlannedTask] = []
-    problems: list[Problem] = []
-    for path in paths:
-        task, faults = _load_task(suite_path_dir / path)
-        problems += faults
-        if task is None:
+    from benchgate.quality.probing import endpoint_fault  # with what it takes to ask a server
+
+    read: list[tuple[TaskEntry, list[PlannedTask]]] = []
+    problems = [
+        Problem("", None, None, f"quality.include[{number}]", f"there is no folder {folder}")
+        for number, folder in enumerate(quality.include)
+        if not (suite_dir / folder).is_dir()
+    ]
+    for number, (entry, found) in enumerate(
+        zip(quality.tasks, _read_all(suite_dir, quality, fetch=fetch), strict=True)
+    ):
+        if isinstance(found, str):
+            problems.append(Problem("", None, None, f"quality.tasks[{number}]", f"{entry.task}: {found}"))
             continue
-        if task.name in {earlier.name for earlier in tasks}:
-            message = f"another task file of the suite is called {task.name!r} too; give each its own name"
-            problems.append(Problem(str(suite_path_dir / path), None, None, "task", message))
-        tasks.append(task)
+        tasks, faults = found
+        problems += faults
+        for task in tasks:
+            if task.name in {earlier.name for _, others in read for earlier in others}:
+                message = f"another task file of the suite is called {task.name!r} too; give each its own name"
+                problems.append(Problem(str(suite_dir / entry.task), None, None, "task", message))
+        read.append((entry, tasks))
+    loaded = tuple(task for _, tasks in read for task in tasks)
+    if not problems and (fault := endpoint_fault(loaded, quality.endpoint)) is not None:
+        problems.append(Problem("", None, None, "quality.endpoint", fault))
     if problems:
         raise SuiteError(problems)
-    return tuple(tasks)
+    return loaded
 
 
-def _load_task(path: Path) -> tuple[PlannedTask | None, list[Problem]]:
-    text, faults = _read(path, "a task of `quality.tasks`")
-    if text is None:
-        return None, faults
-    try:
-        document = read_text(text, str(path))
-    except SuiteError as exc:
-        return None, exc.problems
-    if document.problems:
-        return None, document.problems
-    try:
-        spec = TaskFile.model_validate(document.data)
-    except ValidationError as exc:
-        return None, [_from_pydantic(document, error) for error in exc.errors()]
-    return _with_rows(document, spec, path)
-
-
-def _with_rows(document: Document, spec: TaskFile, path: Path) -> tuple[PlannedTask | None, list[Problem]]:
-    [(split, data_file)] = spec.dataset_kwargs.data_files.items()
-    if split != spec.test_split:
-        message = f"`data_files` is for split {split!r}, but `test_split` is {spec.test_split!r}; use one name"
-        return None, [document.problem(Fault(("test_split",), message))]
-    data_path = path.parent / data_file
-    text, problems = _read(data_path, f"the `data_files` of {path.name}")
-    if text is None:
-        return None, problems
-    rows, problems = parse_rows(text, str(data_path))
-    if rows:
-        misshapen = _shape_problems(rows, str(data_path))
-        mistaken = _template_problems(document, spec, frozenset(rows[0].values))
-        problems += misshapen + mistaken
-        if not misshapen and not mistaken:
-            problems += _target_problems(rows, str(data_path), spec.doc_to_target)
-    config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
-    # The suite names a task by its file; the name inside is lm-eval's own.
-    return PlannedTask(path.stem, config, tuple(row.values for row in rows)), problems
-
-
-def _read(path: Path, what: str) -> tuple[str | None, list[Problem]]:
-    try:
-        return path.read_text(encoding="utf-8"), []
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-        return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {what}")]
-
-
-def _shape_problems(rows: Sequence[Row], source: str) -> list[Problem]:
-    """Rows must look like the first one: same keys, same types."""
-    shape = {key: type(value) for key, value in rows[0].values.items()}
+def unknown_leaves(suite: Suite, tasks: Sequence[PlannedTask]) -> list[Problem]:
+    """Checks of a task of a group, like `mmlu_pro/mmlu_pro_law`, that the group has not."""
     problems = []
-    for row in rows:
-        for key in shape.keys() ^ row.values.keys():
-            has, lacks = ("the first row", "this one") if key in shape else ("this row", "the first")
-            problems.append(Problem(source, row.line, None, key, f"{has} has this key and {lacks} has not"))
-        for key, value in row.values.items():
-            if key in shape and type(value) is not shape[key]:
-                expected, found = shape[key].__name__, type(value).__name__
-                problems.append(Problem(source, row.line, None, key, f"is {found}, but {expected} in the first row"))
+    for number, check in enumerate(suite.gate.checks):
+        group, slash, _ = (check.task or "").partition("/")
+        leaves = [task.name for task in tasks if task.name.startswith(f"{group}/")]
+        if slash and check.task not in {task.name for task in tasks}:
+            near = get_close_matches(str(check.task), leaves, n=1)
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"it has {len(leaves)}, like {leaves[0]!r}"
+                if leaves
+                else "it is one task"
+            )
+            message = f"{group!r} has no task {check.task!r}; {hint}"
+            problems.append(Problem("", None, None, f"gate.checks[{number}].task", message))
     return problems
 
 
-def _target_problems(rows: Sequence[Row], source: str, target: str) -> list[Problem]:
-    place = target if target in rows[0].values else "doc_to_target"
-    faults = [(row, target_fault(target, row.values)) for row in rows]
-    return [Problem(source, row.line, None, place, fault) for row, fault in faults if fault is not None]
+_Read = tuple[list[PlannedTask], list[Problem]]
 
 
-def _template_problems(document: Document, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
-    texts = [(key, getattr(spec, key)) for key in _TEMPLATES if key != "description" or "{" in spec.description]
-    faults = [(key, template_fault(text, columns)) for key, text in texts]
-    return [document.problem(Fault((key,), fault)) for key, fault in faults if fault is not None]
+def _read_all(suite_dir: Path, quality: Quality, *, fetch: bool) -> Iterator[_Read | str]:
+    """What each entry comes to; all that lm-eval must read is read in one go."""
+    refused = {entry: _code_problem(suite_dir / entry.task) for entry in quality.tasks if entry.is_file}
+    coded = {entry for entry, problem in refused.items() if problem is not None}
+    allowed = coded if quality.allow_unsafe_code else set()
+    for_lm_eval = [entry for entry in quality.tasks if not entry.is_file or entry in allowed]
+    named = iter(read_named(suite_dir, for_lm_eval, quality, fetch=fetch) if for_lm_eval else ())
+    for entry in quality.tasks:
+        problem = refused.get(entry)
+        if not entry.is_file or entry in allowed:
+            tasks = next(named)
+            yield tasks if isinstance(tasks, str) else (tasks, [])
+        elif problem is not None:
+            yield [], [problem]
+        else:
+            yield read_file(suite_dir / entry.task, entry, quality)
 
 
-def _from_pydantic(document: Document, error: ErrorDetails) -> Problem:
-    """pydantic's finding at its place in the file; an unknown key comes with the nearest known one."""
-    path = error["loc"]
-    if error["type"] == "extra_forbidden":
-        near = get_close_matches(str(path[-1]), KEYS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else _KNOWN_KEYS
-        return document.problem(Fault(path, f"unknown key; {hint}", at_key=True))
-    found = "" if error["type"] == "missing" else f", found {error['input']!r}"
-    return document.problem(Fault(path, f"{error['msg']}{found}"[:_SHOWN_CHARACTERS]))
+def _code_problem(path: Path) -> Problem | None:
+    """What is said of a task file that names functions, unless the suite lets it; None where it names none."""
+    text, _ = file_text(path, "")
+    found = _CODE.search(text) if text is not None else None
+    if text is None or found is None:
+        return None
+    line, column = text.count("\n", 0, found.start(1)) + 1, found.start(1) - text.rfind("\n", 0, found.start(1))
+    message = "a function is code; read it, and set `quality.allow_unsafe_code: true` to let it run on this machine"
+    return Problem(str(path), line, column, "", message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
@@ -73,12 +74,15 @@ def check_rows(verdict: Verdict) -> CheckRows:
     failing = verdict.failing()
     passing = [check for check in verdict.checks if check.outcome is Outcome.PASS]
     anchors = _anchors([*failing, *passing])
-    rows = tuple(_row(check, anchor) for check, anchor in zip([*failing, *passing], anchors, strict=True))
+    guards = {guard.reason: guard.id for guard in reversed(verdict.guards) if guard.tripped}
+    rows = tuple(_row(check, anchor, guards) for check, anchor in zip([*failing, *passing], anchors, strict=True))
     return CheckRows(rows[: len(failing)], rows[len(failing) :])
 
 
-def _row(check: CheckResult, anchor: str) -> CheckRow:
+def _row(check: CheckResult, anchor: str, guards: Mapping[str, str]) -> CheckRow:
+    """What a tripped guard (`guards`: reason to id) says of many checks is said once, with the guard."""
     absolute = check.scale is Scale.ABSOLUTE
+    guard = guards.get(check.reason) if check.outcome is Outcome.INVALID else None
     return CheckRow(
         anchor=anchor,
         title=check.title,
@@ -92,8 +96,8 @@ def _row(check: CheckResult, anchor: str) -> CheckRow:
         interval=show.interval(check),
         allowed=show.allowed(check),
         n=f"{check.n:,} {check.n_unit}",
-        reason=check.reason,
-        advice=check.advice or "",
+        reason=check.reason if guard is None else f"see the guard {guard}",
+        advice=(check.advice or "") if guard is None else "",
         method=check.method,
         notes=check.notes,
         strip=_strip(check),

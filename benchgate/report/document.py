@@ -114,13 +114,14 @@ def _check(check: CheckResult) -> dict[str, object]:
 
 
 def _guard(guard: GuardResult) -> dict[str, object]:
-    return {
+    document: dict[str, object] = {
         "id": guard.id,
         "tripped": guard.tripped,
         "reason": guard.reason,
         "remedy": guard.remedy,
         "spoils": list(guard.spoils),
     }
+    return document if guard.known else {**document, "known": False}
 
 
 def _number(value: float | None) -> float | str | None:

@@ -27,6 +27,7 @@ class Fairness:
 
     tripped: tuple[GuardResult, ...]
     held: tuple[GuardResult, ...]
+    unknown: tuple[GuardResult, ...]  # had nothing to look at
     faults: tuple[str, ...]
     cautions: tuple[str, ...]
     differences: tuple[Difference, ...]
@@ -48,7 +49,8 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
     differing = [name for name in names if ours.get(name) != theirs.get(name)]
     return Fairness(
         tripped=tuple(g for g in verdict.guards if g.tripped),
-        held=tuple(g for g in verdict.guards if not g.tripped),
+        held=tuple(g for g in verdict.guards if g.known and not g.tripped),
+        unknown=tuple(g for g in verdict.guards if not g.known and not g.tripped),
         faults=tuple(_faults(sides, verdict)),
         cautions=(*_cautions(sides), *notices),
         differences=tuple(

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
 from benchgate.report.charts import capacity_figure, figures, timeline_figure
+from benchgate.report.forest import forest_figure
 from benchgate.report.provenance import DEFINITIONS
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import visible
@@ -33,6 +34,7 @@ def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | Non
         figures=figures(view.load),
         capacity_figure=capacity_figure(view.capacity),
         timeline=timeline_figure(view.telemetry),
+        forest=forest_figure(view.quality),
         definitions=DEFINITIONS,
         style_hash=_csp_hash(environment.get_template("report.css").render()),
     )

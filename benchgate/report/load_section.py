@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate import units
@@ -16,6 +16,7 @@ from benchgate.report.summary import StageSummary, summarise_stage
 from benchgate.report.tables import Column, Table
 from benchgate.suite.levels import Level
 from benchgate.suite.schema import Suite
+from benchgate.suite.slo import SloSpec
 
 _IN_FLIGHT = "in flight"
 _BEHIND = " in the background"
@@ -23,13 +24,17 @@ _BEHIND = " in the background"
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """One stage on one side; `summary` is None when it was planned and never measured."""
+    """One stage on one side; `summary` is None when it was planned and never measured.
+
+    `target_ratio` is what its goodput is held to: the class's own, else the suite's; None without an SLO.
+    """
 
     stage: str
     level: str
     role: Arm
     deployment: Deployment
     summary: StageSummary | None
+    target_ratio: float | None = None
 
     @property
     def closed_loop(self) -> bool:
@@ -39,7 +44,10 @@ class StageRow:
 
 @dataclass(frozen=True, slots=True)
 class LoadSection:
-    """All stages on both sides, in the order of the sweep. `slo_target_ratio` is None when the suite has no SLO."""
+    """All stages on both sides, in the order of the sweep.
+
+    `slo` says what a good request is, that of classes with an SLO of their own included; empty without any.
+    """
 
     rows: tuple[StageRow, ...]
     speed: Table
@@ -47,7 +55,6 @@ class LoadSection:
     cost: Table | None
     order: str
     slo: str
-    slo_target_ratio: float | None
     knees: tuple[str, ...] = ()  # of a sweep over concurrency, one sentence a side
 
 
@@ -65,8 +72,7 @@ def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
         requests=_requests(rows),
         cost=_cost(rows),
         order=_order(sides),
-        slo=_slo_text(suite),
-        slo_target_ratio=suite.slo.target_ratio if suite.slo else None,
+        slo=". ".join(_slo_lines(suite, list(levels.values()))),
         knees=knee_lines(suite, {(row.stage, row.role): row.summary for row in rows}),
     )
 
@@ -76,7 +82,7 @@ def _stage_row(stage: str, level: Level | None, side: Side, suite: Suite) -> Sta
     slo = (level.slo if level is not None else None) or suite.slo
     offered = "" if level is None else level.course.offered + (_BEHIND if level.background else "")
     summary = summarise_stage(observations, slo.per_request if slo is not None else None)
-    return StageRow(stage, offered, side.role, side.deployment, summary)
+    return StageRow(stage, offered, side.role, side.deployment, summary, slo.target_ratio if slo is not None else None)
 
 
 def _table(
@@ -167,7 +173,7 @@ def _usd_per_million(deployment: Deployment, tokens_per_s: float | None) -> str:
 
 def _order(sides: Sides) -> str:
     """The arms of each block in the order they ran, `B` for baseline and `C` for candidate."""
-    if sides.baseline.run is not sides.candidate.run:
+    if sides.alone or sides.baseline.run is not sides.candidate.run:
         return ""
     first_seen: dict[tuple[int, str], list[LoadObservation]] = {}
     for observation in sorted((o for side in sides for o in side.load), key=lambda o: o.position):
@@ -178,15 +184,26 @@ def _order(sides: Sides) -> str:
     return " · ".join(blocks[block] for block in sorted(blocks))
 
 
-def _slo_text(suite: Suite) -> str:
-    if suite.slo is None:
-        return ""
-    bounds = (("TTFT", suite.slo.ttft_s), ("TPOT", suite.slo.tpot_s), ("E2E", suite.slo.e2e_s))
+def _slo_lines(suite: Suite, levels: Sequence[Level]) -> Iterator[str]:
+    """What holds for all that say nothing of their own, then each class that does."""
+    if suite.slo is not None:
+        yield f"A good request succeeds with {_bounds(suite.slo)}"
+    for level in levels:
+        if level.slo is not None:
+            yield (
+                f"At {level.name} with {_bounds(level.slo)}"
+                if suite.slo
+                else (f"A good request of {level.name} succeeds with {_bounds(level.slo)}")
+            )
+
+
+def _bounds(slo: SloSpec) -> str:
+    bounds = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2e_s))
     each = ", ".join(
         f"{name} ≤ {units.as_written(show.duration(bound))}" for name, bound in bounds if bound is not None
     )
-    target = units.as_written(show.percent(suite.slo.target_ratio))
-    return f"A good request succeeds with {each}; the target is {target} of the requests scheduled"
+    target = units.as_written(show.percent(slo.target_ratio))
+    return f"{each}; the target is {target} of the requests scheduled"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -63,9 +63,9 @@ def _join(head: str, kept: Sequence[_Section], dropped: Sequence[str]) -> str:
 def _head(view: ReportView) -> str:
     banner = view.banner
     of_run = f" of run {markdown_code(banner.baseline_run)}" if banner.baseline_run else ""
+    beside = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
     return (
-        f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} against "
-        f"{markdown_code(banner.baseline)}{of_run}\n\n"
+        f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {beside}\n\n"
         f"**{markdown_prose(banner.reason, _REASON_CHARACTERS)}**\n\n"
         f"{banner.meaning} Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
         f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}.\n"
@@ -74,20 +74,24 @@ def _head(view: ReportView) -> str:
 
 def _sections(view: ReportView) -> Iterator[_Section]:
     """In reading order."""
-    checks = view.checks
-    yield _Section("Failing checks", _checks(checks.failing) + _reasons(checks.failing), 0)
-    yield _Section("Is this comparison fair?", _unfair(view), 1)
-    yield _Section("Passed checks", _checks(checks.passing), 5)
+    checks, alone = view.checks, view.banner.alone
+    yield _Section("Failing checks", _checks(checks.failing, alone=alone) + _reasons(checks.failing), 0)
+    yield _Section("Is this measurement sound?" if alone else "Is this comparison fair?", _unfair(view), 1)
+    yield _Section("Passed checks", _checks(checks.passing, alone=alone), 5)
     if view.quality is not None:
-        yield _Section("Quality", _table(view.quality.table) + _list(view.quality.faults), 3)
+        lines = [*view.quality.headline, *view.quality.faults]
+        yield _Section("Quality", _table(view.quality.scores) + _list(lines), 3)
+    if view.divergence is not None:
+        lines = [*([view.divergence.fault] if view.divergence.fault else []), *view.divergence.lines]
+        yield _Section("Fixed texts", _table(view.divergence.table) + _list(lines), 3)
     if view.shadow is not None:
         faults = [line for line in (view.shadow.fault, view.shadow.failed) if line]
-        yield _Section("Shadow", _table(view.shadow.table) + _list(faults), 4)
+        yield _Section("Shadow", _table(view.shadow.table) + _list([*faults, *view.shadow.lines]), 4)
     if view.load is not None:
         yield _Section("Load", _table(view.load.speed) + _list(view.load.knees), 6)
         if view.telemetry is not None and view.telemetry.table is not None:
-            lines = view.telemetry.bottlenecks
-            yield _Section("What the servers said of themselves", _table(view.telemetry.table) + _list(lines), 8)
+            told = _table(view.telemetry.table) + _list(view.telemetry.bottlenecks)
+            yield _Section("What the servers said of themselves", told, 8)
     if view.capacity is not None:
         yield _Section("Capacity", _list(view.capacity.lines) + "\n" + _table(view.capacity.table), 6)
     if view.load is not None:
@@ -95,20 +99,18 @@ def _sections(view: ReportView) -> Iterator[_Section]:
     yield _Section("The same verdict again", f"{markdown_code(view.provenance.command)}\n", 2)
 
 
-_CHECK_COLUMNS = ("check", "baseline", "candidate", "difference", "interval", "allowed", "measured on")
-
-
-def _checks(rows: Sequence[CheckRow]) -> str:
+def _checks(rows: Sequence[CheckRow], *, alone: bool) -> str:
+    """A row each; of one deployment alone its value, and nothing that it would differ from."""
     if not rows:
         return ""
-    columns = (Column("", numeric=False), *(Column(title, numeric=i > 0) for i, title in enumerate(_CHECK_COLUMNS)))
+    compared = ("baseline", "candidate", "difference", "interval", "allowed", "measured on")
+    titles = ("value", "interval", "allowed", "measured on") if alone else compared
+    columns = (Column("", numeric=False), Column("check", numeric=False), *(Column(title) for title in titles))
     cells = tuple(
         (
             f"{row.mark} {row.outcome}",
             row.title if row.required else f"{row.title} (advisory)",
-            row.baseline,
-            row.candidate,
-            f"{row.change} {row.direction}".strip(),
+            *((row.candidate,) if alone else (row.baseline, row.candidate, f"{row.change} {row.direction}".strip())),
             row.interval,
             row.allowed,
             row.n,

@@ -18,6 +18,7 @@ from benchgate.report.sides import Side, Sides
 from benchgate.report.terms import OWN, Terms
 from benchgate.suite.arms import arms_of_stored, measured_arms
 from benchgate.suite.schema import Suite
+from benchgate.suite.shadow import Compare, Shadow
 
 DEFINITIONS = (
     ("TTFT", "first chunk that carries output, minus the intended send: waiting in the client counts"),
@@ -27,8 +28,8 @@ DEFINITIONS = (
     ("failures", "count as infinitely slow and as misses of every SLO; they never leave a denominator"),
     ("throughput", "output tokens (or requests) of successful requests over the stage's window, mean of the blocks"),
     ("goodput", "requests that succeed and meet every SLO, over the requests scheduled"),
-    ("recovery", "the candidate's accuracy over the baseline's"),
-    ("discordance", "items whose answer changed sides, over all items paired"),
+    ("flipped", "items that only one side got right, over all items paired: lost by the candidate, or gained"),
+    ("recovery", "the candidate's score over the baseline's, over the same items"),
     ("excess", "the candidate's disagreement with the baseline minus the baseline's with itself"),
 )
 """Short forms of docs/metrics.md, as far as the report shows the quantity."""
@@ -62,7 +63,10 @@ def provenance(
     groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run)))))
     groups.append(FactGroup("Where it ran", tuple(flattened(run.environment))))
     groups.append(FactGroup("The load generator", tuple(_client_facts(sides))))
-    groups += [FactGroup(side.role.value.capitalize(), tuple(_deployment_facts(side))) for side in sides]
+    groups += [
+        FactGroup("Deployment" if sides.alone else side.role.value.capitalize(), tuple(_deployment_facts(side)))
+        for side in sides
+    ]
     return Provenance(
         groups=tuple(group for group in groups if group.facts),
         command=reproduce(run, verdict, against, terms),
@@ -104,10 +108,14 @@ def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
         yield "warm-up", f"{suite.load.warmup_requests:,} requests per stage and arm, discarded"
     if suite.quality is not None:
         limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"
-        yield "tasks", f"{', '.join(suite.quality.tasks)} ({limit} of each)"
+        yield "tasks", f"{', '.join(entry.task for entry in suite.quality.tasks)} ({limit} of each)"
+    if suite.divergence is not None:
+        places = f"{suite.divergence.positions:,} positions in the second halves of their pieces"
+        yield "fixed texts", f"{suite.divergence.texts}: {places}; texts not kept, only their digests"
     if suite.shadow is not None:
         texts = "kept" if suite.shadow.store_text else "not kept, only their digests"
-        yield "shadow", f"{suite.shadow.prompts}: to the baseline twice and the candidate once; texts {texts}"
+        yield "shadow", f"{suite.shadow.prompts}: {_shadow_asked(suite.shadow)}; texts {texts}"
+        yield from _helpers(suite.shadow)
     limits = suite.limits
     bounds = (
         ("connect", limits.connect_s),
@@ -180,6 +188,27 @@ def _limits(
         yield "No shadow comparison is shown: it does not say how often answers to real prompts change."
     elif all(item.primary_text is None for item in evidence.shadow.items):
         yield "The texts of shadow answers were not kept, so no example can be shown."
+
+
+def _shadow_asked(shadow: Shadow) -> str:
+    asked = "to the baseline twice and the candidate once"
+    if shadow.secondary_ratio < 1:
+        asked = f"to the baseline and the candidate, {show.percent(shadow.secondary_ratio)} to the baseline once more"
+    rule = shadow.compare
+    told = [f"compared by {rule.by}"] if rule != Compare() else []
+    told += [f"without {', '.join(rule.ignore_paths)}"] if rule.ignore_paths else []
+    told += [f"numbers within {show.percent(rule.tolerance)}"] if rule.tolerance else []
+    told += [] if rule.case else ["upper and lower case alike"]
+    return ", ".join([asked, *told])
+
+
+def _helpers(shadow: Shadow) -> Iterator[tuple[str, str]]:
+    """Who else was sent texts."""
+    if shadow.similarity is not None:
+        yield "similarity", f"{shadow.similarity.model}, the same from a cosine of {shadow.similarity.same_above}"
+    if shadow.judge is not None:
+        whose = "the suite's own prompt" if shadow.judge.prompt else "benchgate's own prompt"
+        yield "judge", f"{shadow.judge.model}, {whose}, asked in both positions"
 
 
 _COUNTED = {TokenSource.USAGE.value}

@@ -73,14 +73,16 @@ def value(quantity: float | None, unit: Unit) -> str:
         return duration(quantity)
     if unit is Unit.RATIO:
         return _percent(quantity)
-    if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT):
+    if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT, Unit.NATS, Unit.PERPLEXITY):
         return _of_drills(quantity, unit)
     return f"{number(quantity)} {'tok/s' if unit is Unit.TOKENS_PER_S else 'req/s'}"
 
 
 def _of_drills(quantity: float, unit: Unit) -> str:
-    if unit is Unit.COUNT:
+    if unit in (Unit.COUNT, Unit.PERPLEXITY):
         return number(quantity)
+    if unit is Unit.NATS:
+        return _minus(units.show_nats(quantity))
     return points(quantity) if unit is Unit.POINTS else _infinite(quantity) or units.show_multiple(quantity)
 
 

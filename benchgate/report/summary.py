@@ -1,4 +1,4 @@
-"""Numbers of the measured tables: one summary per stage, task and shadow comparison, straight from the observations.
+"""Numbers of the measured tables: one summary per stage and shadow comparison, straight from the observations.
 
 Quantiles are taken over the requests of all blocks together; rates are means over blocks, each over its own window.
 Nothing here decides anything: the checks carry their own statistics.
@@ -16,7 +16,7 @@ from benchgate.model import metrics
 from benchgate.model.metrics import Slo
 from benchgate.model.packing import joined
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, ShadowItem
-from benchgate.model.run import LoadObservation, QualityObservation, ShadowObservation
+from benchgate.model.run import LoadObservation, ShadowObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,85 +90,12 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSummary:
-    """Items of a task that both arms had scored, paired by id.
-
-    `lost`: the baseline was right and the candidate wrong; `gained`: the reverse.
-    `expected` items were planned; whatever is missing between `paired` and `expected` was unscored or unanswered.
-    """
-
-    task: str
-    expected: int
-    paired: int
-    baseline_right: int
-    candidate_right: int
-    lost: int
-    gained: int
-    faults: tuple[str, ...]
-
-    @property
-    def baseline_ratio(self) -> float | None:
-        """Accuracy of the baseline over the paired items."""
-        return self.baseline_right / self.paired if self.paired else None
-
-    @property
-    def candidate_ratio(self) -> float | None:
-        """Accuracy of the candidate over the paired items."""
-        return self.candidate_right / self.paired if self.paired else None
-
-    @property
-    def discordance_ratio(self) -> float | None:
-        """(lost + gained) / paired: how many answers changed sides."""
-        return (self.lost + self.gained) / self.paired if self.paired else None
-
-    @property
-    def recovery_ratio(self) -> float | None:
-        """Candidate's accuracy over the baseline's; None when the baseline had nothing right."""
-        return self.candidate_right / self.baseline_right if self.baseline_right else None
-
-
-def summarise_task(task: str, baseline: QualityObservation | None, candidate: QualityObservation | None) -> TaskSummary:
-    """One task; an arm without an observation leaves nothing paired and is named in the faults."""
-    observed = [("baseline", baseline), ("candidate", candidate)]
-    faults = tuple(
-        f"{name}: {'not measured' if o is None else o.fault}"
-        for name, o in observed
-        if o is None or o.fault is not None
-    )
-    theirs, ours = _scored(baseline), _scored(candidate)
-    pairs = [(right, ours[item_id]) for item_id, right in theirs.items() if item_id in ours]
-    return TaskSummary(
-        task=task,
-        expected=max((o.expected_n for o in (baseline, candidate) if o is not None), default=0),
-        paired=len(pairs),
-        baseline_right=sum(b for b, _ in pairs),
-        candidate_right=sum(c for _, c in pairs),
-        lost=sum(b and not c for b, c in pairs),
-        gained=sum(c and not b for b, c in pairs),
-        faults=faults,
-    )
-
-
-def pooled_tasks(tasks: Sequence[TaskSummary]) -> TaskSummary:
-    """All tasks as one."""
-    return TaskSummary(
-        task="all tasks",
-        expected=sum(t.expected for t in tasks),
-        paired=sum(t.paired for t in tasks),
-        baseline_right=sum(t.baseline_right for t in tasks),
-        candidate_right=sum(t.candidate_right for t in tasks),
-        lost=sum(t.lost for t in tasks),
-        gained=sum(t.gained for t in tasks),
-        faults=tuple(f"{t.task}, {fault}" for t in tasks for fault in t.faults),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ShadowSummary:
-    """The shadow comparison over the prompts that the baseline answered twice.
+    """The shadow comparison over the prompts that the baseline answered as often as it was asked.
 
     `candidate_ratio` is the mean over prompts of the share of the baseline's two answers that the candidate's differs
-    from (0, ½ or 1; a candidate that failed differs from both); `itself_ratio` is how often those two differ.
+    from (0, ½ or 1; a candidate that failed differs from both); `itself_ratio` is how often those two differ. Where
+    some prompts were asked once, the former looks at the first answer alone, and the latter at the other prompts.
     """
 
     expected: int
@@ -189,9 +116,12 @@ class ShadowSummary:
 
 def summarise_shadow(shadow: ShadowObservation) -> ShadowSummary:
     """Disagreement of the candidate, and of the baseline with itself; `differing` only where the latter is none."""
-    usable = [item for item in shadow.items if item.primary is not None and item.secondary is not None]
-    ours = [((i.candidate != i.primary) + (i.candidate != i.secondary)) / 2 for i in usable]
-    itself = [float(i.primary != i.secondary) for i in usable]
+    usable = [item for item in shadow.items if item.primary is not None and (item.secondary is not None or item.once)]
+    sampled = any(item.once for item in usable)
+    ours = [
+        (i.differs_from_primary + (i.differs_from_primary if sampled else i.differs_from_secondary)) / 2 for i in usable
+    ]
+    itself = [float(i.differs_itself) for i in usable if not i.once]
     return ShadowSummary(
         expected=shadow.expected_n,
         usable=len(usable),
@@ -199,8 +129,12 @@ def summarise_shadow(shadow: ShadowObservation) -> ShadowSummary:
         candidate_ratio=sum(ours) / len(ours) if ours else None,
         itself_ratio=sum(itself) / len(itself) if itself else None,
         fault=shadow.fault,
-        differing=tuple(i for i in usable if i.primary == i.secondary and i.candidate not in (None, i.primary)),
+        differing=tuple(i for i in usable if i.candidate is not None and i.differs_from_primary and not _noisy(i)),
     )
+
+
+def _noisy(item: ShadowItem) -> bool:
+    return not item.once and item.differs_itself
 
 
 def _pooled(metric: Callable[[RequestColumns], FloatArray], columns: Sequence[RequestColumns]) -> FloatArray:
@@ -248,9 +182,3 @@ def _token_sources(columns: Sequence[RequestColumns], succeeded: Sequence[BoolAr
 def _known_sum(arrays: Sequence[IntArray]) -> int | None:
     known = [a[a != ABSENT] for a in arrays]
     return sum(int(a.sum()) for a in known) if any(len(a) for a in known) else None
-
-
-def _scored(observation: QualityObservation | None) -> dict[str, bool]:
-    if observation is None:
-        return {}
-    return {item.item_id: item.correct for item in observation.items if item.correct is not None}

@@ -21,3 +21,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     starts: frozenset[int] = frozenset()
+
+
+def of_expected(found: int, expected: int) -> str:
+    """`1,319`, or `1,300 of 1,319` where some are missing."""
+    return f"{found:,}" if found == expected else f"{found:,} of {expected:,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
@@ -18,41 +18,48 @@ from benchgate.suite.arms import arms_of_stored
 _REASON_CHARACTERS = 1000
 
 
-def render_text(verdict: Verdict, run: Run, *, against: Run | None = None, terms: Terms = OWN) -> str:
-    """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters."""
-    lines = [*_head(verdict, run, against), "", *_checks(verdict), *_guards(verdict)]
+def render_text(
+    verdict: Verdict, run: Run, *, against: Run | None = None, terms: Terms = OWN, quality: Sequence[str] = ()
+) -> str:
+    """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters.
+
+    `quality` is what there is to say of it in short, a line each.
+    """
+    alone = against is None and len(arms_of_stored(run.suite)) == 1
+    lines = [*_head(verdict, run, against, alone=alone), "", *_checks(verdict, alone=alone), *_guards(verdict)]
+    lines += [f"  quality: {one_line(line, _REASON_CHARACTERS)}" for line in quality]
     if doubt := terms.reference_doubt():
         lines.append(f"  note: {doubt}")
     lines.append(f"same verdict again, with the same --store: {reproduce(run, verdict, against, terms)}")
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
-def _head(verdict: Verdict, run: Run, against: Run | None) -> Iterator[str]:
+def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> Iterator[str]:
     arms = deployments(run, against)
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
-    alone = against is None and len(arms_of_stored(run.suite)) == 1
-    told = "alone" if alone else f"against {one_line(baseline.name)}{of_run}"
+    one = one_line(candidate.name)
+    told = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
-    yield (f"  suite {one_line(run.suite_name)}: candidate {one_line(candidate.name)} {told}, run {one_line(run.id)}")
+    yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}"
 
 
-def _checks(verdict: Verdict) -> Iterator[str]:
+def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
     rows = check_rows(verdict).all
     if not rows:
         yield "  no check could be made"
     width = max((len(row.outcome) for row in rows), default=0)
     for row in rows:
         yield f"  {row.mark} {row.outcome:<{width}}  {one_line(row.title)}{'' if row.required else ' (advisory)'}"
-        yield f"      {_numbers(row)}"
+        yield f"      {_numbers(row, alone=alone)}"
         yield f"      {one_line(row.reason, _REASON_CHARACTERS)}"
         if row.advice:
             yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
     yield ""
 
 
-def _numbers(row: CheckRow) -> str:
-    values = f"candidate {row.candidate}"
+def _numbers(row: CheckRow, *, alone: bool) -> str:
+    values = row.candidate if alone else f"candidate {row.candidate}"
     if row.baseline != show.NOT_APPLICABLE:
         values = f"baseline {row.baseline}, {values}"
     if row.change != show.NOT_APPLICABLE:

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 from benchgate import units
 from benchgate.errors import ExitCode
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.telemetry_guards import telemetry_notices
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import show
-from benchgate.report.answers_section import QualitySection, ShadowSection, quality_section, shadow_section
 from benchgate.report.capacity_section import CapacitySection, capacity_section
 from benchgate.report.check_rows import CheckRows, check_rows
+from benchgate.report.divergence_section import DivergenceSection, divergence_section
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.fairness import Fairness, fairness
 from benchgate.report.load_section import LoadSection, load_section
 from benchgate.report.provenance import Provenance, provenance
+from benchgate.report.quality_section import QualitySection, quality_section
+from benchgate.report.shadow_section import ShadowSection, shadow_section
 from benchgate.report.sides import Sides, sides
 from benchgate.report.telemetry_section import TelemetrySection, telemetry_section
 from benchgate.report.terms import OWN, Terms
@@ -28,6 +31,13 @@ _MEANING = {
     Outcome.BLOCK: "The candidate must not be promoted.",
     Outcome.INCONCLUSIVE: "The candidate is not promoted: the evidence cannot carry the decision.",
     Outcome.INVALID: "The candidate is not promoted: the evidence is not usable.",
+}
+_MEANING_OF_ONE = {
+    Outcome.PASS: "Every bound is shown to hold.",
+    Outcome.WARN: "Every bound holds; read the warnings.",
+    Outcome.BLOCK: "A bound is shown to be broken.",
+    Outcome.INCONCLUSIVE: "The evidence shows neither that every bound holds nor that one is broken.",
+    Outcome.INVALID: "The evidence is not usable.",
 }
 _STRICT_WARNING = "The candidate is not promoted: warnings were asked to block."
 
@@ -58,6 +68,7 @@ class Banner:
     when: str
     exit_code: int
     tally: tuple[Tally, ...]
+    alone: bool  # one deployment was measured, and compared with nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,7 @@ class ReportView:
     telemetry: TelemetrySection | None
     capacity: CapacitySection | None
     quality: QualitySection | None
+    divergence: DivergenceSection | None
     shadow: ShadowSection | None
     provenance: Provenance
     document_json: str
@@ -93,8 +105,9 @@ def report_view(
         load=load,
         telemetry=telemetry_section(both, suite),
         capacity=capacity_section(evidence, against, suite, alone=both.alone),
-        quality=quality_section(both),
-        shadow=shadow_section(evidence.shadow) if against is None else None,
+        quality=quality_section(Comparison(evidence, against), verdict, suite),
+        divergence=divergence_section(evidence, stored=against is not None),
+        shadow=shadow_section(evidence, verdict.alpha) if against is None else None,
         provenance=provenance(evidence, both, load, verdict, reference, terms),
         document_json=document_json(verdict_document(evidence.run, verdict, against=reference, terms=terms)),
     )
@@ -105,10 +118,11 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     code = terms.exit_code(verdict)
     strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
     other = both.baseline.run
+    meaning = _MEANING_OF_ONE if both.alone else _MEANING
     return Banner(
         outcome=verdict.outcome,
         mark=show.MARKS[verdict.outcome],
-        meaning=_STRICT_WARNING if strictly_blocked else _MEANING[verdict.outcome],
+        meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
         todo=_todo(verdict),
         reason=verdict.reason,
         suite=run.suite_name,
@@ -119,6 +133,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         when=_minute(run.started_at),
         exit_code=int(code),
         tally=_tally(verdict),
+        alone=both.alone,
     )
 
 

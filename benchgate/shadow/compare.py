@@ -1,56 +1,169 @@
-"""When two answers count as the same: pure functions from a text to the form that is compared."""
+"""When two answers count as the same, and what they have in common where they do not. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-import unicodedata
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
 
-_BLANK_LINES = re.compile(r"\n{3,}")
+from benchgate.model.shadow import Label, PairFacts
+from benchgate.shadow.json_rules import JsonRules, NotJson, parsed, same, shape
+from benchgate.shadow.plain_text import plain
+from benchgate.shadow.tool_calls import same_calls, same_tools, spelled_calls
+from benchgate.targets.answer import ToolCall
+
+By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an answer comes to: its text, which is empty where it only calls tools, and the calls."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides whether two answers differ. Texts whose embeddings are `same_above` near count as the same."""
+
+    by: By = "auto"
+    json: JsonRules = field(default_factory=JsonRules)
+    same_above: float | None = None
+
+
+@lru_cache(maxsize=8)  # each of three answers is looked at in two pairs
 def normalise(text: str) -> str:
     """The form of an answer that is compared: what differs here, a reader would call different.
 
-    Text: Unicode NFKC; inside a line every run of white space is one space; none ends a line or stands at either end
-    of the text; several blank lines are one. Line breaks and indentation stay: code that loses them is other code. An
-    answer that is a JSON object or array: one spelling for the same value (sorted keys, no layout, 1.0 and 1e0 as 1),
-    with its texts normalised likewise. A JSON answer never equals one that is not, so each side can be normalised
-    without knowing the other.
+    A text in its plain form (`plain_text.plain`). An answer that is a JSON object or array: one spelling for the same
+    value (sorted keys, no layout, 1.0 and 1e0 as 1), with its texts in their plain form. A JSON answer never equals
+    one that is not, so each side can be normalised without knowing the other.
     """
-    plain = _plain(text)
-    return _canonical_json(text) or _canonical_json(plain) or plain
+    value = _json(text)
+    if value is None:
+        return plain(text)
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def answer_digest(text: str) -> str:
     """SHA-256 of the normalised answer, in hex."""
-    return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).hexdigest()
+    return _sha256(normalise(text))
 
 
-def _plain(text: str) -> str:
-    lines = (_line(line) for line in unicodedata.normalize("NFKC", text).splitlines())
-    return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
+def digest(said: Said) -> str:
+    """The same for an answer that may call tools."""
+    if not said.calls:
+        return answer_digest(said.text)
+    return _sha256(f"{normalise(said.text)}\n{spelled_calls(said.calls)}")
 
 
-def _line(line: str) -> str:
-    words = line.split()
-    if not words:
-        return ""
-    indentation = line[: line.index(words[0])]
-    return indentation + " ".join(words)
+def compared(one: Said, other: Said, rules: Rules, *, in_any_order: bool, similarity: float | None = None) -> PairFacts:
+    """What two answers to one prompt have in common. Of calls the order counts unless they may come `in_any_order`."""
+    texts, values = (one.text, other.text), (_json(one.text), _json(other.text))
+    is_json, has_calls = any(value is not None for value in values), bool(one.calls or other.calls)
+    json_same = same(*values, rules.json) if is_json else None
+    calls_same = same_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None
+    facts = PairFacts(
+        label=Label.DIFFERENT,
+        differs=True,
+        exact=one == other,
+        normalised=_normalised(one, other, case=rules.json.case, in_any_order=in_any_order),
+        json=json_same,
+        calls=calls_same,
+        structure=_structure(one, other, values, rules.json) if is_json or has_calls else None,
+        at_character=_first_difference(*texts),
+        at_word=_word_at(texts, _first_difference(*texts)),
+        similarity=similarity,
+    )
+    label = _label(facts, rules.same_above)
+    return replace(facts, label=label, differs=not _counts_as_same(facts, label, rules.by))
 
 
-def _canonical_json(text: str) -> str | None:
-    """The one spelling of the object or array that the text is; None when it is neither, or of no single meaning."""
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)
-        if not isinstance(value, dict | list):
-            return None
-        return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    except (ValueError, RecursionError):
+def are_plain_texts(one: Said, other: Said) -> bool:
+    """Whether nothing but the words of two answers could make them one: neither calls anything nor is JSON."""
+    return not one.calls and not other.calls and _json(one.text) is None and _json(other.text) is None
+
+
+def settled(*pairs: PairFacts) -> tuple[PairFacts, ...]:
+    """The three pairs of three answers, so that being the same is passed on: A like B and B like C is A like C.
+
+    Within a tolerance it would not be by itself, and the estimator counts on three answers that fall into groups.
+    """
+    if len(pairs) == 3 and sum(not pair.differs for pair in pairs) == 2:
+        return tuple(replace(pair, differs=False) for pair in pairs)
+    return pairs
+
+
+def _counts_as_same(facts: PairFacts, label: Label, by: By) -> bool:
+    if by == "exact":
+        return facts.exact
+    if by == "normalised":
+        return facts.normalised or label is Label.SEMANTIC
+    if by == "structure" and facts.structure is not None:
+        return facts.structure
+    if by == "json" and facts.json is not None:
+        return facts.json and facts.calls is not False
+    if facts.calls is not None:  # what it says beside a call is not what the call's receiver gets
+        return facts.calls
+    return (facts.normalised if facts.json is None else facts.json) or label is Label.SEMANTIC
+
+
+def _label(facts: PairFacts, same_above: float | None) -> Label:
+    if facts.exact:
+        return Label.EXACT
+    values = [value for value in (facts.json, facts.calls) if value is not None]
+    if facts.normalised or (values and all(values)):
+        return Label.NORMALISED
+    if facts.structure:
+        return Label.STRUCTURE
+    near = same_above is not None and facts.similarity is not None and facts.similarity >= same_above
+    return Label.SEMANTIC if near and facts.structure is None else Label.DIFFERENT
+
+
+def _normalised(one: Said, other: Said, *, case: bool, in_any_order: bool) -> bool:
+    """The same but for layout, by no other rule: nothing ignored, no tolerance."""
+    strict = JsonRules(case=case)
+    if not same_calls(one.calls, other.calls, strict, in_any_order=in_any_order):
+        return False
+    first, second = normalise(one.text), normalise(other.text)
+    return first == second or (not case and first.casefold() == second.casefold())
+
+
+def _structure(one: Said, other: Said, values: tuple[object, object], rules: JsonRules) -> bool:
+    """Both are JSON of one shape, or both call the same tools with arguments of one shape."""
+    if None not in values and shape(values[0], rules) != shape(values[1], rules):
+        return False
+    return (values[0] is None) == (values[1] is None) and same_tools(one.calls, other.calls, rules)
+
+
+def _first_difference(one: str, other: str) -> int | None:
+    if one == other:
         return None
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+
+
+def _word_at(texts: tuple[str, str], at: int | None) -> int | None:
+    """How many whole words come before the one in which two texts first differ."""
+    if at is None:
+        return None
+    before = texts[0][:at]
+    begun = any(before and not before[-1].isspace() and at < len(text) and not text[at].isspace() for text in texts)
+    return len(before.split()) - begun
+
+
+@lru_cache(maxsize=8)
+def _json(text: str) -> object | None:
+    """The object or array that a text is, as it stands or in its plain form; None when it is none. Never changed."""
+    for form in (text, plain(text)):
+        try:
+            return parsed(form)
+        except NotJson:
+            continue
+    return None
 
 
 def _canonical(value: object) -> object:
@@ -59,25 +172,11 @@ def _canonical(value: object) -> object:
     if isinstance(value, list):
         return [_canonical(inner) for inner in value]
     if isinstance(value, str):
-        return _plain(value)
+        return plain(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"{digits} is out of range")
-    return value
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("a key stands twice")
-    return values
-
-
-def _refuse(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -78,7 +78,18 @@ def parse_settings(**given: Any) -> SimSettings:
             "give the one or the other"
         )
     parse_faults(told.get("faults", ()))
-    return SimSettings(**pace, **_fields(_SERVER, told), batching=BatchingCosts(**costs) if costs else None)
+    server = _fields(_SERVER, told)
+    try:
+        return SimSettings(**pace, **server, batching=BatchingCosts(**costs) if costs else None)
+    except UsageError as error:
+        raise UsageError(_as_options(str(error))) from error
+
+
+def _as_options(message: str) -> str:
+    """What a setting is refused for, with the names that a command line has for them."""
+    given = {field: f"--{name.replace('_', '-')}" for name, (field, _) in {**_PACE, **_ENGINE, **_SERVER}.items()}
+    begun = re.sub(r"^\w+", lambda word: given.get(word[0], word[0]), message)
+    return re.sub(r"`(\w+)`", lambda word: f"`{given[word[1]]}`" if word[1] in given else word[0], begun)
 
 
 def list_faults() -> str:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from scipy.special import betainc, betaincc, betaincinv, ndtr, ndtri, stdtr, stdtrit
+import numpy as np
+from scipy.special import betainc, betaincc, betaincinv, gammaln, ndtr, ndtri, stdtr, stdtrit
+
+from benchgate.model.records import FloatArray, IntArray
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
@@ -32,6 +35,14 @@ def binom_sf(k: int, n: int, p: float) -> float:
     if k < 0:
         return 1.0
     return 0.0 if k >= n else float(betainc(k + 1, n - k, p))
+
+
+def binom_pmf(k: IntArray, n: int, p: float) -> FloatArray:
+    """P(X = k) for X ~ Bin(n, p), 0 < p < 1, for each k from 0 to n."""
+    law: FloatArray = np.exp(
+        gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + k * np.log(p) + (n - k) * np.log1p(-p)
+    )
+    return law
 
 
 def binom_ppf(q: float, n: int, p: float) -> int:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model.records import FloatArray
+from benchgate.model.records import BoolArray, FloatArray
+from benchgate.stats.clusters import cluster_mean, pooled
 from benchgate.stats.distributions import binom_sf, norm_sf
 from benchgate.stats.limits import Limits
 from benchgate.stats.paired import paired_t, sign_p
-from benchgate.stats.proportions import clopper_pearson, score_limits, score_statistic
+from benchgate.stats.proportions import clopper_pearson, newcombe_difference, score_limits, score_statistic
+from benchgate.stats.strata import (
+    Counts,
+    stratified_difference,
+    stratified_harm_p,
+    stratified_limits,
+    stratified_p_above,
+)
 
 _SELF_WEIGHT = 0.5
 """What a prompt takes off the excess when the baseline differs from itself and the candidate sides with one answer."""
+_LEAST_P = 1e-12
 _FEW = 10
 """Below this many differing prompts a t interval is not trusted alone."""
-_WIDEST = 1.5
+WIDEST = 1.5
 """The largest difference of two excesses of one prompt: +1 in one run, -1/2 in the other."""
 
 
@@ -62,12 +73,87 @@ def excess_disagreement(x: FloatArray, y: FloatArray, alpha: float, *, margin: f
     return Excess((more - _SELF_WEIGHT * fewer) / n, limits, p_harm, n)
 
 
-def excess_change(judged: FloatArray, reference: FloatArray, alpha: float, *, margin: float = 0.0) -> Excess | None:
+def excess_of_tasks(
+    tasks: Sequence[tuple[FloatArray, FloatArray, Sequence[str] | None]], alpha: float, *, margin: float = 0.0
+) -> Excess | None:
+    """The mean over tasks of `excess_disagreement`, each task (x, y, clusters) with equal weight.
+
+    Tasks of one size are one sample; of different sizes, their limits combined and an exact test over all. Where
+    prompts come in clusters also t over clusters, and whichever claims less. None without prompts or where a clustered
+    task has no two clusters. ValueError as there.
+    """
+    parts = [excess_disagreement(x, y, alpha, margin=margin) for x, y, _ in tasks]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    if len({part.n for part in known}) == 1:
+        x, y = (np.concatenate([task[i] for task in tasks]) for i in (0, 1))
+        found = excess_disagreement(x, y, alpha, margin=margin)
+    else:
+        found = _stratified([task[0] - task[1] for task in tasks], alpha, margin)
+    if found is None or all(clusters is None for _, _, clusters in tasks):
+        return found
+    means = [cluster_mean(x - y, clusters) for x, y, clusters in tasks]
+    if any(mean is None for mean in means):
+        return None
+    pool = pooled([mean for mean in means if mean is not None])
+    limits = pool.limits(alpha)
+    widest = Limits(min(found.limits.lower, limits.lower), max(found.limits.upper, limits.upper))
+    return Excess(found.estimate, widest, max(found.p_harm, pool.p_above(margin)), found.n)
+
+
+def _stratified(gaps: Sequence[FloatArray], alpha: float, margin: float) -> Excess:
+    counts = [
+        Counts(int(np.count_nonzero(gap == 1)), int(np.count_nonzero(gap == -_SELF_WEIGHT)), len(gap)) for gap in gaps
+    ]
+    return Excess(
+        estimate=stratified_difference(counts, weight=_SELF_WEIGHT),
+        limits=stratified_limits(counts, alpha, weight=_SELF_WEIGHT),
+        p_harm=stratified_harm_p(counts, weight=_SELF_WEIGHT)
+        if margin == 0
+        else stratified_p_above(counts, margin, weight=_SELF_WEIGHT),
+        n=sum(one.n for one in counts),
+    )
+
+
+def excess_sampled(differs: BoolArray, itself: BoolArray, alpha: float, *, margin: float = 0.0) -> Excess | None:
+    """The same where the baseline was asked twice on a part of the prompts only: mean(differs) - mean(itself).
+
+    `differs` is 1[C≠P] of every prompt, `itself` 1[P≠S] of those of the part. The limits are Newcombe's (1998, method
+    10): each share's distance to its Wilson limit, combined as a root sum of squares. It adds variances as if the two
+    shares were of other prompts; they have prompts in common and agree there, so the limits are on the wide side.
+    p_harm is the error rate at which the lower limit just reaches the margin. None where either has no prompts.
+    """
+    n, m = len(differs), len(itself)
+    if n == 0 or m == 0:
+        return None
+    more, own = int(np.count_nonzero(differs)), int(np.count_nonzero(itself))
+    limits = newcombe_difference(more, n, own, m, alpha)
+    return Excess(more / n - own / m, limits, _newcombe_p(more, n, own, m, margin), n)
+
+
+def _newcombe_p(more: int, n: int, own: int, m: int, margin: float) -> float:
+    """By bisection: a limit moves away from the estimate as alpha falls."""
+    if more / n - own / m <= margin:
+        return 1.0
+    low, high = _LEAST_P, 0.5
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if newcombe_difference(more, n, own, m, middle).lower > margin:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def excess_change(
+    judged: FloatArray, reference: FloatArray, alpha: float, *, margin: float = 0.0, widest: float = WIDEST
+) -> Excess | None:
     """Mean of judged - reference: what one run's candidate adds to another's, prompt by prompt.
 
     Both are the x - y of `excess_disagreement`, over the same prompts in the same order. t limits and p; below ten
-    differing prompts also Clopper-Pearson limits on the share that differs, times the largest difference, and the sign
-    test, whichever claims less. None below two prompts or when a value is not finite.
+    differing prompts also Clopper-Pearson limits on the share that differs, times the `widest` difference that one
+    prompt can make, and the sign test, whichever claims less. None below two prompts or when a value is not finite.
     """
     gap = np.asarray(judged, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
     test, sign = paired_t(gap, alpha, margin=margin), sign_p(gap)
@@ -76,7 +162,7 @@ def excess_change(judged: FloatArray, reference: FloatArray, alpha: float, *, ma
     limits, p_harm, n = test.limits, test.p_harm, len(gap)
     above, below = int(np.count_nonzero(gap > 0)), int(np.count_nonzero(gap < 0))
     if above + below < _FEW:
-        upper = _WIDEST * clopper_pearson(above, n, alpha).upper
-        lower = -_WIDEST * clopper_pearson(below, n, alpha).upper
+        upper = widest * clopper_pearson(above, n, alpha).upper
+        lower = -widest * clopper_pearson(below, n, alpha).upper
         limits, p_harm = Limits(min(limits.lower, lower), max(limits.upper, upper)), max(p_harm, sign)
     return Excess(test.mean, limits, p_harm, n)

@@ -24,6 +24,7 @@ from sqlalchemy import Connection, Table, select
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
+from benchgate.model.divergence import DivergenceObservation
 from benchgate.model.run import (
     Evidence,
     LoadObservation,
@@ -150,6 +151,7 @@ class Store:
             target_faults=tuple(item for item in seen if isinstance(item, TargetFault)),
             starts=tuple(item for item in seen if isinstance(item, StartUp)),
             telemetry=telemetry,
+            divergence=next((item for item in seen if isinstance(item, DivergenceObservation)), None),
         )
 
     def events(self, run_id: str) -> list[tuple[str, Mapping[str, object]]]:

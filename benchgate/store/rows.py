@@ -10,6 +10,13 @@ from typing import Any
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.divergence import (
+    DivergenceObservation,
+    divergence_meta,
+    divergence_of,
+    pack_divergence,
+    unpack_divergence,
+)
 from benchgate.model.packing import joined, parted
 from benchgate.model.records import (
     ColumnMap,
@@ -31,7 +38,7 @@ from benchgate.model.run import (
 from benchgate.store import codec
 
 Row = dict[str, Any]
-Observation = LoadObservation | QualityObservation | ShadowObservation | TargetFault | StartUp
+Observation = LoadObservation | QualityObservation | DivergenceObservation | ShadowObservation | TargetFault | StartUp
 
 OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
@@ -143,8 +150,15 @@ def load_row(seen: LoadObservation) -> Row:
 
 def quality_row(seen: QualityObservation) -> Row:
     """One eval task of one arm as a row."""
-    meta = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
+    meta: dict[str, object] = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
+    if seen.repeat:
+        meta["repeat"] = seen.repeat
     return _observation_row("quality", meta, pack_rows(seen.items), len(seen.items), arm=seen.arm.value, task=seen.task)
+
+
+def divergence_row(seen: DivergenceObservation) -> Row:
+    """The reading of the fixed texts as a row."""
+    return _observation_row("divergence", divergence_meta(seen), pack_divergence(seen.items), len(seen.items))
 
 
 def shadow_row(seen: ShadowObservation) -> Row:
@@ -177,6 +191,9 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
         case "quality":
             items = unpack_eval_items(columns)
             seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
+        case "divergence":
+            seen = divergence_of(unpack_divergence(columns), meta)
+            rows = len(seen.items)
         case "shadow":
             prompts = unpack_shadow_items(columns)
             seen, rows = ShadowObservation(prompts, **meta), len(prompts)

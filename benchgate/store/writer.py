@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from benchgate.errors import StoreError
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.divergence import DivergenceObservation
 from benchgate.model.run import (
     LoadObservation,
     QualityObservation,
@@ -38,6 +39,7 @@ class RunWriter:
         self.run_id = run_id
         self._next_seq = 0
         self._has_shadow = False
+        self._has_divergence = False
 
     @classmethod
     def begin(cls, database: Database, run: Run, plan: bytes) -> RunWriter:
@@ -62,6 +64,13 @@ class RunWriter:
     def add_quality(self, observation: QualityObservation) -> None:
         """Keeps one eval task of one arm."""
         self._insert(tables.observation, rows.quality_row(observation))
+
+    def add_divergence(self, observation: DivergenceObservation) -> None:
+        """Keeps the reading of the fixed texts; a run has at most one."""
+        if self._has_divergence:
+            raise StoreError(f"run {self.run_id} has its reading of the fixed texts already")
+        self._insert(tables.observation, rows.divergence_row(observation))
+        self._has_divergence = True
 
     def add_shadow(self, observation: ShadowObservation) -> None:
         """Keeps the shadow comparison; a run has at most one."""

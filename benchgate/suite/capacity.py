@@ -15,6 +15,8 @@ CAPACITY_STAGE = "capacity"
 
 _REQUESTS = re.compile(r"(\d{1,9}) requests?")
 _MOST_IN_FLIGHT = 10_000
+LEAST_REQUESTS, MOST_REQUESTS = 20, 1_000_000
+"""Of one level, and at least of a whole search."""
 
 
 def _level(value: object, info: ValidationInfo) -> object:
@@ -46,8 +48,8 @@ class Capacity(StrictSection):
     highest: Level = Field(alias="to")
     target_ratio: PositivePercent | None = Field(default=None, alias="target")  # that of the `slo` unless said
     resolution_ratio: PositivePercent = Field(default=0.1, alias="resolution")  # how far its two ends may be apart
-    probe_requests: Requests = Field(default=1000, ge=20, le=1_000_000, alias="probe")  # the most at one level
-    budget_requests: Requests | None = Field(default=None, ge=20, alias="budget")  # the most of an arm's whole search
+    probe_requests: Requests = Field(default=1000, ge=LEAST_REQUESTS, le=MOST_REQUESTS, alias="probe")  # at one level
+    budget_requests: Requests | None = Field(default=None, ge=LEAST_REQUESTS, alias="budget")  # of an arm's search
     arrival: ArrivalText = "poisson"  # of rates
     workload: Name | None = None  # of `load.workloads`; the default one unless said
 

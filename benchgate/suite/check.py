@@ -18,10 +18,12 @@ from pydantic import (
 from benchgate import units
 from benchgate.suite.fields import Expected, Flag, StrictSection, is_stored, positive_share, share
 from benchgate.suite.metric_kinds import (
+    ADVISORY_METRICS,
     KINDS,
     LATENCY_METRICS,
     OVER_METRICS,
     RATIO_METRICS,
+    TASK_METRICS,
     TELEMETRY_METRICS,
     Metric,
     Statistic,
@@ -48,7 +50,7 @@ def _margin(text: object, info: ValidationInfo) -> object:
     except ValueError as error:
         meaning = "a part of the baseline's value" if in_percent else "a difference between two shares"
         raise ValueError(f"{error}: the margin of {metric} is {meaning}") from None
-    if not 0 < margin < 1:
+    if not (0 < margin < 1 or (margin > 0 and metric == "score")):  # a score may go to 100, or to any number
         raise ValueError(f"{units.show_found(text)} is not a usable margin; it must be above 0 and below 100")
     return margin
 
@@ -64,9 +66,9 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Margin = Annotated[float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0, lt=1)]
+Margin = Annotated[float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0)]
 PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
-Bound = Annotated[str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4')]
+Bound = Annotated[str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True)]
 
 
 class Check(StrictSection):
@@ -82,11 +84,11 @@ class Check(StrictSection):
     stage: PlaceName | None = None  # load metrics only; every stage, each judged apart, unless said
     class_name: str | None = Field(default=None, alias="class")  # of the stage's classes of traffic; each unless said
     over: PlaceName | None = None  # another stage, whose value is what `stage`'s is held against
-    task: str | None = None  # accuracy only; all tasks pooled unless said, "each" for one check per task
+    task: str | None = None  # evals only; all tasks pooled unless said (of scores each apart), "each" for one per task
     margin: Margin | None = None
     max: Bound | None = None  # "500ms" for latencies, "1%" for error_rate, "1.2x" and "5 points" with `over`
     min: Bound | None = None  # "95%" for goodput and accuracy, "100/s" for throughputs, "2x" with `over`
-    required: Flag = True
+    required: Flag = Field(default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS)
     block_when: Literal["harm", "breach"] = "harm"
 
     @field_validator("statistic", "of", "stage", "class_name", "over", "task")
@@ -157,7 +159,7 @@ _OWNERS = {
     "stage": _OF_A_STAGE,
     "class_name": tuple(name for name in _OF_A_STAGE if name not in TELEMETRY_METRICS),
     "over": OVER_METRICS,
-    "task": ("accuracy",),
+    "task": TASK_METRICS,
 }
 
 
@@ -178,6 +180,8 @@ def _bound(metric: str, side: str, text: str, *, over: bool) -> float:
         return units.parse_rate_rps(text) if "/" in text else float(units.parse_count(text))
     if kind.bound == "rate":
         return units.parse_rate_rps(text)
+    if kind.bound == "nats":
+        return units.parse_nats(text)
     if kind.bound == "whole number":
         return float(units.parse_count(text))
     if side == "min":

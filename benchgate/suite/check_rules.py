@@ -9,6 +9,7 @@ from benchgate.suite.background import looks_at, looks_at_background
 from benchgate.suite.check import Check
 from benchgate.suite.levels import Level
 from benchgate.suite.metric_kinds import (
+    ADVISORY_METRICS,
     FAILURE_METRICS,
     KINDS,
     LATENCY_METRICS,
@@ -30,16 +31,32 @@ _OF_STREAMS = ("tpot", "itl", "ttfot")
 def broken_checks(parts: Parts) -> Iterator[Fault]:
     """Every check that does not fit what the suite measures, or another check."""
     yield from _failures_are_judged(parts)
+    yield from _something_decides(parts)
+    yield from _early_stop_is_judged(parts)
     first: dict[tuple[object, ...], int] = {}
     for number, check in enumerate(parts.checks):
         if check is not None:
             yield from _has_its_section(parts, number, check)
             yield from _names_what_exists(parts, number, check)
+            yield from _has_its_floor(parts, number, check)
             yield from _is_told(parts, number, check)
             yield from _is_defined(parts, number, check)
             yield from _has_enough_requests(parts, number, check)
             yield from _has_levels(parts, number, check)
             yield from _is_new(parts, number, check, first)
+        elif number in parts.readable:
+            yield from _has_its_section(parts, number, parts.readable[number])
+            yield from _names_what_exists(parts, number, parts.readable[number])
+
+
+def _something_decides(parts: Parts) -> Iterator[Fault]:
+    """Checks that are advisory unless they say otherwise are not all there can be: nothing would ever be promoted."""
+    sound = [check for check in parts.checks if check is not None]
+    if not sound or len(sound) < len(parts.checks):
+        return
+    if all(check.metric in ADVISORY_METRICS and "required" not in check.model_fields_set for check in sound):
+        message = f"{sound[0].metric} is advisory unless it says `required: true`, and no other check decides anything"
+        yield Fault(("gate", "checks", 0), f"{message}; write it, or add a check that is required")
 
 
 def _have_their_own_slo(parts: Parts, check: Check) -> bool:
@@ -82,9 +99,34 @@ def _names_what_exists(parts: Parts, number: int, check: Check) -> Iterator[Faul
             yield Fault(("gate", "checks", number, key), message)
     yield from _class_exists(parts, number, check)
     stems = [task_stem(task) for task in parts.tasks]
-    if check.task is not None and stems and check.task not in (*stems, "each"):
-        message = f'no task file of `quality` is named "{check.task}"; {suggestion(check.task, [*stems, "each"])}'
+    group = (check.task or "").split("/")[0]  # whether lm-eval's group has such a task is seen when it is read
+    if (
+        check.task is not None
+        and stems
+        and check.task not in (*stems, "each")
+        and (group == check.task or group not in stems)
+    ):
+        message = f'no task of `quality` is named "{check.task}"; {suggestion(check.task, [*stems, "each"])}'
         yield Fault(("gate", "checks", number, "task"), message)
+
+
+def _has_its_floor(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
+    """Greedy answers of one server differ from run to run, so flips mean nothing without the baseline's own."""
+    if check.metric == "flips" and parts.tasks and parts.repeat_baseline is False:
+        message = "flips are counted beyond those of the baseline against itself; set `quality.repeat_baseline: true`"
+        yield Fault(("gate", "checks", number, "metric"), message)
+
+
+def _early_stop_is_judged(parts: Parts) -> Iterator[Fault]:
+    """Evals end early when a required check shows harm; without one that can, they never would."""
+    if not parts.stop_early or None in parts.checks:
+        return
+    if not any(c and c.required and c.margin and c.metric in ("accuracy", "score") for c in parts.checks):
+        message = (
+            "ends the evals when a required check on `accuracy` or `score` with a `margin` shows harm, and there is "
+            "none; add {metric: accuracy, task: each, margin: 5 points}"
+        )
+        yield Fault(("quality", "stop_early"), message)
 
 
 def _class_exists(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
@@ -263,7 +305,7 @@ def _places(parts: Parts, check: Check) -> list[str]:
         judged = [place.name for place in _judged(parts, check)]
         broken = [n for s, n in zip(parts.stages, parts.stage_names, strict=True) if s is None and n is not None]
         return judged + [name for name in broken if check.stage in (None, name)]
-    if check.task == "each":
+    if check.task == "each" or (check.metric, check.task) == ("score", None):
         return [task_stem(task) for task in parts.tasks]
     return [check.task or ""]
 

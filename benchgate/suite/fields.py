@@ -14,9 +14,10 @@ from benchgate.model.arrivals import parse_arrival
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What to write in a field, as a phrase for error messages."""
+    """What to write in a field, as a phrase for error messages. Of a `quantity` a bare number lacks its unit."""
 
     phrase: str
+    quantity: bool = False
 
 
 def _unit(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValidator, Expected]:
@@ -55,6 +56,7 @@ Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
 Percent = Annotated[float, *_unit(share, 'a percentage like "1%"'), Field(ge=0, le=1)]
 PositivePercent = Annotated[float, *_unit(positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
 Tokens = Annotated[int, *_unit(units.parse_tokens, 'a count like "128 tokens"')]
+Size = Annotated[int, *_unit(units.parse_size_bytes, 'a size like "8GiB"'), Field(ge=64 * 1024**2)]
 Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
 Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
 Flag = Annotated[bool, Strict()]  # and "no" for false

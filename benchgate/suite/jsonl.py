@@ -18,10 +18,11 @@ class Row:
     values: dict[str, object]
 
 
-def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
+def parse_rows(text: str, source: str, *, quote: bool = True) -> tuple[list[Row], list[Problem]]:
     """The rows that are sound, in order, and a problem for each that is not. Empty lines are skipped.
 
-    A row is a JSON object with a non-empty text `id` that no earlier row has: answers are paired by it.
+    A row is a JSON object with a non-empty text `id` that no earlier row has: answers are paired by it. Without
+    `quote` no problem repeats what stands in a row, but for ids.
     """
     rows: list[Row] = []
     problems: list[Problem] = []
@@ -30,7 +31,7 @@ def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
         if not line.strip():
             continue
         try:
-            values = parse_object(line)
+            values = parse_object(line, quote=quote)
             _check_id(values, first_line, number)
         except ValueError as exc:
             problems.append(Problem(source, number, None, "", str(exc)))
@@ -41,14 +42,20 @@ def parse_rows(text: str, source: str) -> tuple[list[Row], list[Problem]]:
     return rows, problems
 
 
-def parse_object(line: str) -> dict[str, object]:
-    """One JSON object; ValueError, with what to write, for anything else, a key written twice and what is no text."""
+def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
+    """One JSON object; ValueError, with what to write, for anything else, a key written twice and what is no text.
+
+    Without `quote` the error repeats nothing of the line.
+    """
     try:
         values = parse_json(line)
     except json.JSONDecodeError as exc:
         raise ValueError(f"not JSON: {exc.msg} at column {exc.colno}; write one JSON object per line") from None
+    except ValueError as exc:
+        raise exc if quote else ValueError("holds what JSON cannot carry, or a key twice; take the row out") from None
     if not isinstance(values, dict):
-        raise ValueError(f'{line.strip()[:40]} is not a JSON object; write {{"id": "…", …}}')
+        found = line.strip()[:40] if quote else "the line"
+        raise ValueError(f'{found} is not a JSON object; write {{"id": "…", …}}')
     return values
 
 

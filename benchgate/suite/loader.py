@@ -18,6 +18,8 @@ __all__ = ["parse_suite", "resolve_secret"]
 
 _HOMES = "`api_key`, `url`, `proxy`, `metrics`, `gpu` and the values of its `headers`"
 _WITH_REFERENCES = ("api_key", "proxy", "url", "metrics", "gpu")
+_HELPERS = ("judge", "similarity")
+_WITH_HELPER_REFERENCES = ("api_key", "url")
 
 
 def parse_suite(text: str, source: str) -> Suite:
@@ -54,10 +56,15 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
         for position, inner in enumerate(value):
             yield from _stray_references(inner, (*path, position))
     elif isinstance(value, str) and "${" in value and not _may_refer(path):
-        yield Fault(path, f"a reference is resolved only in a deployment's {_HOMES}; write the value itself")
+        where = f"a deployment's {_HOMES}"
+        if path[:1] == ("shadow",):
+            where += f", and in `api_key`, `url` and `headers` of `{'` and `'.join(_HELPERS)}`"
+        yield Fault(path, f"a reference is resolved only in {where}; write the value itself")
 
 
 def _may_refer(path: Path) -> bool:
+    if path[:1] == ("shadow",) and len(path) > 2 and path[1] in _HELPERS:
+        return (len(path) == 3 and path[2] in _WITH_HELPER_REFERENCES) or (len(path) == 4 and path[2] == "headers")
     if len(path) == 4:
         return path[0] == "deployments" and path[2] == "headers"
     return len(path) == 3 and path[0] == "deployments" and path[2] in _WITH_REFERENCES

@@ -16,16 +16,18 @@ class Kind:
 
     `at`: a load stage (or a class of one), the whole sweep, a task, or the run. `bound` is what `max` and `min` are
     written in, `sides` which of them there are; `margin` what an allowed harm is written in. `over`: whether a stage
-    may be held against another one. `rises`: whether more of it is better.
+    may be held against another one. `rises`: whether more of it is better. `advisory`: a check of it is not required
+    unless it says so, because what it shows is no loss by itself.
     """
 
-    needs: Literal["start", "load", "quality", "shadow"]
+    needs: Literal["start", "load", "quality", "divergence", "shadow"]
     at: Literal["stage", "sweep", "task", "run"]
-    bound: Literal["duration", "rate", "percentage", "whole number", "level"] | None
+    bound: Literal["duration", "rate", "percentage", "whole number", "level", "nats"] | None
     sides: tuple[Side, ...] = ()
     margin: Literal["percent", "points"] | None = None
     over: bool = False
     rises: bool = False
+    advisory: bool = False
 
 
 _LATENCY = Kind("load", "stage", "duration", ("max",), "percent", over=True)
@@ -55,14 +57,22 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "queue_depth": Kind("load", "stage", "whole number", ("max",)),
         "cold_start": Kind("start", "run", "duration", ("max",)),
         "accuracy": Kind("quality", "task", "percentage", ("min",), "points", rises=True),
+        "score": Kind("quality", "task", None, (), "points", rises=True),
+        "flips": Kind("quality", "task", None, (), "points", advisory=True),
+        "kld": Kind("divergence", "run", "nats", ("max",), advisory=True),
+        "same_top1": Kind("divergence", "run", "percentage", ("min",), rises=True, advisory=True),
+        "perplexity": Kind("divergence", "run", None, (), "percent"),
         "shadow_excess": Kind("shadow", "run", None, (), "points"),
+        "shadow_validity": Kind("shadow", "run", "percentage", ("min",), "points", rises=True),
+        "judge_loss": Kind("shadow", "run", None, (), "points"),
     }
 )
 
 Metric = Literal[
     "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput", "error_rate",
     "rejected", "validity", "capacity", "knee", "kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth",
-    "cold_start", "accuracy", "shadow_excess",
+    "cold_start", "accuracy", "score", "flips", "kld", "same_top1", "perplexity", "shadow_excess",
+    "shadow_validity", "judge_loss",
 ]  # fmt: skip
 METRICS = tuple(KINDS)
 LATENCY_METRICS = tuple(name for name, kind in KINDS.items() if kind is _LATENCY)
@@ -73,6 +83,8 @@ STAGE_METRICS = tuple(name for name, kind in KINDS.items() if kind.at == "stage"
 LOAD_METRICS = tuple(name for name, kind in KINDS.items() if kind.needs == "load")
 RATIO_METRICS = tuple(name for name, kind in KINDS.items() if kind.margin == "percent")
 SHARE_METRICS = tuple(name for name, kind in KINDS.items() if kind.margin == "points")
+TASK_METRICS = tuple(name for name, kind in KINDS.items() if kind.at == "task")
+ADVISORY_METRICS = tuple(name for name, kind in KINDS.items() if kind.advisory)
 OVER_METRICS = tuple(name for name, kind in KINDS.items() if kind.over)
 STATISTICS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 Statistic = Literal["p50", "p90", "p95", "p99"]

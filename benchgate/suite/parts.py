@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -10,13 +11,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from benchgate.suite.capacity import Capacity
 from benchgate.suite.levels import Level, level_of, workload_name
-from benchgate.suite.schema import Check, DeploymentSpec, Gate, Load, Quality, Stage, Suite, Workload
+from benchgate.suite.metric_kinds import KINDS
+from benchgate.suite.schema import Check, DeploymentSpec, Gate, Load, Quality, Shadow, Stage, Suite, Workload
 from benchgate.suite.stage_forms import expanded
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-SECTIONS = ("slo", "start", "load", "quality", "shadow")
-MEASUREMENTS = frozenset({"start", "load", "quality", "shadow"})
+SECTIONS = ("slo", "start", "load", "quality", "divergence", "shadow")
+MEASUREMENTS = frozenset({"start", "load", "quality", "divergence", "shadow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Parts:
     deployments: dict[str, DeploymentSpec | None]
     baseline: str | None
     candidate: str | None
+    candidates: tuple[str, ...]  # all that are judged, each by itself, when the suite names several
     blocks: int | None
     workload: Workload | None
     workloads: dict[str, Workload | None]
@@ -34,11 +37,15 @@ class Parts:
     stage_names: tuple[str | None, ...]
     stage_at: tuple[int, ...]  # the position of each in the sweep as it is written
     levels: tuple[Level, ...]  # what is observed apart, as far as its parts are sound
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...]  # their names, of groups of lm-eval's too
+    repeat_baseline: bool | None  # whether the evals ask the baseline twice
+    stop_early: bool | None  # whether they end as soon as harm is certain
     alpha: float | None
     checks: tuple[Check | None, ...]
     searches: bool  # whether there is a `load.capacity`, sound or not
     capacity: Capacity | None
+    shadow: Shadow | None
+    readable: Mapping[int, Check] = field(default_factory=dict)  # of checks that are wrong, what their names say
 
 
 def parts_of(suite: Suite) -> Parts:
@@ -49,6 +56,7 @@ def parts_of(suite: Suite) -> Parts:
         deployments=dict(suite.deployments),
         baseline=suite.baseline,
         candidate=suite.candidate,
+        candidates=suite.candidates,
         blocks=load.blocks if load else None,
         workload=load.workload if load else None,
         workloads=dict(load.workloads) if load else {},
@@ -56,11 +64,14 @@ def parts_of(suite: Suite) -> Parts:
         stage_names=tuple(stage.name for stage in load.sweep) if load else (),
         stage_at=tuple(range(len(load.sweep))) if load else (),
         levels=load.levels() if load else (),
-        tasks=suite.quality.tasks if suite.quality else (),
+        tasks=suite.quality.names if suite.quality else (),
+        repeat_baseline=suite.quality.repeat_baseline if suite.quality else False,
+        stop_early=suite.quality.stop_early if suite.quality else False,
         alpha=suite.gate.alpha,
         checks=suite.gate.checks,
         searches=load is not None and load.capacity is not None,
         capacity=load.capacity if load else None,
+        shadow=suite.shadow,
     )
 
 
@@ -77,7 +88,8 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         declared=frozenset(name for name in SECTIONS if data.get(name) is not None),
         deployments={name: _sound(DeploymentSpec, spec) for name, spec in _mapping(data.get("deployments")).items()},
         baseline=_sound_field(Suite, "baseline", data),
-        candidate=_sound_field(Suite, "candidate", data),
+        candidate=_candidate(data),
+        candidates=_sound_field(Suite, "candidates", data) or (),
         blocks=_sound_field(Load, "blocks", load),
         workload=workload,
         workloads=workloads,
@@ -85,12 +97,42 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         stage_names=tuple(name for _, name, _ in stages),
         stage_at=tuple(position for position, _, _ in stages),
         levels=_levels(stages, workload, workloads),
-        tasks=_sound_field(Quality, "tasks", {"tasks": tasks}) or (),
+        tasks=tuple(entry.name for entry in _sound_field(Quality, "tasks", {"tasks": tasks}) or ()),
+        repeat_baseline=_sound_field(Quality, "repeat_baseline", quality),
+        stop_early=_sound_field(Quality, "stop_early", quality),
         alpha=_sound_field(Gate, "alpha", gate),
         checks=tuple(_sound(Check, check) for check in _list(gate.get("checks"))),
         searches=load.get("capacity") is not None,
         capacity=_sound(Capacity, load.get("capacity")),
+        shadow=_sound(Shadow, data.get("shadow")),
+        readable=_readable(_list(gate.get("checks"))),
     )
+
+
+def _readable(checks: list[Any]) -> dict[int, Check]:
+    """Of every check that is wrong somewhere else, its metric and what it names: whether those exist can be told."""
+    found: dict[int, Check] = {}
+    for number, data in enumerate(checks):
+        if _sound(Check, data) is not None or not isinstance(data, dict) or "metric" not in data:
+            continue
+        metric = _sound_field(Check, "metric", data)
+        if metric is not None:
+            said = {
+                key: _sound_field(Check, key, data) if KINDS[metric].at == key else None for key in ("stage", "task")
+            }
+            unsaid = dict.fromkeys(("statistic", "of", "class_name", "over", "margin", "max", "min"))
+            found[number] = Check.model_construct(metric=metric, **said, **unsaid, required=True, block_when="harm")
+    return found
+
+
+def _candidate(data: dict[str, Any]) -> str | None:
+    """The one candidate, or the first of several; None where what names it is wrong."""
+    name = "candidate" if "candidate" in data or "candidates" not in data else "candidates"
+    if name not in data:
+        return "candidate"
+    found = _sound_field(Suite, name, data)
+    chosen: str | None = found[0] if found and name == "candidates" else found
+    return chosen
 
 
 def _levels(
@@ -148,5 +190,5 @@ def _text(value: object) -> str | None:
 
 
 def task_stem(path: str) -> str:
-    """What a check calls the task of a task file: `tasks/add.yaml` → `add`."""
-    return PurePosixPath(path).stem
+    """What a check calls a task: `tasks/add.yaml` → `add`; a name of lm-eval's, or of a task, as it is."""
+    return PurePosixPath(path).stem if path.endswith((".yaml", ".yml")) else path

@@ -9,8 +9,12 @@ from pydantic import AfterValidator, model_validator
 from benchgate.suite.addresses import check_proxy
 from benchgate.suite.fields import Expected, StrictSection, Text
 from benchgate.suite.headers import check_headers
-from benchgate.suite.references import reference_name
+from benchgate.suite.references import check_address, check_reference, reference_name
 
+Address = Annotated[
+    str, AfterValidator(check_address), Expected('an address like "http://host:8000" or a reference like "${env:NAME}"')
+]
+Reference = Annotated[str, AfterValidator(check_reference), Expected('a reference like "${env:NAME}"')]
 Headers = Annotated[
     dict[str, str], AfterValidator(check_headers), Expected('a mapping of header names to texts, like {x-team: "ml"}')
 ]

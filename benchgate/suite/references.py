@@ -55,8 +55,8 @@ def check_address(text: str) -> str:
     return text.rstrip("/")
 
 
-def resolve_secret(reference: str, environment: Mapping[str, str]) -> str:
-    """The value a reference stands for; a text that is no reference stands for itself.
+def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "the suite") -> str:
+    """The value a reference stands for; a text that is no reference stands for itself. `by` is where it is written.
 
     Raises UsageError, which names the variable and never its value, when it is not set, empty, or holds what cannot
     stand in an HTTP header.
@@ -67,7 +67,7 @@ def resolve_secret(reference: str, environment: Mapping[str, str]) -> str:
     value = environment.get(name)
     if not value:
         state = "is not set" if value is None else "is empty"
-        raise UsageError(f"the environment variable {name} {state}, and the suite refers to it; set it and run again")
+        raise UsageError(f"the environment variable {name} {state}, and {by} refers to it; set it and run again")
     if not (value.isascii() and value.isprintable()):
         raise UsageError(
             f"the environment variable {name} holds a line break or another character that cannot be sent; "

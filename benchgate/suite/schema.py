@@ -15,6 +15,8 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     Strict,
+    ValidationInfo,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -23,19 +25,19 @@ from benchgate import units
 from benchgate.suite.capacity import Capacity
 from benchgate.suite.check import Check
 from benchgate.suite.client_bounds import ClientBounds
+from benchgate.suite.divergence import Divergence
 from benchgate.suite.fields import (
     Duration,
     Expected,
     Flag,
     Name,
-    Percent,
     PositivePercent,
     Price,
     Rate,
     StrictSection,
     Text,
-    Tokens,
     Whole,
+    is_stored,
 )
 from benchgate.suite.lengths import Count
 from benchgate.suite.levels import Level, level_of
@@ -52,9 +54,11 @@ from benchgate.suite.metric_kinds import (
     Statistic,
 )
 from benchgate.suite.practice import Practice
-from benchgate.suite.reach import Headers, ProxyAddress, Tls
-from benchgate.suite.references import check_address, check_reference, reference_name
-from benchgate.suite.slo import SloSpec
+from benchgate.suite.quality import Quality
+from benchgate.suite.reach import Address, Headers, ProxyAddress, Reference, Tls
+from benchgate.suite.references import reference_name
+from benchgate.suite.shadow import Shadow
+from benchgate.suite.slo import SloSpec, with_inherited_slos
 from benchgate.suite.stage import Bursts, Stage, Step
 from benchgate.suite.stage_forms import expanded
 from benchgate.suite.watching import AUTO, Gpu, Metrics
@@ -77,13 +81,9 @@ def _workers(found: object) -> object:
     )
 
 
-Address = Annotated[
-    str, AfterValidator(check_address), Expected('an address like "http://host:8000" or a reference like "${env:NAME}"')
-]
 Workers = Annotated[
     int | Literal["auto"], BeforeValidator(_workers), Expected('a number of processes like 2, or "auto"')
 ]
-Reference = Annotated[str, AfterValidator(check_reference), Expected('a reference like "${env:NAME}"')]
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
 ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
@@ -99,7 +99,7 @@ MOST_WORKERS = 64
 class Embedded(StrictSection):
     """The embedded engine: llama.cpp on this machine, with the model that ships with benchgate."""
 
-    weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k"] = "f16"
+    weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k_mix", "q2_k"] = "f16"
     extra_layers: Whole = Field(default=0, ge=0, le=64)  # layers that change the cost of a token and not its value
     slots: Whole = Field(default=8, ge=1, le=64)
     context_tokens: Whole = Field(default=256, ge=64, le=512)  # per slot
@@ -217,28 +217,6 @@ class Start(StrictSection):
     times: Whole = Field(default=5, ge=2, le=100)
 
 
-class Quality(StrictSection):
-    """Evals by lm-eval on task files; paths are relative to the suite."""
-
-    tasks: tuple[Text, ...] = Field(min_length=1)
-    endpoint: Literal["chat", "completions"] = "chat"
-    limit: Whole | None = Field(default=None, ge=1)  # items per task, the first ones by file order
-    concurrency: Whole = Field(default=8, ge=2, le=1024)  # never 1: lm-eval then takes another code path
-    max_tokens: Tokens = Field(default=256, ge=1)
-    max_empty_ratio: Percent = 0.01  # empty answers above this make the evidence INVALID
-    timeout_s: Duration = Field(default=900.0, alias="timeout")
-
-
-class Shadow(StrictSection):
-    """Recorded prompts (JSONL: `id`, `prompt`) sent to the baseline twice and to the candidate once."""
-
-    prompts: Text
-    limit: Whole | None = Field(default=None, ge=1)
-    concurrency: Whole = Field(default=8, ge=1, le=1024)
-    max_tokens: Tokens = Field(default=128, ge=1)
-    store_text: Flag = False  # keep the answers themselves, not only their digests
-
-
 class Gate(StrictSection):
     """How evidence becomes a verdict."""
 
@@ -249,6 +227,12 @@ class Gate(StrictSection):
     checks: tuple[Check, ...] = Field(min_length=1)
 
 
+def _first_candidate(known: dict[str, Any]) -> str:
+    """The candidate of a suite that does not name one: the first of several, or the deployment called so."""
+    several: tuple[str, ...] = known.get("candidates", ())
+    return several[0] if several else "candidate"
+
+
 class Suite(StrictSection):
     """One declaration of what to measure and what is allowed."""
 
@@ -256,20 +240,43 @@ class Suite(StrictSection):
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     deployments: dict[Name, DeploymentSpec] = Field(min_length=1)
     baseline: Name = "baseline"
-    candidate: Name = "candidate"
+    candidates: tuple[Name, ...] = Field(default=(), min_length=1)  # several, each judged in a run of its own
+    candidate: Name = Field(default_factory=lambda known: _first_candidate(known))
     limits: Limits = Limits()
     start: Start | None = None
     slo: SloSpec | None = None
     load: Load | None = None
     quality: Quality | None = None
+    divergence: Divergence | None = None
     shadow: Shadow | None = None
     gate: Gate
+
+    @model_validator(mode="before")
+    @classmethod
+    def _classes_inherit_the_slo(cls, data: Any, info: ValidationInfo) -> Any:
+        return data if is_stored(info) or not isinstance(data, dict) else with_inherited_slos(data)
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None or key != "start"}
+        later = ("start", "candidates", "divergence")
+        return {key: value for key, value in written.items() if value or key not in later}
+
+    @field_validator("candidates")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f'"{twice}" stands here twice; each candidate is judged once')
+        return names
+
+    @field_validator("candidate")
+    @classmethod
+    def _one_way(cls, name: str, info: ValidationInfo) -> str:
+        if info.data.get("candidates"):
+            raise ValueError("`candidates` names them all already; keep one of the two")
+        return name
 
     def to_stored(self) -> dict[str, Any]:
         """Plain JSON with every default filled in and all quantities in base units. Holds no resolved secret."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Expected, Suite
 from benchgate.suite.text import Fault, Path
 from benchgate.suite.vocabulary import expectation, homes_of, nearest, slot_at, slots_of, suggestion
 from benchgate.units import show_found
@@ -77,11 +77,13 @@ def _expected(path: Path) -> str:
 
 
 def _remedy(path: Path, found: object) -> str:
-    """Where text is wanted and a number stands, the quotes are missing."""
+    """Where text is wanted and a number stands, the quotes are missing; where a quantity is wanted, its unit is."""
     slot = slot_at(path)
-    if slot is not None and slot.kind is str and isinstance(found, int | float):
-        return "; put it in quotes"
-    return ""
+    if slot is None or slot.kind is not str or isinstance(found, bool) or not isinstance(found, int | float):
+        return ""
+    if any(isinstance(mark, Expected) and mark.quantity for mark in slot.metadata):
+        return "; write it with its unit"
+    return "; put it in quotes"
 
 
 def _found(path: Path, value: object) -> str:

@@ -17,27 +17,48 @@ _MOST_TOKENS = 2**31  # of one answer; more is nonsense that would not fit a col
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool that an answer calls, with its arguments as they were written: JSON, if all is well."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered. `text` is None when it sent `null`, most often because reasoning ate the budget."""
+    """What a server answered. `text` is None when it sent `null`, most often because reasoning ate the budget.
+
+    An answer that only calls tools has no text either. `refusal` is what some servers say apart when they refuse.
+    """
 
     text: str | None
     finish_reason: str
     output_tokens: int | None
+    calls: tuple[ToolCall, ...] = ()
+    refusal: str | None = None
+    input_tokens: int | None = None
 
 
-def read_answer(endpoint: Endpoint, status: int, body: bytes, *, secret: Secret = None) -> Answer:
+def read_answer(
+    endpoint: Endpoint,
+    status: int,
+    body: bytes,
+    *,
+    secret: Secret = None,
+    accepted: frozenset[str] = ACCEPTED_FINISH,
+) -> Answer:
     """The answer in a response; TargetError with the server's own words, less the secret, when it is none.
 
     The status proves nothing: a 200 with an `error`, without choices or with a finish reason that is not one of a
-    success is refused too.
+    success (`accepted`) is refused too.
     """
     try:
-        return _read(endpoint, status, body)
+        return _read(endpoint, status, body, accepted)
     except TargetError as exc:
         raise TargetError(one_line(str(exc), secret=secret)) from None
 
 
-def _read(endpoint: Endpoint, status: int, body: bytes) -> Answer:
+def _read(endpoint: Endpoint, status: int, body: bytes, accepted: frozenset[str]) -> Answer:
     words = said(body) or "an empty body"
     if status != 200:
         raise TargetError(f"HTTP {status}: {words}")
@@ -50,10 +71,20 @@ def _read(endpoint: Endpoint, status: int, body: bytes) -> Answer:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise TargetError(f"HTTP 200 without choices: {words}")
     finish_reason = choices[0].get("finish_reason")
-    if finish_reason not in ACCEPTED_FINISH:
-        accepted = ", ".join(sorted(ACCEPTED_FINISH))
-        raise TargetError(f"the answer ended with finish reason {finish_reason!r}, which is none of {accepted}")
-    return Answer(_text(endpoint, choices[0]), finish_reason, _output_tokens(data.get("usage")))
+    if not isinstance(finish_reason, str) or finish_reason not in accepted:
+        named = ", ".join(sorted(accepted))
+        raise TargetError(f"the answer ended with finish reason {finish_reason!r}, which is none of {named}")
+    text, holder = _text(endpoint, choices[0]), choices[0].get("message")
+    message = holder if isinstance(holder, dict) else {}
+    refusal = message.get("refusal")
+    return Answer(
+        text,
+        finish_reason,
+        _tokens(data.get("usage"), "completion_tokens"),
+        _calls(message.get("tool_calls")),
+        _whole(refusal) if isinstance(refusal, str) and refusal else None,
+        _tokens(data.get("usage"), "prompt_tokens"),
+    )
 
 
 def token_count(value: object) -> int | None:
@@ -73,8 +104,29 @@ def _text(endpoint: Endpoint, choice: dict[str, object]) -> str | None:
         return None
     if not isinstance(text, str):
         raise TargetError(f"HTTP 200 with a {key} that is not a text in its first choice")
-    return text.encode("utf-8", "replace").decode()  # half a surrogate pair could be neither hashed nor stored
+    return _whole(text)
 
 
-def _output_tokens(usage: object) -> int | None:
-    return token_count(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+def _whole(text: str) -> str:
+    """Half a surrogate pair could be neither hashed nor stored."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _calls(found: object) -> tuple[ToolCall, ...]:
+    """The calls of a message in their order; TargetError for what is none, for an answer must not lose one."""
+    if found is None:
+        return ()
+    if not isinstance(found, list):
+        raise TargetError("HTTP 200 with tool_calls that are no list in its first choice")
+    calls = []
+    for call in found:
+        function = call.get("function") if isinstance(call, dict) else None
+        name, arguments = (function or {}).get("name"), (function or {}).get("arguments")
+        if not isinstance(function, dict) or not isinstance(name, str) or not isinstance(arguments, str | None):
+            raise TargetError("HTTP 200 with a tool call that has no name, or arguments that are no text")
+        calls.append(ToolCall(_whole(name), _whole(arguments or "")))
+    return tuple(calls)
+
+
+def _tokens(usage: object, key: str) -> int | None:
+    return token_count(usage.get(key)) if isinstance(usage, dict) else None

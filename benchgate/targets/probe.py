@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import httpx2
 
 from benchgate.errors import TargetError
 from benchgate.model.ask import Endpoint
+from benchgate.model.run import REFUSES
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import PATHS, Target, ask_body
@@ -22,6 +24,7 @@ from benchgate.targets.route import tls_fault
 
 _LARGEST_BODY_BYTES = 4 * 2**20
 _POLL_S = 0.25
+_NOTE_EVERY_S = 5.0
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
 _ALIVE_S = 10.0
 _HOPELESS = frozenset({400, 401, 403, 405, 422})  # waiting does not mend these
@@ -29,25 +32,50 @@ _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library"
 _FACTS = ("ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train", "max_model_len")
 
 
-def wait_ready(target: Target, *, endpoint: Endpoint, ready_s: float, connect_s: float) -> dict[str, object]:
+def wait_ready(
+    target: Target,
+    *,
+    endpoint: Endpoint,
+    ready_s: float,
+    connect_s: float,
+    waiting: Callable[[str], None] = lambda line: None,
+) -> dict[str, object]:
     """Wait until the target completes a request, and return what it says of itself.
 
     The facts are only those that identify the engine and the model, so that the same deployment gives the same ones.
+    `waiting` is told every few seconds that it is not there yet, and why.
     Raises TargetError with arm, host and last reason when it is not ready within `ready_s`, or cannot become so.
     """
     where = f"the {target.arm} at {show_address(target.url)}"
-    deadline = time.monotonic() + ready_s
+    began_s = last_s = time.monotonic()
+    deadline = began_s + ready_s
     with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
         while True:
             answer = _complete(client, target, endpoint)
             if answer.problem is None:
                 return _facts(client, target)
             if answer.hopeless:
-                raise TargetError(f"{where} refuses requests: {answer.problem}")
-            if time.monotonic() + _POLL_S >= deadline:
+                others = _others(client, target, answer.problem)
+                said = f"{answer.problem.rstrip('.')}; it serves {others}" if others else answer.problem
+                raise TargetError(f"{where} {REFUSES}: {said}")
+            now_s = time.monotonic()
+            if now_s - last_s >= _NOTE_EVERY_S:
+                last_s = now_s
+                waiting(f"{where} is not ready after {now_s - began_s:.0f} s of {ready_s:g}: {answer.problem}")
+            if now_s + _POLL_S >= deadline:
                 waited = f"was not ready within {ready_s:g} s"
                 raise TargetError(f"{where} {waited}; the last reason: {answer.problem}")
             time.sleep(_POLL_S)
+
+
+def _others(client: httpx2.Client, target: Target, said: str) -> str:
+    """The models that are there, where the one asked for is not among them and the server did not name them itself."""
+    if not said.startswith("HTTP 404"):
+        return ""
+    served = [str(entry["id"]) for entry in _entries(_get(client, "/v1/models")) if entry.get("id")]
+    if not served or target.model in served or any(name in said for name in served):
+        return ""
+    return _told(", ".join(served), target)
 
 
 def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
-from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.telemetry import FIRST_LOOK_S, Gauge, Reading, TelemetryWindow, Word
 from benchgate.suite.watching import NVIDIA_SMI
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.page import BadPageError
@@ -23,7 +23,6 @@ from benchgate.telemetry.words import Page, read_dcgm, read_page
 _T = TypeVar("_T")
 
 _EVERY_S = 1.0
-_FIRST_S = 0.5  # into the stage, so that a short one is looked at too
 _DRAIN_S = 2.0  # how long a server may go on with requests that nobody waits for any more
 _DRAIN_EVERY_S = 0.05
 
@@ -132,7 +131,7 @@ class Watch:
         return all(name in self._given_up for name in there)
 
     def _follow(self, looks: Looks, began_s: float, over: threading.Event) -> None:
-        due_s = _FIRST_S
+        due_s = FIRST_LOOK_S
         while not over.wait(max(0.0, due_s - (time.monotonic() - began_s))):
             look = self._look(time.monotonic() - began_s)
             looks.taken.append(look)

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from scripts.real_engines.asking import Benchgate, posted
 from scripts.real_engines.claims import Notebook
+from scripts.real_engines.divergence_claims import divergence_claims
 from scripts.real_engines.load_claims import load_claims
 from scripts.real_engines.quality_claims import likelihood_claims, write_task
 from scripts.real_engines.servers import MODEL, Engines, StartError, vllm
 from scripts.real_engines.suite_claims import alike_claims, capacity_claims, knee_claims, regression_claims
 
-GROUPS = ("load", "knee", "capacity", "likelihoods", "alike", "regression")
+GROUPS = ("load", "knee", "capacity", "likelihoods", "divergence", "alike", "regression")
 SEQUENCES = 8  # that vLLM works on at once
 
 
@@ -61,6 +62,7 @@ def _vllm_claims(book: Notebook, benchgate: Benchgate, engines: Engines, wanted:
             "knee": lambda: knee_claims(book, benchgate, one, SEQUENCES),
             "capacity": lambda: capacity_claims(book, benchgate, one),
             "likelihoods": lambda: likelihood_claims(book, engines, one, benchgate.folder),
+            "divergence": lambda: divergence_claims(book, one),
             "alike": alike,
         }
         for name, group in groups.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,6 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchgate.model.deployment import Arm
+from benchgate.quality.asking import asker_of
+from benchgate.quality.logprobs import score_continuations
+from benchgate.quality.probing import scoring_fault
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import DIALECTS, Target
 from scripts.real_engines.asking import posted
 from scripts.real_engines.claims import Notebook
 from scripts.real_engines.servers import MODEL, Engines, Running
@@ -16,6 +23,8 @@ from scripts.real_engines.servers import MODEL, Engines, Running
 ITEMS = 40
 ANSWER_TOKENS = 8
 _WORDS = ["server", "token", "batch", "queue", "prompt", "answer", "cache", "model", "load", "stage"]
+_CHOICES = 3  # of an item
+_FOREIGN = " 7 \u201c日本\u201d"  # its tokens are parts of characters
 _TOLERANCE = 0.05  # bf16, over a few tokens; 0.008 was seen
 
 
@@ -42,30 +51,51 @@ def _plain_answer(server: Running, prompt: str) -> str:
 
 
 def likelihood_claims(book: Notebook, engines: Engines, server: Running, folder: Path) -> None:
-    """Multiple choice by log-probabilities, with lm-eval's own `local-completions`.
+    """Multiple choice by log-probabilities: benchgate's own way, and lm-eval's `local-completions` as a second witness.
 
-    benchgate's evals compare generated text alone so far; this shows that the server and lm-eval, on which scoring by
-    log-probabilities will rest, agree with a forward pass of the same weights.
+    Both are held against a forward pass of the same weights. lm-eval needs the server's tokenizer, benchgate does not.
     """
     items: list[dict[str, Any]] = [
-        {"id": f"choice-{i}", "question": f"{word} and {other}", "choices": [" " + word, " " + other, " 7"], "gold": 0}
+        {
+            "id": f"choice-{i}",
+            "question": f"{word} and {other}",
+            "choices": [" " + word, " " + other, _FOREIGN],
+            "gold": 0,
+        }
         for i, (word, other) in enumerate(zip(_WORDS, reversed(_WORDS), strict=True))
         if word != other
     ]
-    told = _by_server(items, server, folder)
     expected = _by_forward_pass(items, engines)
-    gaps = [abs(one - other) for one, other in zip(told, expected, strict=True)]
-    choices = len(items[0]["choices"])
-    same = sum(_best(told, i, choices) == _best(expected, i, choices) for i in range(len(items)))
-    book.claim(
-        "log-probabilities that lm-eval gets from the server are those of a plain forward pass",
-        max(gaps) <= _TOLERANCE and same == len(items),
-        f"largest difference {max(gaps):.4f} over {len(gaps)} continuations, {same} of {len(items)} choices the same",
-    )
+    told = {"benchgate": _by_benchgate(items, server), "lm-eval": _by_server(items, server, folder)}
+    for who, scores in told.items():
+        gaps = [abs(one - other) for one, other in zip(scores, expected, strict=True)]
+        same = sum(_best(scores, i) == _best(expected, i) for i in range(len(items)))
+        book.claim(
+            f"log-probabilities that {who} gets from the server are those of a plain forward pass",
+            max(gaps) <= _TOLERANCE and same == len(items),
+            f"largest difference {max(gaps):.4f} over {len(gaps)} continuations, {same} of {len(items)} choices alike",
+        )
 
 
-def _best(scores: list[float], item: int, choices: int) -> int:
-    of_item = scores[item * choices : (item + 1) * choices]
+def _by_benchgate(items: list[dict[str, Any]], server: Running) -> list[float]:
+    """What benchgate's own evals would score, after the probe that they make; RuntimeError with what it found."""
+
+    async def asked() -> list[float]:
+        async with asker_of(Target(Arm.BASELINE, server.url, MODEL, DIALECTS["vllm"]), Limits(), 1) as asker:
+            if (fault := await scoring_fault(asker, "echo")) is not None:
+                raise RuntimeError(fault)
+            scores = [await score_continuations(asker, "echo", _context(item), item["choices"]) for item in items]
+        return [score.logprob for of_item in scores for score in of_item]
+
+    return asyncio.run(asked())
+
+
+def _context(item: dict[str, Any]) -> str:
+    return f"Question: {item['question']}\nAnswer:"
+
+
+def _best(scores: list[float], item: int) -> int:
+    of_item = scores[item * _CHOICES : (item + 1) * _CHOICES]
     return of_item.index(max(of_item))
 
 
@@ -85,7 +115,7 @@ def _by_server(items: list[dict[str, Any]], server: Running, folder: Path) -> li
 
 
 def _by_forward_pass(items: list[dict[str, Any]], engines: Engines) -> list[float]:
-    pairs = [[f"Question: {item['question']}\nAnswer:", choice] for item in items for choice in item["choices"]]
+    pairs = [[_context(item), choice] for item in items for choice in item["choices"]]
     script = Path(__file__).with_name("likelihoods.py")
     done = subprocess.run(
         [engines.program("python"), str(script), str(engines.model)],

@@ -131,6 +131,18 @@ def test_a_deployment_that_was_not_there_is_named_with_its_reason() -> None:
     assert "candidate did not answer at the start: connection refused" in verdict.reason
 
 
+def test_a_deployment_that_refuses_is_not_said_to_be_down_and_the_rest_is_not_held_against_it() -> None:
+    said = "the candidate at http://h:1 refuses requests: HTTP 404: the model `x` does not exist."
+    fault = TargetFault(Arm.CANDIDATE, "at the start", said)
+    verdict = judged(replace(equal(), load=(), target_faults=(fault,)))
+    remedies = {guard.id: guard.remedy for guard in verdict.guards if guard.tripped}
+    assert "the model's name" in (remedies["targets-up"] or "")
+    assert "start it" not in (remedies["targets-up"] or "")
+    assert "arms-alike" not in remedies
+    assert verdict.reason.endswith("does not exist.")
+    assert not verdict.reason.endswith("..")
+
+
 def test_every_missing_kind_of_evidence_is_invalid_for_the_check_that_needs_it() -> None:
     evidence = equal()
     for checks, missing in (

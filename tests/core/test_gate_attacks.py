@@ -48,7 +48,7 @@ def test_gains_over_baseline_answers_that_were_cut_do_not_pay_for_real_losses() 
     lost, cut = Effect(wrong=first(24)), Effect(cut=tuple(range(100, 124)))
     paid = verdict_on(check, lost, cut)
     assert paid.outcome is Outcome.INVALID
-    assert "pay for lost ones" in paid.reason
+    assert "wrong and cut short" in paid.reason
     assert verdict_on(check, lost).outcome is Outcome.BLOCK
 
 

@@ -25,7 +25,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "embedded sim targets",
         "load quality shadow store report publish telemetry",
         "acting circumstances deploying",
-        "measuring deciding",
+        "measuring deciding importing",
         "doctor pipeline",
         "cli",
         "__main__",
@@ -48,7 +48,7 @@ SEEDED_NUMPY = frozenset({"BitGenerator", "Generator", "PCG64", "Philox", "SeedS
 # The modules that may load a heavy library when imported. They run in processes of their own, or only when a cluster
 # is asked for, so nothing else may import them except inside a function.
 CHILD_ONLY: dict[str, frozenset[str]] = {
-    "lm_eval": frozenset({"benchgate.quality.child", "benchgate.quality.lm"}),
+    "lm_eval": frozenset(f"benchgate.quality.{name}" for name in ("child", "lm", "lm_names", "lm_task", "resolve")),
     "xllamacpp": frozenset(),
     "distributed": frozenset({"benchgate.load.cluster_client"}),
 }

@@ -206,6 +206,19 @@ def test_sections_that_are_not_there_plan_nothing() -> None:
     assert (empty.warmup, empty.blocks, empty.tasks, empty.shadow) == ((), (), (), ())
 
 
+def test_all_that_is_sent_with_a_shadow_prompt_is_part_of_what_the_plan_is() -> None:
+    bare = ShadowPrompt("p0", "text")
+    others = [
+        replace(bare, fields={"stop": ["x"]}),
+        replace(bare, fields={"stop": ["y"]}),
+        replace(bare, endpoint="completions"),
+        replace(bare, max_tokens=7),
+    ]
+    plans = {make_plan(suite(), [TASK], [prompt]).sha256 for prompt in (bare, *others)}
+    assert len(plans) == 5
+    assert make_plan(suite(), [TASK], [replace(bare, stratum="chat/0-127")]).sha256 in plans
+
+
 def test_stored_plan_knows_shadow_prompts_by_digest_only() -> None:
     assert b"text 0" not in plan().canonical
     changed = make_plan(suite(), [TASK], [ShadowPrompt("p0", "another text"), *PROMPTS[1:]])

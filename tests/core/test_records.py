@@ -21,6 +21,7 @@ from benchgate.model.records import (
     unpack_eval_items,
     unpack_shadow_items,
 )
+from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 
 
 def record(index: int, chunk_ns: tuple[int, ...] = ()) -> RequestRecord:
@@ -116,3 +117,28 @@ def test_shadow_items_come_back_as_they_went() -> None:
         ShadowItem("2", "h2", "x", "x", None, "stop", "stop", None, "candidate: timeout"),
     )
     assert unpack_shadow_items(pack_rows(items)) == items
+
+
+def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_has_no_column() -> None:
+    plain = ShadowItem("p0", "d0", "a", "b", "a", "stop", "stop", "stop", None)
+    facts = AnswerFacts(characters=0, latency_ns=5, refusal=True, tokens=None, valid=False)
+    pair = PairFacts(Label.STRUCTURE, True, exact=False, normalised=False, json=False, structure=True, at_character=0)
+    rich = replace(
+        plain, prompt_id="p1", stratum="chat/short", once=True, secondary=None, candidate_facts=facts,
+        with_primary=pair, judged=Judged.LOSS, judge_error="no answer",
+    )  # fmt: skip
+    columns = pack_rows([plain, rich])
+    assert unpack_shadow_items(columns) == (plain, rich)
+    assert "candidate_facts.tokens" not in columns and "own.differs" not in columns
+    assert set(pack_rows([plain])) == set(pack_rows([replace(plain, once=None)])) == {
+        "prompt_id", "prompt_sha256", "primary", "secondary", "candidate", "primary_finish", "secondary_finish",
+        "candidate_finish", "error", "prompt_text", "primary_text", "secondary_text", "candidate_text",
+    }  # fmt: skip
+
+
+def test_rows_without_facts_differ_by_their_digests_and_an_answer_that_is_missing_always_does() -> None:
+    old = ShadowItem("p0", "d0", "a", "b", "a", "stop", "stop", "stop", None)
+    assert (old.differs_from_primary, old.differs_from_secondary, old.differs_itself) == (False, True, True)
+    same = PairFacts(Label.NORMALISED, False, exact=False, normalised=True)
+    assert not replace(old, with_secondary=same).differs_from_secondary
+    assert replace(old, candidate=None, with_primary=same).differs_from_primary

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.excess import Excess, excess_change, excess_disagreement
+from benchgate.stats.excess import Excess, excess_change, excess_disagreement, excess_of_tasks, excess_sampled
 
 
 def disagreements(more: int, fewer: int, n: int) -> tuple[FloatArray, FloatArray]:
@@ -110,3 +112,91 @@ def test_change_with_few_differing_prompts_is_not_taken_from_its_spread_alone() 
     shown = excess_change(four, np.zeros(100), 0.05)
     assert shown is not None
     assert shown.p_harm >= 2**-4
+
+
+def sampled_sizes(own: float, harm: float, *, margin: float, n: int = 400, part: int = 120) -> tuple[float, float]:
+    """How often 2,000 simulated candidates are called within the margin, and called harmful, over a part asked twice.
+
+    A prompt whose answers are a matter of chance has each of two answers, all three times anew; beside that the
+    candidate differs of its own on a share of the prompts.
+    """
+    generator = np.random.default_rng(20)
+    limits: dict[tuple[int, int], tuple[bool, bool]] = {}
+    within = harmful = 0
+    for _ in range(2_000):
+        loose = generator.random(n) < 2 * own
+        first, second, third = generator.random((3, n)) < 0.5
+        differs = (loose & (first != third)) | (generator.random(n) < harm / (1 - own))
+        itself = (loose & (first != second))[:part]
+        seen = int(differs.sum()), int(itself.sum())
+        if seen not in limits:
+            found = excess_sampled(differs, itself, 0.05)
+            assert found is not None
+            limits[seen] = (found.limits.upper < margin, found.p_harm <= 0.05)
+        within, harmful = within + limits[seen][0], harmful + limits[seen][1]
+    return within / 2_000, harmful / 2_000
+
+
+@pytest.mark.parametrize("own", [0.0, 0.05, 0.3])
+def test_asking_a_part_twice_keeps_both_error_rates(own: float) -> None:
+    within, _ = sampled_sizes(own, 0.05, margin=0.05)
+    _, harmful = sampled_sizes(own, 0.0, margin=0.05)
+    assert within <= 0.057
+    assert harmful <= 0.057
+
+
+def test_excess_over_a_part_is_the_difference_of_two_shares() -> None:
+    differs, itself = np.zeros(400, dtype=bool), np.zeros(100, dtype=bool)
+    differs[:60], itself[:5] = True, True
+    found = excess_sampled(differs, itself, 0.05)
+    assert found is not None
+    assert found.n == 400
+    assert found.estimate == pytest.approx(0.10)
+    # scipy.stats.binomtest(60, 400) and (5, 100).proportion_ci(0.90, method="wilson")
+    (low, high), (own_low, own_high) = (0.122989440, 0.181713451), (0.024547363, 0.099161085)
+    assert found.limits.lower == pytest.approx(0.10 - math.sqrt((0.15 - low) ** 2 + (own_high - 0.05) ** 2))
+    assert found.limits.upper == pytest.approx(0.10 + math.sqrt((high - 0.15) ** 2 + (0.05 - own_low) ** 2))
+    assert found.p_harm < 0.01
+
+
+def test_p_of_a_sampled_excess_and_its_lower_limit_agree() -> None:
+    itself = np.zeros(90, dtype=bool)
+    itself[:9] = True
+    for more in range(20, 60):
+        differs = np.arange(300) < more
+        found = excess_sampled(differs, itself, 0.05, margin=0.02)
+        assert found is not None
+        assert (found.limits.lower > 0.02) == (found.p_harm < 0.05)
+
+
+def test_a_part_of_no_prompts_shows_nothing() -> None:
+    assert excess_sampled(np.ones(10, dtype=bool), np.empty(0, dtype=bool), 0.05) is None
+
+
+def test_tasks_of_one_size_are_one_set_of_prompts() -> None:
+    x, y = disagreements(8, 4, 100)
+    halves = excess_of_tasks([(x[:50], y[:50], None), (x[50:], y[50:], None)], 0.05)
+    assert halves == excess(8, 4, 100)
+    assert excess_of_tasks([], 0.05) is None
+
+
+def test_tasks_of_unlike_sizes_count_alike() -> None:
+    # 4 of 20 prompts in one, none of 100 in the other; where nothing exceeds, a third of those that differ are +1
+    few, many = disagreements(4, 0, 20), disagreements(0, 1, 100)
+    found = excess_of_tasks([(*few, None), (*many, None)], 0.05)
+    assert found is not None
+    assert found.estimate == pytest.approx((4 / 20 - 0.5 / 100) / 2)
+    assert found.p_harm == pytest.approx((1 / 3) ** 4)
+    assert found.limits.lower > 0
+    beyond = excess_of_tasks([(*few, None), (*many, None)], 0.05, margin=0.05)
+    assert beyond is not None and beyond.p_harm > found.p_harm
+
+
+def test_clusters_of_prompts_prove_less() -> None:
+    x, y = disagreements(20, 0, 400)
+    together = [f"c{i // 20}" for i in range(400)]
+    alone, clustered = excess_of_tasks([(x, y, None)], 0.05), excess_of_tasks([(x, y, together)], 0.05)
+    assert alone is not None and clustered is not None
+    assert alone.p_harm < 0.001 < 0.05 < clustered.p_harm
+    assert clustered.limits.upper > alone.limits.upper
+    assert excess_of_tasks([(x, y, ["c"] * 400)], 0.05) is None

@@ -84,7 +84,7 @@ def test_a_drill_may_say(check: str) -> None:
         ("{metric: ttft, stage: in-128, over: in-64, margin: 5%}", "`over` holds the candidate against itself"),
         ("{metric: ttft, stage: in-128, over: in-64, min: 100ms}", '"100ms" is not a multiple; write it like "2x"'),
         ("{metric: error_rate, stage: in-128, over: in-64, max: 5%}", '"5%" is not a difference in points'),
-        ("{metric: accuracy, over: in-64, min: 95%}", "over: means nothing for accuracy; it belongs to ttft"),
+        ("{metric: preemptions, over: in-64, max: 5}", "over: means nothing for preemptions; it belongs to ttft"),
         ("{metric: tpot, stage: mix, class: chatt, max: 1s}",
          'gate.checks[1].class: stage "mix" has no class "chatt"; did you mean `chat`?'),
         ("{metric: tpot, stage: in-64, class: chat, max: 1s}", 'has no class "chat"; it has no `classes` at all'),

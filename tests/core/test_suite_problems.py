@@ -197,7 +197,7 @@ DEPLOYMENTS: list[Row] = [
 
 MEASUREMENTS: list[Row] = [
     (LOAD + QUALITY + SHADOW, "",
-     "1:1 : nothing to measure; add at least one of `start`, `load`, `quality` and `shadow`"),
+     "1:1 : nothing to measure; add at least one of `start`, `load`, `quality`, `divergence` and `shadow`"),
     ("rate: 8/s, requests", "rate: 8/s, concurrency: 2, requests",
      "16:7 load.sweep[1]: a stage needs exactly one of `concurrency`"),
     ("concurrency: 4, ", "", "15:7 load.sweep[0]: a stage needs exactly one of `concurrency`"),
@@ -232,7 +232,7 @@ GATE: list[Row] = [
      "25:31 gate.checks[1].task: means nothing for goodput; it belongs to accuracy"),
     ("task: add, margin: 2", "stage: c4, margin: 2", "26:33 gate.checks[2].stage: means nothing for accuracy"),
     ("task: add, margin: 2", "task: ad, margin: 2",
-     '26:32 gate.checks[2].task: no task file of `quality` is named "ad"; did you mean `add`?'),
+     '26:32 gate.checks[2].task: no task of `quality` is named "ad"; did you mean `add`?'),
     ("slo: {ttft: 500ms, target: 95%}\n", "",
      "24:16 gate.checks[1].metric: goodput counts the requests that meet the `slo`"),
     (QUALITY, "", "24:16 gate.checks[2].metric: accuracy is measured by `quality`, which this suite has not"),

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from benchgate.embedded.weights import SHIPPED
-from scripts.tiny_model.make_data import DATA, ROWS_PER_TASK, SHADOW_ROWS, main
+from scripts.tiny_model.make_data import CHOICE_ROWS, DATA, ROWS_PER_TASK, SHADOW_ROWS, main
 from scripts.tiny_model.tasks import MEMORISED, TASKS, Example, Source, is_held_out, world
 
 SKILLS = [task for task in TASKS if task != MEMORISED]
@@ -50,7 +50,9 @@ def test_made_data_is_byte_for_byte_what_ships(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("sys.argv", ["make_data", str(tmp_path)])
     main()
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert made == {f"{name}.jsonl": (DATA / f"{name}.jsonl").read_bytes() for name in (*TASKS, "shadow")}
+    assert made == {
+        f"{name}.jsonl": (DATA / f"{name}.jsonl").read_bytes() for name in (*TASKS, "shadow", "texts", "add_choice")
+    }
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -84,6 +86,19 @@ def test_answers_are_right() -> None:
         assert json.loads(row["answer"]) == {"name": name, "age": int(age)}
 
 
+def test_one_of_four_options_is_the_sum_and_the_others_are_near_it() -> None:
+    rows = _rows("add_choice")
+    assert len({row["id"] for row in rows}) == len({row["prompt"] for row in rows}) == CHOICE_ROWS
+    for row in rows:
+        assert is_held_out("add", row["prompt"])
+        _, a, b = row["prompt"].split()
+        off = sorted(int(option) - int(a) - int(b) for option in row["choices"])
+        assert len(set(off)) == 4
+        assert set(off) < {-10, -1, 0, 1, 10}
+        assert row["choices"][row["gold"]] == str(int(a) + int(b))
+    assert {row["gold"] for row in rows} == {0, 1, 2, 3}
+
+
 def test_shadow_prompts_are_unique_and_mix_all_families() -> None:
     rows = _rows("shadow")
     assert len(rows) == len({row["id"] for row in rows}) == len({row["prompt"] for row in rows}) == SHADOW_ROWS
@@ -91,7 +106,7 @@ def test_shadow_prompts_are_unique_and_mix_all_families() -> None:
     assert families == set(TASKS)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [*TASKS, "add_choice"])
 def test_every_task_file_names_its_rows_beside_it(task: str) -> None:
     path = DATA.parent / "tasks" / f"{task}.yaml"
     content = YAML(typ="safe").load(path)

@@ -34,6 +34,8 @@ READ: list[tuple[Callable[[object], float], object, float]] = [
     (units.parse_tokens, "1 token", 1),
     (units.parse_tokens, 128, 128),
     (units.parse_tokens, "1e3 tok", 1000),
+    (units.parse_size_bytes, "8GiB", 8_589_934_592),
+    (units.parse_size_bytes, "1.5 MiB", 1_572_864),
 ]
 
 REFUSED: list[tuple[Callable[[object], float], object, str]] = [
@@ -64,6 +66,8 @@ REFUSED: list[tuple[Callable[[object], float], object, str]] = [
     (units.parse_tokens, "1.5 tokens", '"1.5 tokens" is not a whole number of tokens'),
     (units.parse_tokens, -3, '"-3" is not a token count'),
     (units.parse_tokens, "1e400", '"1e400" is not a usable token count'),
+    (units.parse_size_bytes, "8GB", '"8GB" is not a size; write it like "8GiB" or "512MiB"'),
+    (units.parse_size_bytes, 8, "8 is not a size; write it with its unit"),
 ]
 
 
@@ -106,6 +110,8 @@ def test_every_text_is_a_finite_value_or_a_value_error(text: str, parse: Callabl
         (units.show_percent(math.inf), "∞"),
         (units.show_points(0.0212), "2.12 points"),
         (units.show_points(0.0), "0 points"),
+        (units.show_size(8_589_934_592), "8.00 GiB"),
+        (units.show_size(134_217_728), "128 MiB"),
         (units.show_number(5981.4), "5,981"),
         (units.show_number(3.14159), "3.14"),
         (units.show_number(0.0), "0"),

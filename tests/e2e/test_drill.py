@@ -56,7 +56,7 @@ def test_a_drill_measures_its_deployment_once_and_shows_its_effect(folder: Path)
 
 
 def test_a_drill_is_told_of_one_deployment_alone(folder: Path) -> None:
-    assert "suite decode: candidate tiny alone, run " in here(folder, "gate", "@latest").stdout
+    assert "suite decode: tiny alone, run " in here(folder, "gate", "@latest").stdout
 
 
 def test_every_start_is_timed_to_its_first_completion(folder: Path) -> None:

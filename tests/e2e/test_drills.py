@@ -130,6 +130,9 @@ class Quiet:
     def step(self, done: str) -> None:
         """Nothing."""
 
+    def note(self, line: str) -> None:
+        """Nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:

@@ -40,6 +40,7 @@ gate:
     - {{metric: ttft, stage: c2, margin: 95%, required: false}}
     - {{metric: goodput, stage: c2}}
     - {{metric: accuracy, margin: 5 points}}
+    - {{metric: accuracy, task: each, margin: 15 points}}
     - {{metric: shadow_excess, margin: 15 points, block_when: breach}}
 """
 JSON = ("--format", "json")
@@ -68,6 +69,8 @@ def test_equal_weights_are_promoted_and_broken_ones_blocked_on_quality(runs: Run
     assert document(broken)["outcome"] == "BLOCK", broken.stdout
     assert broken.returncode == 10
     assert "Accuracy" in document(broken)["reason"]
+    blocked = {check["task"] for check in document(broken)["checks"] if check["outcome"] == "BLOCK"}
+    assert {"add", "fact"} <= blocked  # named, for an average hides where it broke
 
 
 def test_equal_weights_give_equal_answers(runs: Runs) -> None:

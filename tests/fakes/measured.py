@@ -197,7 +197,7 @@ def _quality(suite: Suite, effects: dict[Arm, Effect], n: int) -> tuple[QualityO
         return ()
     return tuple(
         QualityObservation(task, arm, tuple(_item(task, i, effects[arm]) for i in range(n)), n, None)
-        for task in (path.removesuffix(".yaml").rsplit("/", 1)[-1] for path in suite.quality.tasks)
+        for task in suite.quality.names
         for arm in Arm
     )
 
@@ -213,7 +213,7 @@ def _item(task: str, i: int, effect: Effect) -> EvalItem:
         answer="" if i in effect.empty else "wrong" if wrong else "right",
         finish_reason="length" if i in effect.cut else "stop",
         output_tokens=4,
-        latency_ns=1000,
+        latency_ns=30_000_000,
         error=None,
     )
 

@@ -11,13 +11,21 @@ from pathlib import Path
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
+from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.tasks import load_tasks
 from benchgate.suite.schema import Quality
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.scripted_server import Received
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
-TASKS = load_tasks(FIXTURES, ["italian.yaml", "dates.yaml"])
+
+
+def tasks_of(folder: Path, *paths: str, **said: object) -> tuple[PlannedTask, ...]:
+    """The tasks of a suite's `quality` section that names these."""
+    return load_tasks(folder, Quality.model_validate({"tasks": list(paths), **said}))
+
+
+TASKS = tasks_of(FIXTURES, "italian.yaml", "dates.yaml")
 ITALIAN, DATES = TASKS
 API_KEY = "key-7d1f0c"
 TENANT_KEY = "tenant-0d22"

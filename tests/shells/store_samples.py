@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.divergence import DivergenceItem, DivergenceObservation
 from benchgate.model.records import (
     ErrorClass,
     EvalItem,
@@ -116,6 +117,15 @@ def make_shadow() -> ShadowObservation:
     full = ShadowItem("s0", "h0", "a", "a", "b", "stop", "stop", "length", None, "Hi?", NASTY, "", "x")
     bare = ShadowItem("s1", "h1", None, None, None, None, None, None, "candidate: timeout")
     return ShadowObservation((full, bare), 3, None)
+
+
+def make_divergence(*, asked_again: bool = False) -> DivergenceObservation:
+    own = (1e-7, True) if asked_again else (None, None)
+    items = (
+        DivergenceItem(NASTY, 0, 31, 0.1 + 0.2, True, False, 264, -0.0, -1.25e-7, *own),
+        DivergenceItem("t1", 4, 2**40, 0.0, False, True, 0, None, None, *own),
+    )
+    return DivergenceObservation(items, 3, "the server went away", "echo", 20, False, ("n_probs: baseline: HTTP 404",))
 
 
 def make_fault() -> TargetFault:

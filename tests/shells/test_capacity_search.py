@@ -83,6 +83,19 @@ def test_concurrency_of_a_server_is_its_number_of_slots() -> None:
     }  # fmt: skip
 
 
+def test_what_would_resolve_a_level_counts_what_was_sent_there_too() -> None:
+    told: list[str] = []
+    with serve_sim(SLOTS) as server:
+        asked = options(server.url, highest="2", target="90%", probe=20, load={"slo": "ttft=5s"})
+        document: Any = run_search(asked, told.append)
+    unresolved = [probe for probe in document["probes"] if probe["standing"] == "unresolved"]
+    assert [probe["level"] for probe in unresolved] == [1, 2]  # 20 good requests of 20 do not show 90 % of this bracket
+    assert all(probe["requests_needed"] > probe["sent"] for probe in unresolved)
+    assert document["requests_needed"] == min(probe["requests_needed"] for probe in unresolved)
+    assert told[0] == "1 in flight, look 1: 4 requests"
+    assert next(line for line in told if "unresolved" in line).startswith("1 in flight: unresolved, ")
+
+
 def test_server_that_is_not_there_ends_the_search_and_has_no_capacity() -> None:
     document: Any = run_search(options("http://127.0.0.1:9", load={"engine": "vllm"}, least="2"))
     assert "did not accept connections" in document["fault"]
@@ -107,9 +120,17 @@ def test_client_that_is_the_bottleneck_is_no_capacity_of_the_server() -> None:
         ({"load": {"arrival": "constant"}}, "--arrival means nothing in a closed loop"),
         ({"load": {"slo": None}}, "add --slo"),
         ({"lowest": None}, "needs where to begin"),
-        ({"lowest": "9"}, "from 9 to 8"),
+        ({"lowest": "9"}, "--from 9 is not below --to 8"),
+        ({"lowest": "8"}, "--from 8 is not below --to 8"),
+        ({"probe": 19}, "--probe is 19; it must be at least 20"),
+        ({"probe": 1_000_001}, "--probe is 1000001; it must be at most 1,000,000"),
+        ({"budget": 5}, "--budget is 5; it must be at least 20"),
+        ({"target": "100%"}, "--target: 100% is missed by one bad request"),
+        ({"target": "0%"}, "--target: "),
+        ({"resolution": "0.1"}, '--resolution: "0.1" is not a percentage'),
+        ({"resolution": "200%"}, "--resolution: 200% is out of range"),
         ({"lowest": "1/s"}, "not a number of requests in flight"),
-        ({"target": "0.95"}, "not a percentage"),
+        ({"target": "0.95"}, '--target: "0.95" is not a percentage'),
         ({"over": "tokens"}, 'write "rate" or "concurrency"'),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",

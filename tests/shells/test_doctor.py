@@ -33,6 +33,8 @@ class Silent:
 
     def step(self, done: str) -> None: ...
 
+    def note(self, line: str) -> None: ...
+
 
 def stage(
     *, concurrency: int | None, rate_rps: float | None = None, requests: int = 8, tokens: int = 10

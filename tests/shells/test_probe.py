@@ -150,7 +150,33 @@ def test_refusal_that_waiting_does_not_mend_ends_the_wait(status: int) -> None:
     with ScriptedServer(lambda received: [refusal]) as server:
         with pytest.raises(TargetError, match=f"refuses requests: HTTP {status}: the model"):
             ready(server.url, within_s=60)
-        assert len(server.requests) == 1
+        assert [request.method for request in server.requests].count("POST") == 1
+
+
+def test_refusal_of_a_model_that_is_not_there_names_those_that_are() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if received.method == "GET":
+            return [json_response({"data": [{"id": "llama-8b"}, {"id": "llama-70b"}]})]
+        return [json_response({"error": {"message": "The model `scripted` does not exist."}}, status=404)]
+
+    served = r"`scripted` does not exist; it serves llama-8b, llama-70b$"
+    with ScriptedServer(respond) as server, pytest.raises(TargetError, match=served):
+        ready(server.url, within_s=60)
+
+
+def test_whoever_waits_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.targets.probe._NOTE_EVERY_S", 0.0)
+    told: list[str] = []
+    loading = [json_response({"error": "loading the model"}, status=503)]
+
+    def respond(received: Received) -> Iterable[Step]:
+        return loading if not told else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        target = Target(Arm.BASELINE, server.url, "scripted", DIALECTS["vllm"], None)
+        wait_ready(target, endpoint="chat", ready_s=30, connect_s=1, waiting=told.append)
+    assert len(told) == 1
+    assert told[0].startswith(f"the baseline at {server.url} is not ready after 0 s of 30: HTTP 503: loading the model")
 
 
 def test_key_is_sent_and_never_shown() -> None:

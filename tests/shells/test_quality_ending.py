@@ -106,6 +106,15 @@ def test_an_interrupt_keeps_the_answers_and_ends_the_process(tmp_path: Path, mon
     assert not is_running(pid)
 
 
+def test_a_process_that_needs_more_memory_than_it_may_use_ends_with_that_reason(tmp_path: Path) -> None:
+    small = settings().model_copy(update={"memory_bytes": 128 * 1024**2})
+    with ScriptedServer(answering(right_answer)) as server:
+        [observed] = evaluate(only_baseline(server.url), [ITALIAN], small, tmp_path)
+    assert observed.fault is not None
+    assert "(it may use 128 MiB, which `quality.memory` says)" in observed.fault
+    assert (observed.items, server.requests) == ((), [])
+
+
 PARENT = """
 import sys
 from pathlib import Path
@@ -152,7 +161,8 @@ def test_what_was_answered_right_before_the_time_ran_out_is_kept(tmp_path: Path)
             with SpoolWriter(self._folder / "spool.jsonl") as spool:
                 spool.write(Answered("italian", "n1", "uno", "stop", 1, 1, None, False, 0))
 
-    job = harness._job(target(Arm.BASELINE, "http://127.0.0.1:9"), [ITALIAN], settings(), Limits())
+    asked = harness._Asking(target(Arm.BASELINE, "http://127.0.0.1:9"), 0, 4)
+    job = harness._job(asked, [ITALIAN], settings(), Limits())
     process = LastMoment(target(Arm.BASELINE, "http://127.0.0.1:9"), job, tmp_path, lambda task, answered: None)
     [observation] = harness._until(lambda process: False, [process], 0.0, "timed out after {}")
     assert observation.fault == "timed out after 0 s"

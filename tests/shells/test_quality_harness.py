@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.harness import evaluate
 from benchgate.targets.route import Route
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
@@ -222,8 +221,8 @@ def test_the_processes_are_gone_after_the_run(healthy: HealthyRun) -> None:
 # --- one run of a server that fails in several ways beside one that is not there -------------------------------------
 
 
-MANY = PlannedTask("many", DATES.config, tuple({**DATES.rows[0], "id": f"m{n}"} for n in range(30)))
-BROKEN = PlannedTask("broken", {**DATES.config, "output_type": "no_such_type"}, DATES.rows)
+MANY = replace(DATES, name="many", rows=tuple({**DATES.rows[0], "id": f"m{n}"} for n in range(30)))
+BROKEN = replace(DATES, name="broken", config={**DATES.config, "output_type": "no_such_type"})
 
 
 class Failing:
@@ -290,6 +289,7 @@ def test_a_server_that_echoes_the_api_key_does_not_get_it_stored(faulty: Observe
     errors = {item.error for item in faulty[Arm.BASELINE, "many"].items}
     assert "HTTP 401: bad credentials: [redacted]" in errors
     assert API_KEY not in str(errors)
+    assert faulty[Arm.BASELINE, "many"].harness["retries"] == 0  # asking again with the same key would not help
 
 
 def test_a_server_that_is_not_there_gives_every_item_the_reason_and_no_score(faulty: Observed) -> None:

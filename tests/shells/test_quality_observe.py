@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,48 @@ def test_a_reader_interrupted_between_two_lines_goes_on_with_the_second(tmp_path
     reader = SpoolReader(path)
     assert next(reader.new_lines()) == answered("a")
     assert list(reader.new_lines()) == [scored("a")]
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"), [(0.5, "the score of a is 0.5, neither 0 nor 1"), (float("nan"), "nan")]
+)
+def test_a_task_that_is_right_or_wrong_and_scores_otherwise_is_a_fault(score: float, expected: str) -> None:
+    odd = TaskRecord(TASK, {i: answered(i) for i in "ab"}, {"a": scored("a", score), "b": scored("b")})
+    fault = odd.fault(TaskDone("t", 2))
+    assert fault is not None
+    assert expected in fault
+
+
+def test_a_task_of_scores_in_between_takes_every_number_but_none_that_is_not_finite() -> None:
+    task = replace(TASK, scale="continuous")
+    between = TaskRecord(task, {i: answered(i) for i in "ab"}, {"a": scored("a", 0.5), "b": scored("b", -3.0)})
+    assert between.fault(TaskDone("t", 2)) is None
+    endless = TaskRecord(task, {i: answered(i) for i in "ab"}, {"a": scored("a", float("inf")), "b": scored("b")})
+    assert endless.fault(TaskDone("t", 2)) == "the score of a is inf"
+
+
+def test_of_an_item_asked_several_times_the_first_answer_is_shown_and_any_failure_counts() -> None:
+    several = TaskRecord(TASK, scored={i: scored(i) for i in "ab"})
+    for asking, error in enumerate([None, "HTTP 500: no", None]):
+        several.take_answer(replace(answered("a", error), asking=asking, retries=asking))
+    several.take_answer(answered("b"))
+    a, b = several.observation(Arm.BASELINE, None, {}, repeat=1).items
+    assert (a.answer, a.error, a.score) == ("x", "HTTP 500: no", None)
+    assert (b.error, b.score) == (None, 1.0)
+    assert several.observation(Arm.BASELINE, None, {}).harness["retries"] == 3
+
+
+def test_items_carry_their_cluster_and_what_was_read_out_of_their_answer() -> None:
+    task = replace(TASK, rows=({"id": "a", "page": 7}, {"id": "b", "page": 8}), cluster_key="page")
+    read = replace(scored("a"), choice="forty")
+    items = TaskRecord(task, {"a": answered("a")}, {"a": read}).observation(Arm.BASELINE, None, {}).items
+    assert [(item.cluster, item.choice) for item in items] == [("7", "forty")]
+
+
+def test_a_server_that_gives_most_items_one_probability_for_all_options_has_no_score() -> None:
+    tied = TaskRecord(TASK, {i: replace(answered(i), tied=True) for i in "ab"}, {i: scored(i) for i in "ab"})
+    fault = tied.fault(TaskDone("t", 2))
+    assert fault is not None
+    assert fault.startswith("2 of 2 items got the same log-probability for all their options")
+    half = TaskRecord(TASK, {**tied.answered, "b": answered("b")}, tied.scored)
+    assert half.fault(TaskDone("t", 2)) is None

@@ -8,6 +8,8 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import canonical_json
 from benchgate.quality.tasks import load_tasks
+from benchgate.suite.quality import Quality
+from tests.shells.quality_helpers import tasks_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
 
@@ -30,12 +32,12 @@ def problems_of(folder: Path, task: str = TASK, rows: str = ROWS) -> list[str]:
     (folder / "task.yaml").write_text(task)
     (folder / "rows.jsonl").write_text(rows)
     with pytest.raises(SuiteError) as caught:
-        load_tasks(folder, ["task.yaml"])
+        tasks_of(folder, "task.yaml")
     return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
 
 
 def test_a_task_keeps_its_rows_in_order_and_loses_only_its_data_path() -> None:
-    italian, dates = load_tasks(FIXTURES, ["italian.yaml", "dates.yaml"])
+    italian, dates = tasks_of(FIXTURES, "italian.yaml", "dates.yaml")
     assert [row["id"] for row in italian.rows] == ["n1", "n2", "n3", "n4", "n5", "n6", "n7"]
     assert italian.config["generation_kwargs"] == {"until": ["\n"], "max_gen_toks": 16, "temperature": 0.0}
     assert "dataset_kwargs" not in italian.config
@@ -47,12 +49,12 @@ def test_a_task_keeps_its_rows_in_order_and_loses_only_its_data_path() -> None:
 def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text("task: !function steal.py\n")
     (tmp_path / "two.yaml").write_text(
-        TASK.replace("metric_list", "metric_lst").replace("temperature: 0", "temperature: 1")
+        TASK.replace("metric_list", "metric_lst").replace("temperature: 0", "temperature: cold")
     )
     with pytest.raises(SuiteError) as caught:
-        load_tasks(tmp_path, ["one.yaml", "two.yaml", "three.yaml"])
+        tasks_of(tmp_path, "one.yaml", "two.yaml", "three.yaml")
     told = str(caught.value).replace(f"{tmp_path}/", "")
-    assert "one.yaml:1:7: a YAML tag is not allowed" in told
+    assert "one.yaml:1:7: a function is code; read it, and set `quality.allow_unsafe_code: true`" in told
     assert "two.yaml:9:1: metric_lst: unknown key; did you mean 'metric_list'?" in told
     assert "two.yaml:8:34: generation_kwargs.temperature:" in told
     assert "three.yaml: cannot be read (No such file or directory)" in told
@@ -61,13 +63,35 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("generate_until", "multiple_choice", "task.yaml:5:14: output_type: Input should be 'generate_until'"),
-        ("metric: exact_match", "metric: bleu", "metric_list[0].metric: Input should be 'exact_match', found 'bleu'"),
+        ("generate_until", "loglikelihood_rolling", "task.yaml:5:14: output_type: Input should be 'generate_until'"),
+        ("generate_until", "multiple_choice", "task.yaml:8:20: generation_kwargs: nothing is generated here"),
+        ("generate_until", "multiple_choice", "doc_to_choice: is missing; name the column with the options"),
+        ("metric: exact_match", "metric: rouge", "metric_list[0].metric: Input should be 'exact_match'"),
+        ("metric: exact_match", "metric: acc", "task.yaml:9:24: metric_list[0].metric: generate_until has no acc; use"),
+        ("metric: exact_match", "metric: bleu", "metric_list[0]: Value error, bleu is aggregated by `bleu`"),
         ("dataset_path: json", "dataset_path: gsm8k", "task.yaml:2:15: dataset_path: Input should be 'json'"),
-        ("test_split: test", "test_split: train", "`data_files` is for split 'test', but `test_split` is 'train'"),
+        ("test_split: test", "test_split: train", "test_split: `data_files` has no split 'train'; it has `test`"),
+        ("test: rows", "train: rows", "dataset_kwargs.data_files.train: is neither the `test_split` nor the `few"),
+        ("task: capitals", "task: capitals\nfewshot_split: more", "fewshot_split: `data_files` has no split 'more'"),
+        ("task: capitals", "task: capitals\nnum_fewshot: 1", "num_fewshot: 1 examples are asked for; say where from"),
+        (
+            "task: capitals",
+            "task: capitals\nnum_fewshot: 2\nfewshot_split: test",
+            "task.yaml:2:14: num_fewshot: 2 examples are asked for, and there are 1",
+        ),
+        (
+            "temperature: 0",
+            "temperature: 0.5",
+            "task.yaml:1:1: it draws its answers at temperature 0.5, and asks only once",
+        ),
+        ("task: capitals", "task: capitals\nprocess_docs: x", "process_docs: unknown key"),
         ("test_split: test\n", "", "test_split: Field required"),
         ("temperature: 0, ", "", "task.yaml:8:20: generation_kwargs.temperature: Field required"),
-        ('["\\n"]', "[a, b, c, d, e]", "generation_kwargs.until: List should have at most 4 items"),
+        (
+            '["\\n"]',
+            f"[{', '.join('abcdefghijklmnopq')}]",
+            "generation_kwargs.until: List should have at most 16 items",
+        ),
         ("{{country}}", "{{contry}}", "doc_to_text: the rows have no `contry`; their columns are `capital`, `country`"),
         ("doc_to_target: capital", "doc_to_target: captal", "doc_to_target: 'captal' is neither a column"),
         ("{{country}}", "{{country.upper()}}", "doc_to_text: calls, macros and imports are not allowed"),
@@ -144,7 +168,7 @@ def test_a_target_that_would_be_scored_as_something_else_is_refused_with_its_lin
 def test_brackets_inside_a_target_are_a_text_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text(TASK.replace("doc_to_target: capital", 'doc_to_target: "{{capital}}"'))
     (tmp_path / "rows.jsonl").write_text(ROWS.replace("Rome", "[Rome] (Italy)"))
-    assert len(load_tasks(tmp_path, ["task.yaml"])[0].rows) == 2
+    assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 2
 
 
 def test_two_task_files_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -153,7 +177,81 @@ def test_two_task_files_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder / "rows.jsonl").write_text(ROWS)
         (tmp_path / folder / "capitals.yaml").write_text(TASK)
     with pytest.raises(SuiteError, match="another task file of the suite is called 'capitals'"):
-        load_tasks(tmp_path, ["one/capitals.yaml", "two/capitals.yaml"])
+        tasks_of(tmp_path, "one/capitals.yaml", "two/capitals.yaml")
+
+
+CHOICE = """\
+task: pick
+dataset_path: json
+dataset_kwargs: {data_files: {test: rows.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: options
+doc_to_target: right
+metric_list: [{metric: acc}, {metric: acc_norm}]
+"""
+
+
+def picks(*rows: tuple[list[str], object]) -> str:
+    made = [{"id": f"p{n}", "question": "q", "options": opts, "right": right} for n, (opts, right) in enumerate(rows)]
+    return "\n".join(map(json.dumps, made))
+
+
+def test_a_task_of_choices_is_planned_with_what_guessing_would_score(tmp_path: Path) -> None:
+    (tmp_path / "pick.yaml").write_text(CHOICE)
+    (tmp_path / "rows.jsonl").write_text(picks((["a", "b"], 1), (["a", "b", "c", "d"], 0)))
+    [task] = tasks_of(tmp_path, "pick.yaml", endpoint="completions")
+    assert (task.output_type, task.metric, task.scale, task.chance) == ("multiple_choice", "acc", "binary", 0.375)
+
+
+@pytest.mark.parametrize(
+    ("options", "right", "expected"),
+    [
+        (["a"], 0, "the options are ['a'], not a list of two texts or more"),
+        (["a", "a"], 0, "the options ['a', 'a'] hold one twice"),
+        (["a", ""], 0, "not a list of two texts or more"),
+        (["a", "b"], 2, "the target is option 2, and there are 2, counted from 0"),
+        (["a", "b"], -1, "the target is option -1"),
+    ],
+)
+def test_a_question_without_its_options_is_refused_with_its_line(
+    tmp_path: Path, options: list[str], right: int, expected: str
+) -> None:
+    found = problems_of(tmp_path, CHOICE, picks((["a", "b"], 0), (options, right)))
+    assert found[0].startswith("rows.jsonl:2: right: ")
+    assert expected in found[0]
+
+
+def test_choices_over_a_chat_endpoint_are_refused_before_any_server_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "pick.yaml").write_text(CHOICE)
+    (tmp_path / "rows.jsonl").write_text(picks((["a", "b"], 1)))
+    with pytest.raises(SuiteError, match=r"quality\.endpoint: the task pick scores given texts"):
+        tasks_of(tmp_path, "pick.yaml")
+
+
+def test_a_folder_to_include_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "capitals.yaml").write_text(TASK)
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    with pytest.raises(SuiteError, match=r"quality\.include\[0\]: there is no folder mine"):
+        tasks_of(tmp_path, "capitals.yaml", include=["mine"])
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"filter": "loose"}, "it has no filter 'loose'; it has none"),
+        ({"metric": "f1"}, "it has no metric 'f1'; it has exact_match"),
+        ({"cluster": "town"}, "its rows have no column 'town'; they have id, country, capital"),
+        ({"few_shot": 3}, "3 examples are asked for; say where from"),
+    ],
+)
+def test_what_a_suite_says_of_a_task_must_be_there(tmp_path: Path, said: dict[str, object], expected: str) -> None:
+    (tmp_path / "capitals.yaml").write_text(TASK)
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    with pytest.raises(SuiteError) as caught:
+        load_tasks(tmp_path, Quality.model_validate({"tasks": [{"task": "capitals.yaml", **said}]}))
+    assert expected in str(caught.value)
 
 
 def test_the_documented_task_file_loads(tmp_path: Path) -> None:
@@ -161,5 +259,5 @@ def test_the_documented_task_file_loads(tmp_path: Path) -> None:
     task, rows = (page.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "json"))
     (tmp_path / "capitals.yaml").write_text(task)
     (tmp_path / "capitals.jsonl").write_text(rows)
-    [loaded] = load_tasks(tmp_path, ["capitals.yaml"])
+    [loaded] = tasks_of(tmp_path, "capitals.yaml")
     assert [row["id"] for row in loaded.rows] == ["capital-1", "capital-2"]

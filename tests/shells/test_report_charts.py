@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.report.charts import Figure, figures
+from benchgate.report.charts import figures
+from benchgate.report.drawing import Figure
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
 from tests.fakes import hostile

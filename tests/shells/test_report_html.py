@@ -11,14 +11,17 @@ from html.parser import HTMLParser
 import pytest
 from jinja2 import Environment
 
+from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html
-from benchgate.report.charts import Figure
+from benchgate.report.drawing import Figure
 from benchgate.report.html import render_html
 from benchgate.report.load_section import LoadSection
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
+from tests.fakes.drills import drill
+from tests.fakes.measured import measured
 from tests.golden import assert_golden
 
 VOID = {"meta", "br", "img", "input", "base", "link", "hr"}
@@ -222,3 +225,23 @@ def test_two_stored_runs_are_compared_candidate_with_candidate() -> None:
     assert "benchgate compare run-a run-b" in page.text
     assert "different runs and were not interleaved" in page.text
     assert "Shadow" not in page.texts_in["h2"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_one_deployment_alone_is_compared_with_nothing() -> None:
+    alone = drill({"metric": "error_rate", "max": "5%"})
+    evidence = measured(alone)
+    page = Page(render_html(evidence, judge(alone, evidence)))
+    assert "Is this measurement sound?" in page.texts_in["h2"]
+    assert {"difference", "baseline", "candidate"}.isdisjoint(page.texts_in["th"])
+    assert {"value", "interval", "allowed"} <= set(page.texts_in["th"])
+    assert "one keeps to its bounds" in page.text
+    assert "promoted" not in page.text
+
+
+def test_the_quality_part_has_its_plot_its_tables_and_how_it_was_asked() -> None:
+    page = Page(render_html(fake.evidence(), fake.verdict()))
+    at = page.text.index("Scores, items paired by their own id")
+    assert page.text.index("Further left is worse") < at < page.text.index("What flipped, and how much")
+    assert "The answers themselves" in page.texts_in["h3"]
+    assert "How the tasks were asked" in page.texts_in["summary"]

@@ -9,13 +9,7 @@ from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns, ShadowItem
 from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
 from benchgate.report.knee_lines import knee_lines
-from benchgate.report.summary import (
-    StageSummary,
-    pooled_tasks,
-    summarise_shadow,
-    summarise_stage,
-    summarise_task,
-)
+from benchgate.report.summary import StageSummary, summarise_shadow, summarise_stage
 from tests.fakes import evidence as fake
 from tests.fakes.drills import drill
 
@@ -88,32 +82,6 @@ def test_a_stage_that_was_not_measured_has_no_summary() -> None:
 
 def test_a_window_of_zero_gives_no_rate_rather_than_a_good_one() -> None:
     assert stage(([(20, 5)], 0.0)).output_tokens_per_s is None
-
-
-def test_lost_and_gained_items_are_counted_by_id() -> None:
-    add, sort = (
-        summarise_task(name, *(o for o in fake.quality() if o.task == name)) for name in ("tiny_add", "tiny_sort")
-    )
-    assert (add.paired, add.lost, add.gained) == (40, 3, 1)
-    assert (add.baseline_right, add.candidate_right) == (38, 36)
-    both = pooled_tasks([add, sort])
-    assert (both.paired, both.lost, both.gained, both.discordance_ratio) == (80, 5, 1, 6 / 80)
-    assert both.recovery_ratio == pytest.approx(73 / 77)
-
-
-def test_unscored_items_are_missing_from_the_pairs_and_seen_in_the_expected() -> None:
-    baseline, candidate = fake.quality()[:2]
-    unscored = replace(
-        candidate, items=(replace(candidate.items[0], score=None), *candidate.items[1:]), fault="cut off"
-    )
-    summary = summarise_task("tiny_add", baseline, unscored)
-    assert (summary.paired, summary.expected, summary.faults) == (39, 40, ("candidate: cut off",))
-
-
-def test_a_task_that_one_arm_never_ran_has_no_accuracy() -> None:
-    summary = summarise_task("tiny_add", fake.quality()[0], None)
-    assert (summary.paired, summary.candidate_ratio, summary.recovery_ratio) == (0, None, None)
-    assert summary.faults == ("candidate: not measured",)
 
 
 def shadow(*answers: tuple[str | None, str | None, str | None]) -> ShadowObservation:

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.verdict import Outcome, Verdict
+from benchgate.gate.decide import judge
+from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
 from benchgate.report.untrusted import terminal_line
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
+from tests.fakes.drills import drill
+from tests.fakes.measured import measured
 from tests.golden import assert_golden
 
 MINUS = "\N{MINUS SIGN}"
@@ -61,6 +64,31 @@ def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
 def test_tripped_guards_say_what_to_do_and_the_others_are_silent() -> None:
     text = render_text(hostile.verdict("saturated"), fake.run())
     assert text.count("guard saturated: saturated; what to do: saturated") == 1
+
+
+def test_what_a_guard_says_of_every_check_is_said_once() -> None:
+    guard = GuardResult("same-measurement", True, "load.blocks is 4 in the first", "measure both alike", ("load",))
+    invalid = replace(fake.check(outcome=Outcome.INVALID), reason=guard.reason, advice=guard.remedy)
+    verdict = Verdict(Outcome.INVALID, "Nothing can be said", (invalid,) * 3, (guard,), 0.05)
+    text = render_text(verdict, fake.run())
+    assert text.count(guard.reason) == 1
+    assert text.count("      see the guard same-measurement\n") == 3
+    assert text.count("measure both alike") == 1
+
+
+def test_the_short_form_of_quality_stands_below_the_checks() -> None:
+    text = render_text(fake.verdict(), fake.run(), quality=("recovery 97.4 %", "6 answers\x1b[31m flipped"))
+    assert "  quality: recovery 97.4 %\n  quality: 6 answers" in text
+    assert "\x1b" not in text
+
+
+def test_one_deployment_alone_is_no_candidate() -> None:
+    alone = drill({"metric": "error_rate", "max": "5%"})
+    evidence = measured(alone)
+    text = render_text(judge(alone, evidence), evidence.run)
+    assert "  suite drill: one alone, run run-1\n" in text
+    assert "candidate" not in text
+    assert "promoted" not in text
 
 
 def test_a_stored_comparison_names_the_run_of_its_reference() -> None:

@@ -10,6 +10,7 @@ from benchgate import units
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.report.charts import figures
 from benchgate.report.check_rows import CheckRow, Strip, check_rows
 from benchgate.report.terms import Terms
 from benchgate.report.view import report_view
@@ -221,7 +222,7 @@ def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
     policy = own.model_copy(update={"slo": own.slo.model_copy(update={"target_ratio": 0.5})})
     view = report_view(evidence, fake.verdict(), terms=Terms(policy=policy))
     assert view.load is not None
-    assert view.load.slo_target_ratio == 0.5
+    assert {row.target_ratio for row in view.load.rows} == {0.5}
     assert view.provenance.command.endswith(" --policy SUITE")
     assert any("another policy" in limit for limit in view.provenance.limits)
 
@@ -242,3 +243,32 @@ def test_how_the_load_generator_measured_is_told_where_it_was_not_as_usual() -> 
 def client_facts(evidence: Evidence) -> dict[str, str]:
     groups = report_view(evidence, fake.verdict()).provenance.groups
     return next(dict(group.facts) for group in groups if group.title == "The load generator")
+
+
+def test_a_class_with_an_slo_of_its_own_is_shown_with_it_and_with_its_target() -> None:
+    evidence = fake.evidence()
+    stored = Suite.from_stored(evidence.run.suite).to_stored()
+    own = {"ttft_s": 0.1, "tpot_s": None, "e2e_s": None, "target_ratio": 0.9}
+    classes = {"people": {"concurrency": 4, "requests": 24, "slo": own}, "batch": {"concurrency": 1, "requests": 24}}
+    stored["load"]["sweep"][1] = {"name": "c4", "classes": classes}
+    load = tuple(replace(o, stage=f"c4/{name}") for o in evidence.load for name in (classes if o.stage == "c4" else ()))
+    view = report_view(replace(evidence, load=load, run=replace(evidence.run, suite=stored)), fake.verdict())
+    assert view.load is not None
+    assert view.load.slo == (
+        "A good request succeeds with TTFT ≤ 50 ms, TPOT ≤ 12 ms; the target is 95 % of the requests scheduled. "
+        "At c4/people with TTFT ≤ 100 ms; the target is 90 % of the requests scheduled"
+    )
+    assert {row.stage: row.target_ratio for row in view.load.rows} == {"c1": 0.95, "c4/people": 0.9, "c4/batch": 0.95}
+    goodput = figures(view.load)[-1]
+    assert "The short line of a stage is its own target." in goodput.caption
+
+
+def test_guards_that_had_nothing_to_look_at_stand_apart_from_those_that_hold() -> None:
+    blind = GuardResult("cache-cold", False, "not looked at", None, known=False)
+    verdict = replace(fake.verdict(), guards=(*fake.verdict().guards, blind))
+    view = report_view(fake.evidence(), verdict)
+    assert blind not in view.fairness.held
+    assert view.fairness.unknown == (blind,)
+    assert view.fairness.fair
+    assert '"known": false' in view.document_json
+    assert '"known"' not in report_view(fake.evidence(), fake.verdict()).document_json

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,51 @@ def test_a_file_without_prompts_is_an_error(tmp_path: Path, content: bytes | Non
         path.write_bytes(content)
     with pytest.raises(SuiteError, match=r"prompts\.jsonl"):
         load_prompts(path)
+
+
+def test_rows_may_say_what_else_is_sent_and_where(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    rows: list[dict[str, object]] = [
+        {"id": "a", "messages": [{"role": "user", "content": "Hi"}], "tools": [{"x": 1}], "tool_choice": "auto"},
+        {"id": "b", "prompt": "<user>Hi", "endpoint": "completions", "stop": ["\n"], "max_tokens": 7},
+        {"id": "c", "prompt": "Hi", "stratum": "chat/0-127", "length": 2, "redacted": {}},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chat, raw, plain = load_prompts(path)
+    assert chat.messages == ({"role": "user", "content": "Hi"},)
+    assert chat.fields == {"tools": [{"x": 1}], "tool_choice": "auto"}
+    assert json.loads(chat.prompt) == [{"role": "user", "content": "Hi"}]
+    assert (raw.prompt, raw.endpoint, raw.max_tokens, raw.fields) == ("<user>Hi", "completions", 7, {"stop": ["\n"]})
+    assert plain == ShadowPrompt("c", "Hi", stratum="chat/0-127")
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "has both `prompt` and `messages`"),
+        ({"messages": []}, "`messages` is no list of messages"),
+        ({"messages": ["secret"]}, "`messages[0]` has no `role` that is one of"),
+        ({"messages": [{"role": "user"}]}, "`messages[0]` has no `content`"),
+        (
+            {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "secret"}]},
+            "end with an answer",
+        ),
+        ({"prompt": "x", "endpoint": "secret"}, "`endpoint` is neither chat nor completions"),
+        (
+            {"messages": [{"role": "user", "content": "x"}], "endpoint": "completions"},
+            "`messages` belongs to the endpoint",
+        ),
+        ({"prompt": "x", "tools": [], "endpoint": "completions"}, "`tools` belongs to the endpoint chat"),
+        ({"prompt": "x", "max_tokens": "secret"}, "`max_tokens` is not a whole number"),
+        ({"prompt": "x", "stratum": ["secret"]}, "`stratum` is not a text"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_told_without_their_values(
+    tmp_path: Path, row: dict[str, object], told: str
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"id": "a", **row}))
+    with pytest.raises(SuiteError) as caught:
+        load_prompts(path)
+    assert told in str(caught.value)
+    assert "secret" not in str(caught.value)

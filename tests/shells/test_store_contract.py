@@ -23,6 +23,7 @@ from tests.shells.store_samples import (
     PLAN,
     assert_same_requests,
     make_deployment,
+    make_divergence,
     make_fault,
     make_load,
     make_quality,
@@ -170,6 +171,19 @@ def test_run_cannot_finish_as_running_or_begin_as_finished(store: Store) -> None
         writer.finish(RunStatus.RUNNING, DONE_AT)
     with pytest.raises(StoreError, match="cannot begin"):
         store.begin_run(make_run(status=RunStatus.COMPLETE), PLAN)
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+def test_reading_of_fixed_texts_comes_back_exactly_and_there_is_one(store: Store, asked_again: bool) -> None:
+    writer = store.begin_run(run := make_run(), PLAN)
+    seen = make_divergence(asked_again=asked_again)
+    writer.add_divergence(seen)
+    with pytest.raises(StoreError, match="already"):
+        writer.add_divergence(seen)
+    writer.finish(RunStatus.PARTIAL, DONE_AT)
+    found = store.evidence(run.id).divergence
+    assert found == seen
+    assert [type(item.same_top1) for item in found.items] == [bool, bool]
 
 
 def test_second_shadow_comparison_is_refused(store: Store) -> None:

@@ -146,7 +146,10 @@ def test_lengths_are_read_by_the_columns_that_are_drawn_from(tmp_path: Path) -> 
     [
         ("", "l.csv: the file has no rows"),
         ("input_tokens\n", "l.csv: the file has no rows"),
-        ("length\n5\n", "l.csv:2: input_tokens: is missing; found the columns `length`"),
+        ("length\n5\n6\n", "l.csv:1: input_tokens: is missing; found the columns `length`"),
+        ("input_tokens;b\n5;1\n6;1\n", "l.csv:1:1: the columns are separated by semicolons; a CSV has commas"),
+        ("input_tokens\tb\n5\t1\n", "l.csv:1:1: the columns are separated by tabs"),
+        ("input_tokens,b,b\n5,1,1\n", "l.csv:1:16: b: stands twice in the header"),
         ("input_tokens\n5\nmany\n", "l.csv:3:1: input_tokens: found 'many'; expected a whole number of tokens"),
         ("input_tokens,b\n5\n", "l.csv:2: has 1 values and the header 2"),
         ("input_tokens\n99\n", "l.csv:2: comes to 99 tokens, and the deployments' context holds 64"),
@@ -155,6 +158,25 @@ def test_lengths_are_read_by_the_columns_that_are_drawn_from(tmp_path: Path) -> 
 def test_bad_lengths_are_told_with_file_and_line(tmp_path: Path, text: str, said: str) -> None:
     written(tmp_path, "l.csv", text)
     (found,) = problems_of(suite({"input": {"file": "l.csv"}, "output": 4}, context=64), tmp_path)
+    assert found.startswith(said), found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "\nat_s,input_tokens,outptu_tokens\n0,5,5\n1,5,5\n2,5,5\n",
+            "t.csv:2:19: outptu_tokens: unknown column; did you",
+        ),
+        ("at,input_tokens\n0,5\n1,5\n", "t.csv:1: no column holds the instant; found `at`, `input_tokens`"),
+        ("TIMESTAMP,ContextTokens\n0,5\n", "t.csv:1: GeneratedTokens: is missing; a trace with `TIMESTAMP`"),
+        ("at_s;input_tokens\n0;5\n1;5\n", "t.csv:1:1: the columns are separated by semicolons"),
+    ],
+)
+def test_a_mistake_in_a_header_is_told_once_and_at_the_header(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(SuiteError) as raised:
+        load_trace(written(tmp_path, "t.csv", text), 9)
+    (found,) = str(raised.value).replace(f"{tmp_path}/", "").splitlines()
     assert found.startswith(said), found
 
 

@@ -1,0 +1,50 @@
+"""`benchgate import`: evals that lm-eval made elsewhere, judged here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.conclude import conclude
+from benchgate.cli.options import Format
+from benchgate.cli.places import find_suite
+from benchgate.errors import UsageError
+
+_FROM = "Folder that `lm_eval --output_path DIR --log_samples` made, or one samples file, of"
+
+
+def import_samples(
+    suite: Annotated[str, typer.Argument(help="Suite file with `quality` and checks of it.")],
+    baseline: Annotated[Path, typer.Option("--baseline", help=f"{_FROM} the baseline.")],
+    candidate: Annotated[Path, typer.Option("--candidate", help=f"{_FROM} the candidate.")],
+    store: options.StoreOption = options.STORE,
+    report: options.ReportOption = None,
+    label: options.LabelOption = None,
+    strict: options.StrictOption = False,
+    output: options.FormatOption = Format.TEXT,
+) -> None:
+    """Judge evals that lm-eval made elsewhere, as a run of their own; exits with the verdict's code."""
+    from benchgate import pipeline
+    from benchgate.cli.measure_commands import load_suite
+    from benchgate.model.deployment import Arm
+    from benchgate.suite.text import read_text
+
+    path = find_suite(suite)
+    declared = load_suite(path)
+    if declared.candidates:
+        raise UsageError(f"{path} has several candidates, and an import is of one; name it as its `candidate`")
+    document = read_text(path.read_text(encoding="utf-8"), str(path))
+    sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
+    run_options = pipeline.RunOptions(store, Path(), label)
+    decision = pipeline.import_suite(declared, document, sides, run_options)
+    told = [seen for seen in decision.evidence.quality if "lm_eval" in seen.harness]
+    if len(told) < len(decision.evidence.quality):
+        sys.stderr.write(
+            "benchgate: there are samples without the results_*.json that was written with them: how they were asked "
+            "is not known, and not compared\n"
+        )
+    conclude(decision, output, strict=strict, report=report, publish=True)

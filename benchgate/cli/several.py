@@ -1,0 +1,108 @@
+"""Several candidates of one suite: a run, a verdict and a report each, a summary, and the worst exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchgate.cli.conclude import finish
+from benchgate.cli.options import Format
+from benchgate.errors import ExitCode, PublishError
+
+if TYPE_CHECKING:
+    from benchgate.deciding import Decision
+
+_WORST_FIRST = (ExitCode.PUBLISH_FAILED, ExitCode.BLOCK, ExitCode.INVALID, ExitCode.INCONCLUSIVE, ExitCode.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What became of one candidate."""
+
+    candidate: str
+    decision: Decision
+    report: Path | None
+    code: ExitCode
+
+
+def conclude_each(
+    candidates: Sequence[str],
+    measure: Callable[[str], Decision],
+    output: Format,
+    *,
+    strict: bool,
+    report: Path | None,
+    publish: bool,
+) -> ExitCode:
+    """Measure and conclude one candidate after the other; the code of all of them together.
+
+    JSON is one array with the documents of all candidates, whose `exit_code` is each candidate's own. It is printed
+    whatever ends the command, with those that were judged by then.
+    """
+    done: list[Concluded] = []
+    documents: list[str] = []
+    show = documents.append if output is Format.JSON else _print
+    try:
+        for name in candidates:
+            decision = measure(name)
+            place = None if report is None else named(report, name)
+            code = finish(decision, output, strict=strict, report=place, publish=publish, show=show)
+            done.append(Concluded(name, decision, place, code))
+    finally:
+        if documents:
+            _print(f"[{','.join(text.rstrip() for text in documents)}]\n")
+    if output is not Format.JSON:
+        _print(_summary(done, output))
+    code = worst(one.code for one in done)
+    return _published(done, code) if publish else code
+
+
+def named(path: Path, candidate: str) -> Path:
+    """`report.html` → `report-q8_0.html`: one for each candidate."""
+    return path.with_name(f"{path.stem}-{candidate}{path.suffix}")
+
+
+def worst(codes: Iterable[ExitCode]) -> ExitCode:
+    """The code that says most against a promotion: what could not be kept first, then by verdict."""
+    return min(codes, key=_WORST_FIRST.index)
+
+
+def _published(done: Sequence[Concluded], code: ExitCode) -> ExitCode:
+    """Tell the CI system once more, last and thereby for good, of the candidate that decides."""
+    from benchgate.publish import github
+
+    decides = max((one for one in done if one.code is code), key=lambda one: one.decision.verdict.outcome.severity)
+    try:
+        github.publish_outputs(
+            os.environ,
+            verdict=decides.decision.verdict,
+            run_id=decides.decision.evidence.run.id,
+            exit_code=code,
+            report_path=decides.report,
+        )
+    except PublishError as error:
+        sys.stderr.write(f"benchgate: the verdicts stand, but {error}\n")
+        return ExitCode.PUBLISH_FAILED
+    return code
+
+
+def _summary(done: Sequence[Concluded], output: Format) -> str:
+    width = max(len(one.candidate) for one in done)
+    rows = [f"{one.candidate:{width}} {_told(one)}".rstrip() for one in done]
+    if output is Format.MARKDOWN:
+        return "\n" + "\n".join(f"- {row}" for row in rows) + "\n"
+    return "\n" + "\n".join(rows) + "\n"
+
+
+def _told(one: Concluded) -> str:
+    run = one.decision.evidence.run
+    return f"{one.decision.verdict.outcome.value:12} exit {int(one.code):<3} run {run.id} {one.report or ''}"
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,173 @@
+"""`benchgate shadow`: draw a set of recorded prompts, and tell whether it still looks like the traffic."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchgate.cli.places import refuse_unwritable
+from benchgate.errors import ExitCode, UsageError
+from benchgate.units import show_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from benchgate.shadow.drift import Change, Drift
+
+shadow_app = typer.Typer(
+    help="Recorded prompts: draw a set, look whether it is still true, run it.", no_args_is_help=True
+)
+
+
+class ReportFormat(StrEnum):
+    """How the report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LogsArgument = Annotated[
+    list[Path], typer.Argument(help="Logs of requests: JSON Lines, or what vLLM logs; .gz as they are.")
+]
+RulesOption = Annotated[
+    str | None,
+    typer.Option("--rules", help="Of key, email, iban, card, phone and ip, or none; all but ip unless said."),
+]
+RedactOption = Annotated[
+    list[str] | None, typer.Option("--redact", help="A rule of one's own, NAME=REGEX; several may be given.")
+]
+ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="How to print the report.")]
+
+
+def sample(
+    logs: LogsArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write the sample to; it must not be there yet.")],
+    size: Annotated[int, typer.Option("--size", min=1, max=100_000, help="How many prompts to draw.")] = 256,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Same logs, same seed: the same sample.")] = 0,
+    near: Annotated[
+        str | None, typer.Option("--near", help="Leave out prompts that are so much like one drawn, like 80%.")
+    ] = None,
+    rules: RulesOption = None,
+    redact: RedactOption = None,
+    output: ReportFormatOption = ReportFormat.TEXT,
+) -> None:
+    """Draw prompts from logs: stratified, without duplicates, redacted; the report says what was done."""
+    from benchgate.shadow.redaction import redactor_of
+    from benchgate.shadow.sampling import describe, draw_sample, refuse_existing, write_sample
+
+    refuse_existing(out)
+    refuse_unwritable(out)
+    redactor = redactor_of(rules, redact or ())
+    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=_likeness(near), told=_tell)
+    write_sample(out, drawn.rows)
+    report = describe(drawn) | {"out": str(out)}
+    _print(report, output, _sample_lines(report))
+
+
+def drift(
+    sample: Annotated[Path, typer.Argument(help="A set of recorded prompts, as `shadow sample` writes it.")],
+    logs: LogsArgument,
+    rules: RulesOption = None,
+    redact: RedactOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")] = False,
+    output: ReportFormatOption = ReportFormat.TEXT,
+) -> None:
+    """Does a set still look like what is asked now? Exits with 10 when it does not, 11 when too little is known."""
+    from dataclasses import asdict
+
+    from benchgate.model.verdict import Outcome
+    from benchgate.shadow.drift import drift as compared
+    from benchgate.shadow.drift import traits_of_logs, traits_of_sample
+    from benchgate.shadow.logs import Reading
+    from benchgate.shadow.redaction import redactor_of
+    from benchgate.shadow.sample import load_prompts
+
+    reading = Reading()
+    was = traits_of_sample(load_prompts(sample))
+    found = compared(was, traits_of_logs(logs, redactor_of(rules, redact or ()), reading, _tell))
+    code = found.outcome.exit_code()
+    if strict and found.outcome is Outcome.WARN:
+        code = ExitCode.BLOCK
+    _print(asdict(found) | {"exit_code": int(code)}, output, _drift_lines(found))
+    raise typer.Exit(int(code))
+
+
+shadow_app.command()(sample)
+shadow_app.command()(drift)
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"benchgate: {line}\n")
+
+
+def _likeness(near: str | None) -> float | None:
+    from benchgate.units import parse_percent_ratio
+
+    if near is None:
+        return None
+    try:
+        ratio = parse_percent_ratio(near)
+    except ValueError as error:
+        raise UsageError(f"--near: {error}") from error
+    if not 0 < ratio <= 1:
+        raise UsageError(f"--near: {near} is no likeness; write one above 0% and up to 100%, like 80%")
+    return ratio
+
+
+def _print(report: Mapping[str, Any], output: ReportFormat, lines: Iterator[str]) -> None:
+    if output is ReportFormat.JSON:
+        sys.stdout.write(json.dumps(report, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _sample_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{report['out']}: {report['rows']:,} prompts, of {report['distinct']:,} that differ; only you can read it"
+    yield f"read      {report['lines']:,} lines: {report['requests']:,} requests, {report['duplicates']:,} asked before"
+    if report["other_lines"]:
+        yield f"          {report['other_lines']:,} other lines of a server's log"
+    if report["cut_at"] is not None:
+        cut = f"several prompts of a server's log have exactly {report['cut_at']:,} characters, and none has more"
+        yield f"          {cut}: was it written with --max-log-len? Then they are not what was asked"
+    if report["near"] is not None:
+        yield f"          {report['near_duplicates']:,} left out, {show_percent(report['near'])} or more like one drawn"
+    for kind in ("bad_lines", "left_out"):
+        for each in report[kind]:
+            label = "bad" if kind == "bad_lines" else "left out"
+            yield f"{label:9} {each['lines']:,} lines: {each['reason']} ({_places(each)})"
+    for each in report["strata"]:
+        yield f"drawn     {each['drawn']:6,} of {each['distinct']:,}  {each['stratum']} characters"
+    for each in report["redacted"]:
+        yield f"redacted  {each['replacements']:6,} in {each['prompts']:,} prompts  {each['rule']}"
+    if not report["redacted"]:
+        yield "redacted  nothing: no rule was asked for"
+
+
+def _places(reason: Mapping[str, Any]) -> str:
+    more = ", …" if reason["lines"] > len(reason["first"]) else ""
+    return ", ".join(reason["first"]) + more
+
+
+_SENTENCES = {
+    "PASS": "the set looks like what is asked now",
+    "WARN": "what is asked now has begun to differ from the set; look at what changed, and draw again soon",
+    "BLOCK": "the set no longer looks like what is asked now; draw it again",
+    "INCONCLUSIVE": "too few prompts to tell whether the set still looks like what is asked now; give more of them",
+}
+
+
+def _drift_lines(found: Drift) -> Iterator[str]:
+    yield f"{found.outcome.value}: {_SENTENCES[found.outcome.value]}"
+    yield f"{found.sample_n:,} prompts of the set against {found.now_n:,} that differ in the logs"
+    for each in found.changes:
+        yield f"{each.outcome.value:12} {each.of:9} {_change(each)}"
+
+
+def _change(each: Change) -> str:
+    share = f"{each.most}: {show_percent(each.share_sample)} of the set, {show_percent(each.share_now)} now"
+    return f"index {each.index:.3f} (0.25 is drift; chance alone makes up to {each.chance:.3f}); {share}"

@@ -1,0 +1,59 @@
+"""`benchgate shadow run`: the shadow comparison of a suite alone, on the same road as a whole run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchgate.cli import options
+from benchgate.cli.conclude import conclude
+from benchgate.cli.measure_commands import load_suite
+from benchgate.cli.options import Format
+from benchgate.cli.places import find_suite, refuse_unwritable
+from benchgate.cli.progress import make_progress
+from benchgate.cli.several import conclude_each
+from benchgate.cli.suite_files import placed_in
+
+if TYPE_CHECKING:
+    from benchgate.deciding import Decision
+
+
+def run(
+    suite: Annotated[str, typer.Argument(help="Suite file, or the name of a shipped suite.")],
+    baseline: options.BaselineOption = None,
+    candidate: options.CandidateOption = None,
+    store: options.StoreOption = options.STORE,
+    work_dir: options.WorkDirOption = options.WORK_DIR,
+    report: options.ReportOption = None,
+    label: options.LabelOption = None,
+    strict: options.StrictOption = False,
+    output: options.FormatOption = Format.TEXT,
+) -> None:
+    """Ask both deployments the recorded prompts of a suite, and judge by its shadow checks alone."""
+    from benchgate import pipeline
+    from benchgate.suite.rules import with_arms
+    from benchgate.suite.shadow_rules import only_shadow
+
+    path = find_suite(suite)
+    refuse_unwritable(report)
+    narrowed = only_shadow(load_suite(path))
+
+    def measure(name: str | None, own_label: str | None) -> Decision:
+        armed = with_arms(narrowed, baseline, name)
+        run_options = pipeline.RunOptions(store, work_dir.resolve(), own_label)
+        with placed_in(path), make_progress(f"{armed.baseline} vs {armed.candidate}") as progress:
+            return pipeline.run_suite(armed, path.parent, run_options, progress)
+
+    if candidate is not None or not narrowed.candidates:
+        conclude(measure(candidate, label), output, strict=strict, report=report, publish=True)
+        return
+    code = conclude_each(
+        narrowed.candidates,
+        lambda name: measure(name, None if label is None else f"{label}-{name}"),
+        output,
+        strict=strict,
+        report=report,
+        publish=True,
+    )
+    raise typer.Exit(int(code))

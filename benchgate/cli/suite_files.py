@@ -1,0 +1,95 @@
+"""Mistakes in the files that a suite names, told where the suite names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchgate.errors import Problem, SuiteError
+
+if TYPE_CHECKING:
+    from benchgate.suite.text import Document, Plain
+
+_FILE_KEYS = frozenset({"prompts", "prompt", "texts", "trace", "file"})
+_TASK_SUFFIXES = (".yaml", ".yml")
+
+
+@contextmanager
+def placed_in(suite: Path) -> Iterator[None]:
+    """Gives problems without a line the place in the suite that they come from."""
+    try:
+        yield
+    except SuiteError as error:
+        document = _document(suite)
+        if document is None:
+            raise
+        raise SuiteError([_placed(problem, document, suite) for problem in error.problems]) from error
+
+
+def missing_files(suite: Path) -> list[Problem]:
+    """Files that a suite names and that are not there: told also of a suite that is no suite yet."""
+    document = _document(suite)
+    if document is None:
+        return []
+    return [
+        _placed(Problem(str(suite.parent / name), None, None, "", "there is no such file"), document, suite)
+        for path, name in _texts(document.data, ())
+        if _names_a_file(path, name) and not (suite.parent / name).is_file()
+    ]
+
+
+def _document(suite: Path) -> Document | None:
+    """The text of the suite; None where it is no YAML."""
+    from benchgate.suite.text import read_text
+
+    try:
+        return read_text(suite.read_text(encoding="utf-8"), str(suite))
+    except (OSError, UnicodeDecodeError, SuiteError):
+        return None
+
+
+def _placed(problem: Problem, document: Document, suite: Path) -> Problem:
+    from benchgate.suite.text import Fault, show_path
+
+    if problem.line is not None:
+        return problem
+    if not problem.source:  # of the suite itself, in the part that it names
+        begun = {show_path(path): path for path in document.values}
+        there = begun.get(problem.path) or begun.get(problem.path.split(".")[0])
+        return (
+            replace(problem, source=document.source)
+            if there is None
+            else document.problem(Fault(there, problem.message))
+        )
+    if problem.source == document.source:
+        # Of a part of the suite, which the message begins with.
+        begun = {show_path(path): path for path in document.values}
+        path = begun.get(problem.message.split(": ", 1)[0])
+        place = document.problem(Fault(path, "")) if path else problem
+        return replace(problem, line=place.line, column=place.column)
+    for path, name in _texts(document.data, ()):
+        if problem.source == str(suite.parent / name):
+            inside = f"{problem.path}: " if problem.path else ""
+            return document.problem(Fault(path, f"{problem.source}: {inside}{problem.message}"))
+    return problem
+
+
+def _texts(value: Plain, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every text of a suite with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, (*path, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _texts(inner, (*path, position))
+    elif isinstance(value, str):
+        yield path, value
+
+
+def _names_a_file(path: tuple[str | int, ...], name: str) -> bool:
+    if path[:2] == ("quality", "tasks"):
+        return name.endswith(_TASK_SUFFIXES)
+    return path[-1] in _FILE_KEYS and path[0] in ("load", "shadow", "divergence")

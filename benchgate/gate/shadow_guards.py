@@ -1,0 +1,92 @@
+"""Are the answers of a shadow comparison answers at all? Where they are not, it says nothing of the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from benchgate.gate.guard import held, tripped
+from benchgate.model.records import ShadowItem
+from benchgate.model.run import Evidence
+from benchgate.model.shadow import AnswerFacts, Label
+from benchgate.model.verdict import GuardResult
+
+MOST_EMPTY = 0.01
+"""Of a side's answers, that may say nothing; and by how much the sides may differ in it."""
+_FEWEST = 20  # prompts, to see a pattern in all of them
+_FEWEST_TOKENS = 32  # of a usual answer: a shorter one is quick by itself
+_QUICKEST_NS_PER_TOKEN = 50_000
+"""20,000 tokens per second of one stream, ten times as many as the quickest engines: such an answer was not made."""
+
+_QUICK_NS, _MANY_TIMES = 5_000_000, 20  # as for evals
+_SPOILT = ("shadow",)
+
+
+def shadow_guards(evidence: Evidence) -> Iterator[GuardResult]:
+    """Every guard of the shadow comparison; none where there are no facts about its answers."""
+    items = evidence.shadow.items if evidence.shadow is not None else ()
+    if not any(item.primary_facts is not None or item.candidate_facts is not None for item in items):
+        return
+    yield _not_empty(items)
+    yield _not_refused(items)
+    yield _not_cached(items)
+
+
+def _not_empty(items: Sequence[ShadowItem]) -> GuardResult:
+    name, remedy = "shadow-not-empty", "raise `shadow.max_tokens`, and see whether the answer is in another field"
+    shares = {
+        "baseline": _empty_share([item.primary_facts for item in items], [item.primary for item in items]),
+        "candidate": _empty_share([item.candidate_facts for item in items], [item.candidate for item in items]),
+    }
+    for who, share in shares.items():
+        if share > MOST_EMPTY:
+            return tripped(name, f"{share:.1%} of the {who}'s answers to recorded prompts are empty", remedy, _SPOILT)
+    return held(name, "the answers to recorded prompts are not empty")
+
+
+def _not_refused(items: Sequence[ShadowItem]) -> GuardResult:
+    """Two deployments behind one filter agree on everything that it takes away."""
+    name, refused = (
+        "shadow-not-refused",
+        [item.primary_facts is not None and item.primary_facts.refusal for item in items],
+    )
+    if len(items) >= _FEWEST and 2 * sum(refused) > len(items):
+        what = f"the baseline refuses {sum(refused)} of {len(items)} recorded prompts, so there is little to compare"
+        return tripped(name, what, "see what filters its answers, or record prompts that it answers", _SPOILT)
+    return held(name, "the baseline answers most recorded prompts")
+
+
+def _not_cached(items: Sequence[ShadowItem]) -> GuardResult:
+    """All answers the same, and in no time: something in between has answered in the candidate's place."""
+    name = "shadow-not-cached"
+    alike = [item.with_primary is not None and item.with_primary.label is Label.EXACT for item in items]
+    if len(items) >= _FEWEST and all(alike) and (_all_quick(items) or _one_side_quick(items)):
+        what = "every answer of the candidate is the baseline's own, and came sooner than any engine makes one"
+        return tripped(name, f"{what}: from a cache", "take the cache out of the way to both", _SPOILT)
+    return held(name, "the answers to recorded prompts were made for them")
+
+
+def _empty_share(facts: Sequence[AnswerFacts | None], digests: Sequence[str | None]) -> float:
+    """Of the answers that came, those with nothing in them. A call that failed came to no answer at all."""
+    came = [digest is None for fact, digest in zip(facts, digests, strict=True) if fact is not None]
+    return sum(came) / len(came) if came else 0.0
+
+
+def _all_quick(items: Sequence[ShadowItem]) -> bool:
+    paces = [pace for item in items if (pace := _ns_per_token(item.candidate_facts)) is not None]
+    return len(paces) == len(items) and float(np.median(paces)) < _QUICKEST_NS_PER_TOKEN
+
+
+def _one_side_quick(items: Sequence[ShadowItem]) -> bool:
+    """Of two deployments that answer alike, one needs nearly no time beside the other."""
+    pairs = [(item.primary_facts, item.candidate_facts) for item in items]
+    times = [(theirs.latency_ns, ours.latency_ns) for theirs, ours in pairs if theirs is not None and ours is not None]
+    quick, slow = sorted(float(np.median(side)) for side in zip(*times, strict=True))
+    return quick < _QUICK_NS and quick < slow / _MANY_TIMES
+
+
+def _ns_per_token(facts: AnswerFacts | None) -> float | None:
+    if facts is None or facts.tokens is None or facts.tokens < _FEWEST_TOKENS:
+        return None
+    return facts.latency_ns / facts.tokens

@@ -1,0 +1,202 @@
+"""Both arms read the same fixed texts, and at drawn positions each says what it holds the next token for.
+
+Nothing is generated: a text that the arms wrote themselves could not be compared after its first different token. A
+baseline that is asked once more is asked at the same time, because what runs beside it is what makes it differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TypeVar
+
+from benchgate.errors import TargetError
+from benchgate.model.deployment import Arm
+from benchgate.model.divergence import DivergenceItem, DivergenceObservation, Way
+from benchgate.plan.divergence import Piece
+from benchgate.quality.asking import Asker, asker_of
+from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
+from benchgate.stats.divergence import exact_kld, kld_bound, same_top1, shared_tokens
+from benchgate.suite.divergence import Divergence
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import Target
+
+_GIVE_UP_AFTER = 5
+"""Pieces in a row that could not be read: the deployment is gone, and asking on only costs time."""
+_UNCHANGING = 5
+"""From so many positions on, one and the same listing at all of them shows that the texts are not read."""
+_T = TypeVar("_T")
+
+
+def diverge(
+    targets: Mapping[Arm, Target],
+    pieces: Sequence[Piece],
+    settings: Divergence,
+    seed: int,
+    limits: Limits,
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> Iterator[DivergenceObservation]:
+    """Exactly one observation: every piece read by both arms, in the order of the pieces.
+
+    `on_progress` gets the number of pieces done. A piece that one arm cannot read has no items and is named in `fault`;
+    five in a row end it. An interrupt is a fault too, beside the items seen until then; it is raised again once the
+    observation is taken.
+    """
+    reading = _Reading(targets, pieces, settings, seed, limits, on_progress)
+    try:
+        asyncio.run(reading.run())
+    except (KeyboardInterrupt, SystemExit):
+        yield reading.observation("interrupted")
+        raise
+    yield reading.observation()
+
+
+class _Reading:
+    """One reading of the texts under way."""
+
+    def __init__(
+        self,
+        targets: Mapping[Arm, Target],
+        pieces: Sequence[Piece],
+        settings: Divergence,
+        seed: int,
+        limits: Limits,
+        on_progress: Callable[[int], None] | None,
+    ) -> None:
+        self._targets = targets
+        self._pieces = pieces
+        self._settings = settings
+        self._seed = seed
+        self._limits = limits
+        self._on_progress = on_progress
+        self._chosen = Chosen(None, settings.top, False, ())
+        self._items: dict[int, list[DivergenceItem]] = {}
+        self._faults: dict[int, str] = {}
+        self._failed_in_a_row = 0
+        self._listed: dict[Arm, set[int]] = {arm: set() for arm in Arm}
+
+    def observation(self, fault: str | None = None) -> DivergenceObservation:
+        """What has come so far."""
+        return DivergenceObservation(
+            items=tuple(item for number in sorted(self._items) for item in self._items[number]),
+            expected_n=sum(piece.positions for piece in self._pieces),
+            fault=fault or self._fault(),
+            way=self._chosen.way,
+            top=self._chosen.top,
+            whole=self._chosen.whole,
+            passed_over=self._chosen.passed_over,
+        )
+
+    async def run(self) -> None:
+        """Find the way, then read until every piece has its items, or a deployment is gone."""
+        async with AsyncExitStack() as stack:
+            roles = (Arm.BASELINE, Arm.CANDIDATE, *([Arm.BASELINE] if self._settings.repeat_baseline else []))
+            askers = [
+                await stack.enter_async_context(asker_of(self._targets[arm], self._limits, self._settings.concurrency))
+                for arm in roles
+            ]
+            self._chosen = await choose_way(askers[0], askers[1], self._settings, self._pieces[0])
+            if self._chosen.way is None:
+                return
+            queue = iter(enumerate(self._pieces))
+            workers = min(self._settings.concurrency, len(self._pieces))
+            await asyncio.gather(*(self._work(queue, askers, self._chosen.way) for _ in range(workers)))
+
+    async def _work(self, queue: Iterator[tuple[int, Piece]], askers: Sequence[Asker], way: Way) -> None:
+        for number, piece in queue:
+            if self._failed_in_a_row >= _GIVE_UP_AFTER:
+                return
+            try:
+                self._items[number] = await self._read(piece, askers, way)
+                self._failed_in_a_row = 0
+            except TargetError as exc:
+                self._faults[number] = str(exc)
+                self._failed_in_a_row += 1
+            if self._on_progress is not None:
+                self._on_progress(len(self._items) + len(self._faults))
+
+    async def _read(self, piece: Piece, askers: Sequence[Asker], way: Way) -> list[DivergenceItem]:
+        """All arms at once; raises TargetError with the arm and the reason."""
+        roles = ("baseline", "candidate", "baseline, asked again")
+        (tokens, base), (others, cand), *again = await _all(
+            _of(role, read_piece(asker, way, piece, self._chosen.top, self._seed))
+            for role, asker in zip(roles, askers, strict=False)
+        )
+        _same_text(tokens, others, base, cand)
+        if len(base) < piece.positions:
+            raise TargetError(f"its second half has {len(base)} positions, and {piece.positions} are asked for")
+        self._listed[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
+        self._listed[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
+        items = [self._item(piece, b, c) for b, c in zip(base, cand, strict=True)]
+        if again:
+            items = [self._with_floor(item, b, b2) for item, b, b2 in zip(items, base, again[0][1], strict=True)]
+        return items
+
+    def _item(self, piece: Piece, base: Seen, cand: Seen) -> DivergenceItem:
+        return DivergenceItem(
+            text_id=piece.text_id,
+            piece=piece.number,
+            position=base.place,
+            kld=self._kld(base, cand),
+            same_top1=same_top1(base.top, cand.top),
+            bound=not self._chosen.whole,
+            shared=shared_tokens(base.top, cand.top),
+            baseline_ln=base.ln,
+            candidate_ln=cand.ln,
+        )
+
+    def _with_floor(self, item: DivergenceItem, base: Seen, again: Seen) -> DivergenceItem:
+        return replace(item, floor_kld=self._kld(base, again), floor_same_top1=same_top1(base.top, again.top))
+
+    def _kld(self, base: Seen, other: Seen) -> float:
+        if not self._chosen.whole:
+            named = all(token.startswith("#") for token in (*base.top, *other.top))  # by ids
+            return kld_bound(base.top, other.top, named=named)
+        try:
+            return exact_kld(base.top, other.top)
+        except ValueError as exc:
+            raise TargetError(str(exc)) from exc
+
+    def _fault(self) -> str | None:
+        """What makes the whole of it unusable; None when nothing does."""
+        if self._chosen.way is None:
+            tried = "; ".join(self._chosen.passed_over) or "none was tried"
+            return f"no way to the probabilities of a text works on both arms: {tried}"
+        if self._faults:
+            first = min(self._faults)
+            count, name = f"{len(self._faults)} of {len(self._pieces)} pieces", self._pieces[first].name
+            return f"{count} could not be read, first {name}: {self._faults[first]}"
+        for arm, listed in self._listed.items():
+            if len(listed) == 1 and sum(map(len, self._items.values())) >= _UNCHANGING:
+                return f"the {arm.value} lists the same probabilities at every position, so it does not read the texts"
+        return None
+
+
+async def _all(asked: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Every result; the first failure, once all have ended, so that none goes on behind our back."""
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
+
+
+async def _of(role: str, asked: Awaitable[_T]) -> _T:
+    """The result, or the reason with the arm that it is of."""
+    try:
+        return await asked
+    except TargetError as exc:
+        raise TargetError(f"{role}: {exc}") from exc
+
+
+def _same_text(tokens: int, others: int, base: Sequence[Seen], cand: Sequence[Seen]) -> None:
+    """TargetError unless both arms made the same tokens of a piece, as far as that can be seen."""
+    if tokens != others:
+        counts = f"{tokens} and {others}"
+        raise TargetError(f"the arms make {counts} tokens of it: their tokenizers differ, so nothing can be compared")
+    for one, other in zip(base, cand, strict=True):
+        if (one.place, one.token) != (other.place, other.token):
+            raise TargetError(f"the arms have other tokens at place {one.place}: their tokenizers differ")

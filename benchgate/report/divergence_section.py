@@ -1,0 +1,173 @@
+"""The fixed texts part of the report: how far the candidate's next-token probabilities lie from the baseline's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from benchgate.model.deployment import Arm
+from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.metrics import quantile
+from benchgate.model.run import Evidence
+from benchgate.report import show
+from benchgate.report.published import kind_of
+from benchgate.report.tables import Column, Table
+from benchgate.stats.clusters import cluster_mean
+
+_AT_LEAST = "≥ "
+"""Before every figure that a lower bound went into."""
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceSection:
+    """The figures, what they were made of, and what others published of such a quantisation; `fault` is what broke."""
+
+    table: Table
+    fault: str
+    lines: tuple[str, ...]
+    published: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """Mean KLD in nats and the share of same most probable tokens, of one published model; None where not published."""
+
+    model: str
+    kld: float
+    same_top1: float | None = None
+
+
+_LLAMA3, _LLAMA2 = "Llama-3-8B", "Llama-2-7B"
+ANCHORS: Mapping[str, tuple[_Anchor, ...]] = MappingProxyType(
+    {
+        "q8_0": (_Anchor(_LLAMA3, 0.001355, 0.97674), _Anchor(_LLAMA2, 0.000369, 0.98846)),
+        "q6_k": (_Anchor(_LLAMA3, 0.005452, 0.96031), _Anchor(_LLAMA2, 0.002098, 0.97520)),
+        "q5_k": (_Anchor(_LLAMA3, 0.010762),),
+        "q4_k": (_Anchor(_LLAMA3, 0.031273, 0.91901), _Anchor(_LLAMA2, 0.012686, 0.94665)),
+        "q4_0": (_Anchor(_LLAMA3, 0.071940),),
+        "q3_k": (_Anchor(_LLAMA3, 0.101913),),
+        "q2_k": (_Anchor(_LLAMA3, 0.445132, 0.71138), _Anchor(_LLAMA2, 0.108903, 0.85584)),
+    }
+)
+"""llama.cpp's own scoreboard (tools/perplexity/README.md, wikitext-2, against F16), by the kind of quantisation."""
+
+_COLUMNS = (
+    "positions", "mean KLD", "standard error", "99 %", "99.9 %", "largest", "same most probable token", "perplexity",
+    "ln of the ratio",
+)  # fmt: skip
+
+
+def divergence_section(evidence: Evidence, *, stored: bool = False) -> DivergenceSection | None:
+    """None when no fixed texts were read. Of two stored runs it is that of the one that is judged."""
+    seen = evidence.divergence
+    if seen is None:
+        return None
+    return DivergenceSection(
+        table=Table(
+            "Next-token probabilities on fixed texts, in nats",
+            (Column("against the baseline", numeric=False), *(Column(title) for title in _COLUMNS)),
+            tuple(_rows(seen)),
+        ),
+        fault=seen.fault or "",
+        lines=(*([_STORED] if stored else []), *_lines(seen)),
+        published=_published(evidence),
+    )
+
+
+def _rows(seen: DivergenceObservation) -> Iterator[tuple[str, ...]]:
+    if not seen.items:
+        return
+    yield ("candidate", *_figures(seen, seen.items), *_perplexities(seen.items))
+    floors = [item for item in seen.items if item.floor_kld is not None and item.floor_same_top1 is not None]
+    if floors:
+        again = (show.NOT_APPLICABLE, show.NOT_APPLICABLE)
+        yield ("the baseline, asked again", *_figures(seen, floors, floor=True), *again)
+
+
+def _figures(seen: DivergenceObservation, items: Sequence[DivergenceItem], *, floor: bool = False) -> tuple[str, ...]:
+    klds = [item.floor_kld or 0.0 if floor else item.kld for item in items]
+    same = [bool(item.floor_same_top1 if floor else item.same_top1) for item in items]
+    values = np.array(klds, dtype=np.float64)
+    spread = cluster_mean(values, _pieces(items))
+    begin = "" if seen.whole else _AT_LEAST
+    tails = (
+        quantile(values, 0.99) if len(values) >= 100 else None,
+        quantile(values, 0.999) if len(values) >= 1000 else None,
+    )
+    return (
+        show.count(len(items)) if len(items) == seen.expected_n else f"{len(items):,} of {seen.expected_n:,}",
+        f"{begin}{_small(float(values.mean()))}",
+        show.NOT_APPLICABLE if spread is None else _small(spread.error),
+        *(show.NOT_APPLICABLE if tail is None else f"{begin}{_small(tail)}" for tail in tails),
+        f"{begin}{_small(float(values.max()))}",
+        show.percent(sum(same) / len(same)),
+    )
+
+
+def _perplexities(items: Sequence[DivergenceItem]) -> tuple[str, str]:
+    """`3.21 → 3.25` and the mean ln ratio with its standard error."""
+    known = [
+        (item.baseline_ln, item.candidate_ln)
+        for item in items
+        if item.baseline_ln is not None and item.candidate_ln is not None
+    ]
+    if len(known) < len(items):
+        return show.NOT_APPLICABLE, show.NOT_APPLICABLE
+    b, c = np.array(known, dtype=np.float64).T
+    spread = cluster_mean(b - c, _pieces(items))
+    error = "" if spread is None else f" ± {_small(spread.error)}"
+    told = f"{show.number(math.exp(-float(b.mean())))} → {show.number(math.exp(-float(c.mean())))}"
+    return told, f"{_small(float((b - c).mean()))}{error}"
+
+
+def _lines(seen: DivergenceObservation) -> Iterator[str]:
+    if seen.way is not None:
+        yield _WAYS[seen.way]
+    if seen.items and not seen.whole:
+        yield (
+            f"Only the {seen.top} most probable tokens of each arm were told, so every KLD here is a lower bound: the "
+            "divergence is at least that. Which token is the most probable, and the perplexity, are exact."
+        )
+    elif seen.items:
+        yield f"Each arm told the probabilities of all {seen.top} tokens of its vocabulary, so every KLD here is exact."
+    yield from (f"Not used: {reason}" for reason in seen.passed_over)
+
+
+_STORED = (
+    "The candidate is held against the baseline of its own run: what was listed is not kept, so two runs cannot be."
+)
+_WAYS: Mapping[str, str] = MappingProxyType(
+    {
+        "n_probs": "The server was asked for the next token after every beginning of a text (llama.cpp's `n_probs`).",
+        "echo": "The server echoed each text with the log-probabilities of its tokens.",
+        "cut": (
+            "Each text was cut off at the positions and completed by one token, so what the arms hold of the text's "
+            "own next token, and with it the perplexity, is not known."
+        ),
+    }
+)
+
+
+def _published(evidence: Evidence) -> tuple[str, ...]:
+    """What llama.cpp measured with the candidate's kind of weights; nothing where the baseline has it too."""
+    kind = kind_of(evidence.run.arms[Arm.CANDIDATE])
+    if kind is None or kind == kind_of(evidence.run.arms[Arm.BASELINE]):
+        return ()
+    return tuple(
+        f"{kind} of {one.model} lies {_small(one.kld)} nats from its F16"
+        + ("" if one.same_top1 is None else f", with {show.percent(one.same_top1)} the same most probable token")
+        for one in ANCHORS.get(kind, ())
+    )
+
+
+def _pieces(items: Sequence[DivergenceItem]) -> list[str]:
+    return [f"{item.text_id}\n{item.piece}" for item in items]
+
+
+def _small(value: float) -> str:
+    """Three significant digits also of what is far below one."""
+    return "0" if value == 0 else f"{value:.3g}".replace("-", "\N{MINUS SIGN}")

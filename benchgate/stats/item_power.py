@@ -1,0 +1,98 @@
+"""What so many items can show: chances of each outcome and sizes, before an eval is paid for.
+
+Shares throughout: 0.02 is two points. `flips` is the share of items on which the arms differ, (b + c)/n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from benchgate.stats.distributions import binom_cdf, binom_pmf, norm_ppf
+from benchgate.stats.limits import check_alpha
+from benchgate.stats.proportions import mcnemar_harm_p, tango_p_margin
+
+_TAILS = 8
+"""Standard deviations of the number of differing items that are looked at."""
+
+
+def chance_of_harm_shown(n: int, flips: float, harm: float, alpha: float = 0.05) -> float:
+    """How often McNemar's exact test shows harm at alpha when so much is there."""
+    _check(n, flips, harm, alpha)
+    return _chance(n, flips, harm, lambda b, c: mcnemar_harm_p(b, c) <= alpha, rises=True)
+
+
+def chance_of_pass(n: int, flips: float, margin: float, alpha: float = 0.05, *, harm: float = 0.0) -> float:
+    """How often Tango's upper limit stays below the margin: of an equal candidate, or of one that loses `harm`."""
+    _check(n, flips, harm, alpha)
+    return _chance(n, flips, harm, lambda b, c: tango_p_margin(b, c, n, margin) < alpha, rises=False)
+
+
+def detectable_drop(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float:
+    """The smallest drop of a mean that two *independent* samples of n items show: (z(1-alpha) + z(power))·√(2 sd²/n).
+
+    The bound of TensorRT-LLM's accuracy tests; items paired with themselves need a fifth of them.
+    """
+    check_alpha(alpha)
+    return (norm_ppf(1 - alpha) + norm_ppf(power)) * math.sqrt(2 * sd**2 / n)
+
+
+def unpaired_items_needed(share: float, drop: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
+    """Items of each arm for a drop of a share when they are not paired: (z(1-alpha) + z(power))²·2p(1-p)/drop²."""
+    check_alpha(alpha)
+    return math.ceil((norm_ppf(1 - alpha) + norm_ppf(power)) ** 2 * 2 * share * (1 - share) / drop**2)
+
+
+def questions_needed(
+    variance_of_means: float,
+    difference: float,
+    *,
+    within: tuple[float, float] = (0.0, 0.0),
+    repeats: tuple[int, int] = (1, 1),
+    alpha: float = 0.05,
+    power: float = 0.8,
+) -> int:
+    """Paired questions for a difference of means, two-sided (Miller, arXiv 2411.00640, eq. 9).
+
+    n = (z(1-alpha/2) + z(power))²·(variance_of_means + within_A/repeats_A + within_B/repeats_B)/difference²: the first
+    is the variance over questions of the difference of their means, `within` each arm's variance inside a question.
+    """
+    check_alpha(alpha)
+    variance = variance_of_means + within[0] / repeats[0] + within[1] / repeats[1]
+    return math.ceil((norm_ppf(1 - alpha / 2) + norm_ppf(power)) ** 2 * variance / difference**2)
+
+
+def _chance(n: int, flips: float, harm: float, shown: Callable[[int, int], bool], *, rises: bool) -> float:
+    """The chance of what is shown from some number of losses on (`rises`), or up to some number of them."""
+    if flips in (0, 1) and flips == abs(harm):  # every item, or none, is lost (or gained)
+        lost, gained = (n if harm > 0 else 0), (n if harm < 0 else 0)
+        return float(shown(lost, gained))
+    spread = _TAILS * math.sqrt(n * flips * (1 - flips)) + 1
+    numbers = np.arange(max(0, math.floor(n * flips - spread)), min(n, math.ceil(n * flips + spread)) + 1)
+    loss = (flips + harm) / (2 * flips)
+    total = 0.0
+    for m, weight in zip(numbers.tolist(), binom_pmf(numbers, n, flips), strict=True):
+        edge = _edge(m, shown, rises=rises)
+        below = binom_cdf(edge - 1, m, loss) if loss < 1 else float(m <= edge - 1)
+        total += weight * (1 - below if rises else below)
+    return float(min(1.0, max(0.0, total)))
+
+
+def _edge(m: int, shown: Callable[[int, int], bool], *, rises: bool) -> int:
+    """The first number of losses among m that is shown (`rises`), or that is not any more."""
+    low, high = 0, m + 1
+    while low < high:
+        middle = (low + high) // 2
+        if shown(middle, m - middle) == rises:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _check(n: int, flips: float, harm: float, alpha: float) -> None:
+    check_alpha(alpha)
+    if n < 1 or not (abs(harm) <= flips < 1 or abs(harm) == flips == 1):
+        raise ValueError(f"n={n}, flips={flips!r}, harm={harm!r}: expected items, and |harm| <= flips < 1")

@@ -1,0 +1,408 @@
+"""Evals through the whole gate: what is promoted, what is blocked, and what nobody may conclude from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.decide import judge
+from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.quality_early import shows_harm
+from benchgate.gate.quality_figures import TaskFigures, pooled_figures, task_figures
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of, wrong_first
+
+ACCURACY: Line = {"metric": "accuracy", "margin": "2 points"}
+EACH: Line = {"metric": "accuracy", "task": "each", "margin": "5 points"}
+FLIPS: Line = {"metric": "flips", "margin": "5 points"}
+SCORE: Line = {"metric": "score", "margin": "2 points"}
+BY_DEGREES = {"scale": "continuous"}
+
+
+def verdict_on(
+    checks: list[Line], tasks: dict[str, tuple[Answers, Answers]], again: dict[str, Answers] | None = None
+) -> Verdict:
+    suite = suite_of(checks, list(tasks), **({"repeat_baseline": True} if again else {}))
+    return judge(suite, evidence_of(suite, tasks, again))
+
+
+def only(verdict: Verdict) -> CheckResult:
+    (check,) = verdict.checks
+    return check
+
+
+def tripped(verdict: Verdict) -> list[str]:
+    return [guard.id for guard in verdict.guards if guard.tripped]
+
+
+def answers(*scores: float | None) -> Answers:
+    return Answers(list(scores))
+
+
+def losing(n: int, lost: int, gained: int = 0, wrong: int = 0) -> tuple[Answers, Answers]:
+    """The candidate loses the first items and gains the next; the last ones nobody gets right."""
+    theirs = right_but(n, *range(lost, lost + gained), *range(n - wrong, n))
+    return Answers(theirs), Answers(right_but(n, *range(lost), *range(n - wrong, n)))
+
+
+# accuracy
+
+
+def test_unlike_tasks_count_alike_in_what_is_pooled() -> None:
+    tasks = {"small": losing(100, 20), "large": losing(4000, 0)}
+    check = only(verdict_on([ACCURACY], tasks))
+    assert check.harm == pytest.approx(0.10)
+    assert check.outcome is Outcome.BLOCK
+    assert check.baseline == 1.0
+    assert check.candidate == pytest.approx(0.9)
+    assert "equal weight" in check.method
+
+
+def test_a_large_task_cannot_drown_the_small_one_that_broke() -> None:
+    # 12 of 60 lost are 0.6 points of all 2,060 items: over items together the margin of 2 points would hold.
+    verdict = verdict_on([ACCURACY], {"small": losing(60, 12), "large": losing(2000, 0, 0)})
+    assert verdict.outcome is Outcome.BLOCK
+
+
+def test_an_average_that_holds_still_names_the_task_that_broke() -> None:
+    tasks = {f"fine{i}": losing(1000, 0, 10) for i in range(9)} | {"broken": losing(1000, 60)}
+    verdict = verdict_on([ACCURACY], tasks)
+    assert verdict.outcome is Outcome.WARN
+    assert "broken alone fell by 6.00 points" in verdict.reason
+
+
+def test_items_of_few_passages_prove_less_than_items_that_stand_alone() -> None:
+    clusters = [f"passage {i // 20}" for i in range(1000)]
+    lost = right_but(1000, *range(10))  # all of one passage
+    alone = verdict_on([ACCURACY], {"read": (Answers(right_but(1000)), Answers(lost))})
+    assert alone.outcome is Outcome.WARN
+    together = verdict_on(
+        [ACCURACY], {"read": (Answers(right_but(1000), clusters=clusters), Answers(lost, clusters=clusters))}
+    )
+    check = only(together)
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert check.method.endswith("t over clusters")
+    assert any("1000 items in 50 clusters" in note for note in check.notes)
+
+
+def test_too_few_clusters_are_no_evidence_either_way() -> None:
+    clusters = [f"passage {i % 9}" for i in range(900)]
+    both = (Answers(right_but(900), clusters=clusters), Answers(wrong_first(900, 90), clusters=clusters))
+    floor: Line = {"metric": "accuracy", "min": "50%"}
+    for check in (ACCURACY, floor):
+        verdict = verdict_on([check], {"read": both})
+        assert verdict.outcome is Outcome.INCONCLUSIVE
+        assert "come in only 9 clusters" in only(verdict).reason
+
+
+def test_arms_that_cluster_otherwise_were_not_asked_the_same() -> None:
+    clusters = [f"passage {i % 20}" for i in range(200)]
+    both = (Answers(right_but(200), clusters=clusters), Answers(right_but(200), clusters=clusters[::-1]))
+    verdict = verdict_on([ACCURACY], {"read": both})
+    assert verdict.outcome is Outcome.INVALID
+    assert "into different clusters" in verdict.reason
+
+
+def test_every_finding_tells_what_was_lost_what_flipped_and_what_is_left() -> None:
+    theirs = Answers([1.0] * 180 + [0.0] * 20, choices=["a"] * 180 + ["b"] * 20)
+    ours = Answers([0.0] * 6 + [1.0] * 177 + [0.0] * 17, choices=["c"] * 6 + ["a"] * 177 + ["d"] * 12 + ["b"] * 5)
+    notes = only(verdict_on([ACCURACY], {"t": (theirs, ours)})).notes
+    assert notes[0] == "6 items lost, 3 gained, of 200"
+    assert notes[1] == "4.50 % of the answers flipped; 12 more are wrong in another way"
+    assert notes[2].startswith("recovery 98.3 % (95.")
+
+
+def test_an_accuracy_floor_over_unlike_tasks_is_the_mean_of_the_tasks() -> None:
+    check = only(
+        verdict_on(
+            [{"metric": "accuracy", "min": "80%"}], {"small": losing(100, 0, 0, 30), "large": losing(2000, 0, 0, 20)}
+        )
+    )
+    assert check.candidate == pytest.approx((0.70 + 0.99) / 2)
+    assert check.lower is not None and 0.80 < check.lower < 0.84
+
+
+def test_a_group_of_tasks_is_judged_as_one_with_every_item_alike() -> None:
+    suite = suite_of([EACH], ["mmlu", "add"])
+    tasks = {"mmlu/law": losing(300, 40), "mmlu/math": losing(900, 0), "add": losing(300, 0)}
+    verdict = judge(suite, evidence_of(suite, tasks))
+    assert [check.id for check in verdict.checks] == ["accuracy@mmlu", "accuracy@add"]
+    assert verdict.checks[0].harm == pytest.approx(40 / 1200)
+    told = {"leaves": 3}
+    law = tuple(replace(answers, harness=told) for answers in losing(300, 0))
+    incomplete = evidence_of(
+        suite, {"mmlu/law": (law[0], law[1]), "mmlu/math": (law[0], law[1]), "add": losing(300, 0)}
+    )
+    assert "2 of the 3 tasks of mmlu were run" in judge(suite, incomplete).reason
+    leaf = suite_of([{**ACCURACY, "task": "mmlu/law"}], ["mmlu", "add"])
+    assert judge(leaf, evidence_of(leaf, tasks)).checks[0].harm == pytest.approx(40 / 300)
+    partly = evidence_of(suite, {"mmlu/law": losing(300, 0), "add": losing(300, 0)})
+    dropped = tuple(o for o in partly.quality if o.task != "mmlu/law" or o.arm is Arm.BASELINE)
+    assert judge(suite, replace(partly, quality=dropped)).outcome is Outcome.INVALID
+
+
+# scores by degrees
+
+
+def by_degrees(*, shift: float, spread: float = 0.05, n: int = 200, seed: int = 3) -> tuple[Answers, Answers]:
+    generator = np.random.default_rng(seed)
+    theirs = generator.uniform(0.3, 0.8, n)
+    ours = theirs - generator.normal(shift, spread, n)
+    return Answers(theirs.tolist(), harness=BY_DEGREES), Answers(ours.tolist(), harness=BY_DEGREES)
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "outcome"),
+    [
+        (0.0, 0.05, Outcome.PASS),
+        (0.01, 0.03, Outcome.WARN),
+        (0.05, 0.05, Outcome.BLOCK),
+        (0.01, 0.3, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_score_is_judged_in_points_of_its_own_scale(shift: float, spread: float, outcome: Outcome) -> None:
+    verdict = verdict_on([SCORE], {"summary": by_degrees(shift=shift, spread=spread)})
+    assert verdict.outcome is outcome, verdict.reason
+    assert only(verdict).id == "score@summary"
+
+
+def test_each_metric_keeps_to_its_kind_of_task() -> None:
+    tasks = {"summary": by_degrees(shift=0.0), "add": losing(400, 0)}
+    both = verdict_on([SCORE, EACH], tasks)
+    assert [check.id for check in both.checks] == ["score@summary", "accuracy@add"]
+    assert both.outcome is Outcome.PASS
+    forgotten = verdict_on([EACH], tasks)
+    assert forgotten.outcome is Outcome.INVALID
+    assert "scored by degrees" in forgotten.reason
+    for line, says in (
+        ({**SCORE, "task": "add"}, "have no score of another scale"),
+        ({**ACCURACY, "task": "summary"}, "scored by degrees"),
+    ):
+        assert says in verdict_on([line], tasks).reason
+
+
+def test_a_score_that_is_no_number_is_no_score() -> None:
+    theirs, ours = by_degrees(shift=0.0)
+    for value in (float("nan"), float("inf"), None):
+        broken = replace(ours, scores=[value, *list(ours.scores)[1:]])
+        verdict = verdict_on([SCORE], {"summary": (theirs, broken)})
+        assert verdict.outcome is Outcome.INVALID
+        assert "was not scored" in verdict.reason
+
+
+def test_half_right_is_neither_right_nor_wrong_unless_it_was_said() -> None:
+    verdict = verdict_on([ACCURACY], {"t": (answers(*[1.0] * 99, 0.5), answers(*[1.0] * 100))})
+    assert verdict.outcome is Outcome.INVALID
+    assert "neither right nor wrong" in verdict.reason
+
+
+# flips
+
+
+def flipping(n: int, own: int, candidate: int) -> tuple[dict[str, tuple[Answers, Answers]], dict[str, Answers]]:
+    """A baseline that flips so many of its own, and a candidate that flips so many others: half lost, half gained."""
+    theirs = [float(i % 2) for i in range(n)]
+    again = [1 - score if i < own else score for i, score in enumerate(theirs)]
+    ours = [1 - score if n - candidate <= i else score for i, score in enumerate(theirs)]
+    return {"t": (Answers(theirs), Answers(ours))}, {"t": Answers(again)}
+
+
+def test_flips_that_cancel_out_warn_and_never_block_unless_the_suite_asks() -> None:
+    tasks, again = flipping(1000, 20, 120)
+    accuracy: Line = {"metric": "accuracy", "margin": "5 points"}
+    verdict = verdict_on([accuracy, FLIPS], tasks, again)
+    assert [check.outcome for check in verdict.checks] == [Outcome.PASS, Outcome.BLOCK]
+    assert verdict.outcome is Outcome.WARN
+    assert verdict.checks[1].required is False
+    asked = verdict_on([accuracy, {**FLIPS, "required": True}], tasks, again)
+    assert asked.outcome is Outcome.BLOCK
+    # x = 120/1000 + half of the 20 on which the baseline differs from itself; y = 20/1000
+    assert asked.checks[1].harm == pytest.approx(0.12 + 0.01 - 0.02)
+
+
+def test_flips_that_the_baseline_has_with_itself_are_not_held_against_the_candidate() -> None:
+    theirs = [float(i % 2) for i in range(1000)]
+    again = [1 - s if i < 120 else s for i, s in enumerate(theirs)]
+    ours = [1 - s if 60 <= i < 180 else s for i, s in enumerate(theirs)]
+    tasks = {"t": (Answers(theirs), Answers(ours))}
+    check = verdict_on([{**FLIPS, "required": True}], tasks, {"t": Answers(again)}).checks[0]
+    # 120 items differ from either baseline answer, and as many between these two
+    assert check.harm == pytest.approx(0.0)
+    assert (check.baseline, check.outcome) == (0.12, Outcome.PASS)
+
+
+def test_excess_that_is_real_but_small_is_no_harm() -> None:
+    tasks, again = flipping(1000, 0, 45)
+    check = verdict_on([{**FLIPS, "required": True}], tasks, again).checks[0]
+    assert check.lower is not None and check.lower > 0
+    assert check.outcome is Outcome.INCONCLUSIVE  # 4.5 points, perhaps above 5
+    tasks, again = flipping(1000, 0, 30)
+    assert verdict_on([{**FLIPS, "required": True}], tasks, again).outcome is Outcome.PASS
+
+
+def test_without_a_second_baseline_run_nobody_knows_what_a_flip_means() -> None:
+    tasks, _ = flipping(100, 0, 0)
+    suite = suite_of([ACCURACY, FLIPS], ["t"], repeat_baseline=True)
+    verdict = judge(suite, evidence_of(suite, tasks))
+    assert "was asked t only once" in verdict.checks[1].reason
+    assert "repeat_baseline: true" in (verdict.checks[1].advice or "")
+    assert verdict.checks[1].outcome is Outcome.INVALID
+
+
+def test_two_stored_runs_are_compared_by_what_each_flips_more_than_its_own_baseline() -> None:
+    tasks, again = flipping(1000, 20, 120)
+    calm, calm_again = flipping(1000, 20, 0)
+    suite = suite_of([{**FLIPS, "required": True}, {**ACCURACY, "margin": "9 points"}], ["t"], repeat_baseline=True)
+    worse = judge(suite, evidence_of(suite, tasks, again, "b"), evidence_of(suite, calm, calm_again, "a"))
+    assert worse.checks[0].outcome is Outcome.BLOCK
+    alike = judge(suite, evidence_of(suite, tasks, again, "b"), evidence_of(suite, tasks, again, "a"))
+    assert alike.outcome is Outcome.PASS
+
+
+def test_a_repeat_is_never_what_is_judged() -> None:
+    tasks = {"t": losing(300, 0)}
+    broken = {"t": Answers([0.0] * 300, latency_ns=1, answers={i: "" for i in range(300)})}
+    verdict = verdict_on([ACCURACY], tasks, broken)
+    assert verdict.outcome is Outcome.PASS
+    assert tripped(verdict) == []
+    rows = metric_rows(evidence_of(suite_of([ACCURACY], ["t"]), tasks, broken))
+    assert [row.value for row in rows if row.name == "accuracy_ratio"] == [1.0, 1.0]
+    assert {(row.arm, row.value) for row in rows if row.name == "flips_ratio"} == {
+        (Arm.CANDIDATE, 0.0),
+        (Arm.BASELINE, 1.0),
+    }
+
+
+# figures
+
+
+def figures(tasks: dict[str, tuple[Answers, Answers]], again: dict[str, Answers] | None = None) -> Comparison:
+    suite = suite_of([ACCURACY], list(tasks))
+    return Comparison(evidence_of(suite, tasks, again))
+
+
+def test_figures_are_those_that_checks_decide_by() -> None:
+    tasks = {"a": losing(200, 6, 2), "b": losing(400, 9, 3)}
+    verdict = verdict_on([ACCURACY, {**ACCURACY, "task": "a"}], tasks)
+    pooled, alone = (
+        pooled_figures(figures(tasks), {"a": ("a",), "b": ("b",)}, 0.05),
+        task_figures(figures(tasks), "a", 0.05),
+    )
+    for found, check in ((pooled, verdict.checks[0]), (alone, verdict.checks[1])):
+        assert isinstance(found, TaskFigures) and found.limits is not None
+        assert (found.harm, found.limits.lower, found.limits.upper) == (check.harm, check.lower, check.upper)
+    assert isinstance(alone, TaskFigures)
+    assert (alone.lost, alone.gained, alone.flips_ratio) == (6, 2, 0.04)
+    assert alone.recovery_ratio == pytest.approx(194 / 198)
+
+
+def test_figures_show_the_floor_only_where_the_baseline_was_asked_twice() -> None:
+    tasks, again = flipping(1000, 20, 120)
+    without, found = task_figures(figures(tasks), "t", 0.05), task_figures(figures(tasks, again), "t", 0.05)
+    assert isinstance(without, TaskFigures) and isinstance(found, TaskFigures)
+    assert without.floor_ratio is None and without.excess_limits is None
+    assert found.floor_ratio == 0.02
+    assert found.excess_ratio == pytest.approx(0.11)
+
+
+# stopped early
+
+
+def stopped(n: int, lost: int, *, expected: int = 500) -> tuple[Answers, Answers]:
+    theirs, ours = losing(n, lost)
+    known = {"stopped_early": {"items": n}}
+    return (
+        replace(theirs, expected_n=expected, harness=known),
+        replace(ours, expected_n=expected, harness=known),
+    )
+
+
+def test_evals_that_were_stopped_early_can_block_and_do_nothing_else() -> None:
+    blocked = verdict_on([EACH], {"t": stopped(40, 30)})
+    assert blocked.outcome is Outcome.BLOCK
+    assert "stopped early, after 40 items" in only(blocked).notes[0]
+    assert verdict_on([EACH], {"t": stopped(400, 0)}).outcome is Outcome.INCONCLUSIVE
+    floor: Line = {"metric": "accuracy", "min": "5%"}
+    for line in (floor, {**EACH, "block_when": "breach"}):
+        assert verdict_on([line], {"t": stopped(400, 0)}).outcome is Outcome.INCONCLUSIVE
+
+
+def test_only_both_arms_stopped_together_are_stopped() -> None:
+    theirs, ours = stopped(40, 30)
+    alone = replace(ours, harness={})
+    assert verdict_on([EACH], {"t": (theirs, alone)}).outcome is Outcome.INVALID
+
+
+def test_what_a_run_is_stopped_for_is_what_the_gate_then_blocks() -> None:
+    checks: list[Line] = [EACH, {**ACCURACY, "margin": "3 points"}]
+    suite = suite_of(checks, ["a", "b"], stop_early=True)
+    generator = np.random.default_rng(9)
+    theirs = {task: (generator.random(200) < 0.95).astype(float).tolist() for task in "ab"}
+    ours = {task: (generator.random(200) < 0.20).astype(float).tolist() for task in "ab"}
+    known = {"stopped_early": True}
+    asked, found, evidence = 0, None, evidence_of(suite, {})
+    while found is None and asked < 200:
+        asked += 5
+        tasks = {
+            task: (
+                Answers(theirs[task][:asked], expected_n=200, harness=known),
+                Answers(ours[task][:asked], expected_n=200, harness=known),
+            )
+            for task in "ab"
+        }
+        evidence = evidence_of(suite, tasks)
+        by_task = {
+            task: (evidence.quality[2 * i].items, evidence.quality[2 * i + 1].items) for i, task in enumerate("ab")
+        }
+        found = shows_harm(suite, by_task)
+    assert asked <= 30  # of each of two tasks
+    verdict = judge(suite, evidence)
+    assert verdict.outcome is Outcome.BLOCK
+    assert next(check for check in verdict.checks if check.id == found).outcome is Outcome.BLOCK
+
+
+def test_nothing_is_stopped_for_an_equal_candidate_or_by_an_advisory_check() -> None:
+    suite = suite_of([EACH, {**ACCURACY, "required": False}], ["a"])
+    evidence = evidence_of(suite, {"a": losing(200, 2, 2)})
+    items = {"a": (evidence.quality[0].items, evidence.quality[1].items)}
+    assert shows_harm(suite, items) is None
+    advisory = suite_of([{**EACH, "required": False}, {"metric": "accuracy", "min": "1%"}], ["a"])
+    broken = evidence_of(advisory, {"a": losing(100, 90)})
+    assert shows_harm(advisory, {"a": (broken.quality[0].items, broken.quality[1].items)}) is None
+
+
+def test_losses_that_the_token_limit_made_stop_nothing_and_block_nothing() -> None:
+    theirs, ours = stopped(60, 50)
+    cut = replace(ours, finish={i: "length" for i in range(50)})
+    suite = suite_of([EACH], ["t"])
+    evidence = evidence_of(suite, {"t": (theirs, cut)})
+    assert shows_harm(suite, {"t": (evidence.quality[0].items, evidence.quality[1].items)}) is None
+    verdict = judge(suite, evidence)
+    assert verdict.outcome is Outcome.INVALID
+    assert "cut short by the token limit" in verdict.reason
+
+
+def test_a_run_is_stopped_only_for_what_many_checks_together_cannot_take_back() -> None:
+    tasks = {name: losing(12, 7 if name == "t0" else 0) for name in (f"t{i}" for i in range(12))}
+    found: dict[int, str | None] = {}
+    for checks in ([{**EACH, "task": "t0"}], [EACH]):
+        suite = suite_of(checks, list(tasks))
+        evidence = evidence_of(suite, tasks)
+        found[len(found)] = shows_harm(
+            suite,
+            {task: (evidence.quality[2 * i].items, evidence.quality[2 * i + 1].items) for i, task in enumerate(tasks)},
+        )
+    assert found == {0: "accuracy@t0", 1: None}
+
+
+def test_a_group_that_was_stopped_early_has_no_order_of_its_items_and_shows_nothing() -> None:
+    suite = suite_of([EACH], ["mmlu"])
+    verdict = judge(suite, evidence_of(suite, {"mmlu/law": stopped(40, 39), "mmlu/math": stopped(40, 39)}))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    alone = suite_of([{**EACH, "task": "mmlu/law"}], ["mmlu"])
+    evidence = evidence_of(alone, {"mmlu/law": stopped(40, 39), "mmlu/math": stopped(40, 39)})
+    assert judge(alone, evidence).outcome is Outcome.BLOCK

@@ -1,0 +1,375 @@
+"""What is concluded from a shadow comparison: validity, a judge, a part asked twice, and evidence that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.gate.decide import judge
+from benchgate.model.records import ShadowItem
+from benchgate.model.run import Evidence, ShadowObservation
+from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
+from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.suite.rules import rule_problems
+from benchgate.suite.schema import Suite
+from benchgate.suite.shadow_rules import only_shadow
+from tests.fakes.measured import SuiteText, measured
+
+Line = dict[str, object]
+EXCESS: Line = {"metric": "shadow_excess", "margin": "5 points"}
+VALIDITY: Line = {"metric": "shadow_validity", "margin": "3 points"}
+JUDGE: Line = {"metric": "judge_loss", "margin": "6 points"}
+N = 300
+
+FACTS = AnswerFacts(characters=40, latency_ns=900_000_000, refusal=False, tokens=50)
+EQUAL = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
+OTHER = PairFacts(Label.DIFFERENT, differs=True, exact=False, normalised=False, at_character=3, at_word=1)
+
+
+def item(n: int, **changed: object) -> ShadowItem:
+    whole = ShadowItem(
+        prompt_id=f"{n:04}", prompt_sha256=f"{n}", primary="same", secondary="same", candidate="same",
+        primary_finish="stop", secondary_finish="stop", candidate_finish="stop", error=None,
+        primary_facts=FACTS, secondary_facts=FACTS, candidate_facts=FACTS,
+        with_primary=EQUAL, with_secondary=EQUAL, own=EQUAL,
+    )  # fmt: skip
+    return replace(whole, **changed)  # type: ignore[arg-type]  # by the keyword
+
+
+def different(n: int, **changed: object) -> ShadowItem:
+    return item(n, candidate="other", with_primary=OTHER, with_secondary=OTHER, **changed)
+
+
+def items(*changed: ShadowItem) -> list[ShadowItem]:
+    """All prompts answered alike but these."""
+    special = {one.prompt_id: one for one in changed}
+    return [special.get(f"{n:04}", item(n)) for n in range(N)]
+
+
+def suite(*checks: Line, **shadow: object) -> Suite:
+    return Suite.model_validate(
+        {
+            "suite": "shadow",
+            "deployments": {
+                "baseline": {"url": "http://b", "model": "m"},
+                "candidate": {"url": "http://c", "model": "m"},
+            },
+            "shadow": {"prompts": "p.jsonl", **shadow},
+            "gate": {"checks": list(checks)},
+        }
+    )
+
+
+def evidence(asked: Suite, rows: Sequence[ShadowItem]) -> Evidence:
+    return replace(measured(asked), shadow=ShadowObservation(tuple(rows), len(rows), None))
+
+
+def verdict(rows: Sequence[ShadowItem], *checks: Line) -> Verdict:
+    asked = suite(*checks)
+    return judge(asked, evidence(asked, rows))
+
+
+def only(found: Verdict) -> CheckResult:
+    [check] = found.checks
+    return check
+
+
+def range_of(make: object, first: int, last: int, **changed: object) -> list[ShadowItem]:
+    return [make(n, **changed) for n in range(first, last)]  # type: ignore[operator]  # item or different
+
+
+def test_equal_answers_pass_every_shadow_check() -> None:
+    rows = [
+        item(n, primary_facts=replace(FACTS, valid=True), candidate_facts=replace(FACTS, valid=True), judged=Judged.TIE)
+        for n in range(N)
+    ]
+    assert verdict(rows, EXCESS, VALIDITY, JUDGE).outcome is Outcome.PASS
+
+
+# --- excess -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_rule_calls_the_same_is_the_same_whatever_the_digests_say() -> None:
+    near = replace(EQUAL, label=Label.NORMALISED, exact=False)
+    rows = [item(n, candidate="another spelling", with_primary=near, with_secondary=near) for n in range(N)]
+    assert verdict(rows, EXCESS).outcome is Outcome.PASS
+    assert verdict(items(*range_of(different, 0, 60)), EXCESS).outcome is Outcome.BLOCK
+
+
+def test_a_part_asked_twice_is_noise_enough_to_judge_by() -> None:
+    once: Line = {
+        "secondary": None,
+        "with_secondary": None,
+        "secondary_finish": None,
+        "secondary_facts": None,
+        "own": None,
+    }
+
+    def rows(differing: int, noisy: int) -> list[ShadowItem]:
+        """The first hundred asked twice, of which some differ among themselves; some of all differ in the candidate."""
+        found = []
+        for n in range(N):
+            changed = {} if n < 100 else {**once, "once": True}
+            if n < noisy:
+                changed["own"] = OTHER
+            make = different if N - differing <= n else item
+            one = make(n)
+            found.append(replace(one, **changed))  # type: ignore[arg-type]  # by the keyword
+        return found
+
+    assert only(verdict(rows(0, 0), EXCESS)).outcome is Outcome.PASS
+    assert only(verdict(rows(60, 0), EXCESS)).outcome is Outcome.BLOCK
+    check = only(verdict(rows(60, 20), EXCESS))
+    assert check.harm == pytest.approx(0.0)
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert check.n == N
+
+
+def test_two_stored_runs_that_asked_a_part_twice_are_compared_net_of_their_own_noise() -> None:
+    asked = suite(EXCESS)
+    once: Line = {"secondary": None, "with_secondary": None, "own": None, "once": True}
+
+    def stored(differing: int, noisy: int, run_id: str) -> Evidence:
+        rows = [(different if n < differing else item)(n, **({} if n % 3 else {"own": EQUAL})) for n in range(N)]
+        rows = [replace(row, **({} if n % 3 == 0 else once)) for n, row in enumerate(rows)]  # type: ignore[arg-type]  # by the keyword
+        rows = [replace(row, own=OTHER) if n % 3 == 0 and n >= N - 3 * noisy else row for n, row in enumerate(rows)]
+        found = evidence(asked, rows)
+        return replace(found, run=replace(found.run, id=run_id))
+
+    alike = only(judge(asked, stored(60, 0, "a"), stored(60, 0, "b")))
+    assert (alike.outcome, alike.harm) == (Outcome.PASS, 0.0)
+    worse = only(judge(asked, stored(90, 0, "a"), stored(30, 0, "b")))
+    assert worse.outcome is Outcome.BLOCK
+    assert worse.harm == pytest.approx(60 / N)
+    noisier = only(judge(asked, stored(90, 20, "a"), stored(30, 0, "b")))
+    assert noisier.harm == pytest.approx(0.0)
+    other = stored(60, 0, "b")
+    assert other.shadow is not None
+    renamed = replace(other, shadow=replace(other.shadow, items=(item(N), *other.shadow.items[1:])))
+    assert only(judge(asked, stored(60, 0, "a"), renamed)).outcome is Outcome.INVALID
+
+
+def test_a_second_answer_that_was_to_come_and_did_not_is_not_one_that_nobody_asked_for() -> None:
+    lost = [item(n, secondary=None, own=None, with_secondary=None) for n in range(10)]
+    assert only(verdict(items(*lost), EXCESS)).outcome is Outcome.INVALID
+
+
+def test_few_prompts_that_the_baseline_did_not_answer_are_left_out_and_more_are_not() -> None:
+    few, many = ([item(n, primary=None, with_primary=None, own=None) for n in range(k)] for k in (3, 4))
+    check = only(verdict(items(*few), EXCESS))
+    assert (check.outcome, check.n) == (Outcome.PASS, N - 3)
+    assert check.notes[0] == "3 of 300 prompts left out: the baseline did not answer them"
+    assert only(verdict(items(*many), EXCESS)).outcome is Outcome.INVALID
+
+
+def test_prompts_that_the_candidate_left_unanswered_are_never_left_out() -> None:
+    lost = [item(n, candidate=None, candidate_facts=None, with_primary=None, with_secondary=None) for n in range(60)]
+    assert verdict(items(*lost), EXCESS).outcome is Outcome.BLOCK
+
+
+def test_longer_answers_that_agree_no_less_warn() -> None:
+    rambling = [item(n, candidate_facts=replace(FACTS, tokens=60 + n % 3)) for n in range(N)]
+    found = verdict(rambling, EXCESS)
+    assert found.outcome is Outcome.WARN
+    assert "1.22 times as long" in found.reason
+    assert (
+        verdict([item(n, candidate_facts=replace(FACTS, tokens=53)) for n in range(N)], EXCESS).outcome is Outcome.PASS
+    )
+
+
+def test_one_long_answer_is_no_habit() -> None:
+    assert verdict(items(item(0, candidate_facts=replace(FACTS, tokens=5_000))), EXCESS).outcome is Outcome.PASS
+
+
+def test_more_refusals_warn_and_as_many_do_not() -> None:
+    refusing = replace(FACTS, refusal=True)
+    more = items(*range_of(item, 0, 12, candidate_facts=refusing))
+    assert verdict(more, EXCESS).outcome is Outcome.WARN
+    assert "refuses 12 prompts that the baseline answers" in verdict(more, EXCESS).reason
+    swapped = range_of(item, 0, 12, candidate_facts=refusing) + range_of(item, 12, 24, primary_facts=refusing)
+    assert verdict(items(*swapped), EXCESS).outcome is Outcome.PASS
+
+
+def test_answers_cut_oftener_than_the_baselines_warn() -> None:
+    cut = range_of(item, 0, 20, candidate_finish="length")
+    assert "cut at `max_tokens`" in verdict(items(*cut), EXCESS).reason
+    both = range_of(item, 0, 20, candidate_finish="length", primary_finish="length")
+    assert verdict(items(*both), EXCESS).outcome is Outcome.PASS
+
+
+def test_notes_count_how_alike_the_answers_are() -> None:
+    notes = only(verdict(items(*range_of(different, 0, 5)), EXCESS)).notes
+    assert "the candidate's answers beside the baseline's first: 295 exact, 5 different" in notes
+
+
+# --- guards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["primary", "candidate"])
+def test_empty_answers_are_a_fault_of_the_harness(side: str) -> None:
+    nothing: Line = {side: None, f"{side}_facts": replace(FACTS, characters=0), "with_primary": None}
+    found = verdict(items(*range_of(item, 0, 9, **nothing)), EXCESS)
+    assert found.outcome is Outcome.INVALID
+    assert [guard.id for guard in found.guards if guard.tripped] == ["shadow-not-empty"]
+
+
+def test_a_baseline_that_refuses_most_prompts_tells_nothing() -> None:
+    refusing = replace(FACTS, refusal=True)
+    found = verdict(items(*range_of(item, 0, 160, primary_facts=refusing, candidate_facts=refusing)), EXCESS)
+    assert [guard.id for guard in found.guards if guard.tripped] == ["shadow-not-refused"]
+    assert found.outcome is Outcome.INVALID
+
+
+def test_answers_all_alike_and_made_in_no_time_come_from_a_cache() -> None:
+    quick = replace(FACTS, latency_ns=1_000_000)  # 50 tokens in a millisecond
+    found = verdict([item(n, candidate_facts=quick) for n in range(N)], EXCESS)
+    assert [guard.id for guard in found.guards if guard.tripped] == ["shadow-not-cached"]
+    beside = replace(FACTS, tokens=None, latency_ns=4_000_000)  # a two hundredth of the baseline's
+    assert verdict([item(n, candidate_facts=beside) for n in range(N)], EXCESS).outcome is Outcome.INVALID
+    short = replace(quick, tokens=5)  # an answer of one word may be as quick as that
+    assert (
+        verdict([item(n, primary_facts=short, candidate_facts=short) for n in range(N)], EXCESS).outcome is Outcome.PASS
+    )
+
+
+# --- validity ---------------------------------------------------------------------------------------------------------
+
+
+def formed(n: int, theirs: bool | None, ours: bool | None, /, **changed: object) -> ShadowItem:
+    facts = {"primary_facts": replace(FACTS, valid=theirs), "candidate_facts": replace(FACTS, valid=ours)}
+    return item(n, **{**facts, **changed})
+
+
+def forms(*groups: tuple[int, bool | None, bool | None], **changed: object) -> list[ShadowItem]:
+    """So many prompts of each kind, the rest valid on both sides."""
+    sides = [(baseline, candidate) for count, baseline, candidate in groups for _ in range(count)]
+    odd = [formed(n, *both, **changed) for n, both in enumerate(sides)]
+    return [*odd, *(formed(n, True, True) for n in range(len(odd), N))]
+
+
+def test_lost_validity_blocks_and_gained_validity_pays_for_it_only_within_the_check() -> None:
+    check = only(verdict(forms((24, True, False)), VALIDITY))
+    assert (check.outcome, check.n) == (Outcome.BLOCK, N)
+    assert check.harm == pytest.approx(0.08)
+    assert "fell by 8.00 points" in check.reason
+    assert verdict(forms((8, True, False), (8, False, True)), VALIDITY).outcome is Outcome.PASS
+    assert verdict(forms((8, True, False), (8, False, True)), VALIDITY, EXCESS).outcome is Outcome.PASS
+
+
+def test_prompts_that_ask_for_no_form_are_not_counted() -> None:
+    check = only(verdict(forms((200, None, None)), VALIDITY))
+    assert check.n == N - 200
+
+
+def test_words_where_the_baseline_calls_are_lost_and_a_broken_call_where_it_speaks_is_too() -> None:
+    assert only(verdict(forms((24, True, None)), VALIDITY)).outcome is Outcome.BLOCK
+    assert only(verdict(forms((24, None, False)), VALIDITY)).outcome is Outcome.BLOCK
+    assert only(verdict(forms((12, True, None), (12, None, True)), VALIDITY)).harm == 0
+
+
+def test_a_candidate_that_gives_no_answer_has_no_form() -> None:
+    rows = forms((24, True, None), candidate=None, candidate_facts=None, with_primary=None, with_secondary=None)
+    assert only(verdict(rows, VALIDITY)).outcome is Outcome.BLOCK
+
+
+def test_no_prompt_that_asks_for_a_form_is_no_evidence() -> None:
+    assert "no recorded prompt asks for a form" in only(verdict(items(), VALIDITY)).reason
+    assert verdict(items(), VALIDITY).outcome is Outcome.INVALID
+    assert verdict(items(), {"metric": "shadow_validity", "min": "90%"}).outcome is Outcome.INVALID
+
+
+def test_a_baseline_that_has_no_form_itself_makes_no_candidate_good() -> None:
+    check = only(verdict([formed(n, n < 5, False) for n in range(N)], VALIDITY))
+    assert (check.outcome, "would stay inside" in check.reason) == (Outcome.INVALID, True)
+
+
+def test_json_that_the_limit_cut_short_says_nothing_of_a_model() -> None:
+    check = only(verdict(forms((24, True, False), candidate_finish="length"), VALIDITY))
+    assert (check.outcome, "were cut by the token limit" in check.reason) == (Outcome.INVALID, True)
+    lost = [formed(n, True, False) for n in range(12)]
+    for finish, outcome in (("stop", Outcome.PASS), ("length", Outcome.INVALID)):
+        gained = [formed(n, False, True, primary_finish=finish) for n in range(12, 24)]
+        rest = [formed(n, True, True) for n in range(24, N)]
+        assert only(verdict([*lost, *gained, *rest], VALIDITY)).outcome is outcome
+
+
+def test_a_floor_for_validity() -> None:
+    floor: Line = {"metric": "shadow_validity", "min": "90%"}
+    assert verdict(forms(), floor).outcome is Outcome.PASS
+    assert verdict(forms((60, True, False)), floor).outcome is Outcome.BLOCK
+
+
+# --- judge ------------------------------------------------------------------------------------------------------------
+
+
+def judged(lost: int, won: int, *, missing: int = 0, itself: tuple[int, int] = (0, 0)) -> list[ShadowItem]:
+    said = [Judged.LOSS] * lost + [Judged.WIN] * won + [Judged.MISSING] * missing
+    said += [Judged.TIE] * (N - len(said))
+    own = [Judged.LOSS] * itself[0] + [Judged.WIN] * itself[1]
+    own += [Judged.TIE] * (N - len(own))
+    return [item(n, judged=one, judged_itself=other) for n, (one, other) in enumerate(zip(said, own, strict=True))]
+
+
+def test_losses_are_held_against_wins() -> None:
+    check = only(verdict(judged(60, 10), JUDGE))
+    assert check.outcome is Outcome.BLOCK
+    assert check.harm == pytest.approx(50 / N)
+    assert only(verdict(judged(30, 30), JUDGE)).harm == 0
+    assert verdict(judged(3, 3), JUDGE).outcome is Outcome.PASS
+    assert verdict(judged(0, 60), JUDGE).outcome is Outcome.PASS
+
+
+def test_the_judges_own_floor_stands_beside_it_and_warns_where_it_prefers_a_place() -> None:
+    check = only(verdict(judged(3, 3, itself=(5, 4)), JUDGE))
+    assert "the baseline beside itself: 5 lost, 4 won, of 300" in check.notes
+    biased = verdict(judged(3, 3, itself=(20, 2)), JUDGE)
+    assert biased.outcome is Outcome.WARN
+    assert "the judge prefers the first 20 times and the second 2" in biased.reason
+
+
+def test_missing_verdicts_are_no_losses_and_no_passes() -> None:
+    assert verdict(judged(0, 0, missing=3), JUDGE).outcome is Outcome.PASS
+    check = only(verdict(judged(5, 2, missing=14), JUDGE))
+    assert (check.outcome, "were they losses" in check.reason) == (Outcome.INCONCLUSIVE, True)
+    assert only(verdict(judged(0, 0, missing=16), JUDGE)).outcome is Outcome.INVALID
+    assert only(verdict(items(), JUDGE)).outcome is Outcome.INVALID
+
+
+def test_candidates_of_two_runs_are_judged_by_what_each_lost_to_the_same_baseline() -> None:
+    asked = suite(JUDGE)
+
+    def between(ours: list[ShadowItem], theirs: list[ShadowItem]) -> CheckResult:
+        reference = evidence(asked, theirs)
+        return only(judge(asked, evidence(asked, ours), replace(reference, run=replace(reference.run, id="other"))))
+
+    assert between(judged(40, 0), judged(40, 0)).outcome is Outcome.PASS
+    worse = between(judged(60, 0), judged(10, 0))
+    assert worse.outcome is Outcome.BLOCK
+    assert worse.harm == pytest.approx(50 / N)
+    assert between(judged(5, 0), judged(0, 0, missing=30)).outcome is Outcome.INVALID
+
+
+# --- the suite --------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_of_a_judge_needs_one_and_it_may_not_judge_itself() -> None:
+    whose = {"url": "http://j", "model": "m", "send_text": True}
+    assert [problem.path for problem in rule_problems(suite(JUDGE))] == ["gate.checks[0].metric"]
+    assert rule_problems(suite(JUDGE, judge=whose)) == []
+    [problem] = rule_problems(suite(JUDGE, judge={**whose, "url": "http://c"}))
+    assert (problem.path, "candidate" in problem.message) == ("shadow.judge", True)
+
+
+def test_the_shadow_part_of_a_suite_alone_keeps_its_own_checks_only() -> None:
+    whole = SuiteText([{"metric": "accuracy", "margin": "2 points"}, EXCESS]).suite()
+    alone = only_shadow(whole)
+    assert (alone.load, alone.quality, alone.slo, alone.shadow) == (None, None, None, whole.shadow)
+    assert [check.metric for check in alone.gate.checks] == ["shadow_excess"]
+    assert rule_problems(alone) == []
+    with pytest.raises(UsageError, match="no check of made-up rests on"):
+        only_shadow(SuiteText([{"metric": "accuracy", "margin": "2 points"}]).suite())
+    with pytest.raises(UsageError, match="has no `shadow`"):
+        only_shadow(whole.model_copy(update={"shadow": None}))

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchgate.stats.stability import stability
+
+
+def test_index_is_the_sum_over_categories_of_the_textbook() -> None:
+    # Without the half that is added to every count: (0.5-0.25) ln(0.5/0.25) * 2 = 0.34657 (worked by hand)
+    found = stability([25_000, 25_000, 50_000], [50_000, 0, 50_000])
+    assert found is not None
+    assert found.index == pytest.approx(0.25 * 0.693147 + 0.25 * 10.8198, rel=1e-3)
+    even = stability([250_000, 500_000, 250_000], [500_000, 250_000, 250_000])
+    assert even is not None
+    assert even.index == pytest.approx(0.346574, abs=1e-4)
+
+
+def test_chance_is_the_quantile_of_chi_square_over_the_sizes() -> None:
+    found = stability([40, 30, 20, 10], [400, 300, 200, 100])
+    assert found is not None
+    assert found.chance == pytest.approx(11.344867 * (1 / 100 + 1 / 1000))  # scipy.stats.chi2.ppf(0.99, 3)
+
+
+def test_equal_distributions_exceed_chance_once_in_a_hundred_times() -> None:
+    chance = random.Random(3)
+    beyond = 0
+    for _ in range(1000):
+        was, now = ([0] * 5 for _ in range(2))
+        for counts, n in ((was, 256), (now, 512)):
+            for category in chance.choices(range(5), k=n):
+                counts[category] += 1
+        found = stability(was, now)
+        assert found is not None
+        beyond += found.index > found.chance
+    assert 1 <= beyond <= 24
+
+
+def test_nothing_to_compare_has_no_index() -> None:
+    assert stability([], []) is None
+    assert stability([3, 1], [0, 0]) is None
+    only = stability([3], [5])
+    assert only is not None
+    assert (only.index, only.chance) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="different categories"):
+        stability([1, 2], [1])

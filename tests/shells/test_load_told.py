@@ -1,0 +1,125 @@
+"""What `benchgate load` says on stderr, and what it refuses before it sends anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from benchgate.cli.app import app
+from benchgate.cli.places import refuse_unwritable
+from benchgate.cli.searching import search_exit_code
+from benchgate.errors import ExitCode, UsageError
+from benchgate.load.options import BareOptions
+from tests.fakes.scripted_server import ScriptedServer, json_response
+
+BARE = ["--model", "m", "--engine", "openai", "--workers", "1"]
+PROBE = {"level": 4.0, "standing": "pass", "window_short": False, "sent": 100, "requests_needed": None}
+
+
+def load(*said: str) -> Any:
+    return CliRunner().invoke(app, ["load", "http://127.0.0.1:9", *BARE, *said])
+
+
+def search_ended(**found: Any) -> dict[str, Any]:
+    return {
+        "partial": False,
+        "fault": None,
+        "stop": "converged",
+        "search": {"over": "rate"},
+        "capacity": {"lower": 4.0, "upper": 4.4, "estimate": 4.1},
+        "requests_needed": None,
+        "probes": [PROBE],
+        **found,
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "lines"),
+    [
+        ({}, ExitCode.OK, ["the capacity is between 4/s and 4.4/s"]),
+        (
+            {"stop": "never_breached", "capacity": {"lower": 8.0, "upper": None}},
+            ExitCode.OK,
+            ["the capacity is 8/s or more: the highest level met the target; search further (--to)"],
+        ),
+        (
+            {
+                "stop": "unresolved",
+                "capacity": {"lower": None, "upper": None},
+                "requests_needed": 2400,
+                "probes": [{**PROBE, "standing": "unresolved", "window_short": True, "requests_needed": 2400}],
+            },
+            ExitCode.OK,
+            [
+                "no level was shown to meet the target or to miss it; the levels left to look at stayed unresolved",
+                "about 2,400 requests at one level would show more (--probe)",
+                "watched for less than 10 s, or 10 % of its looks: 4/s; more requests (--probe) watch longer",
+            ],
+        ),
+        (
+            {"verdict": {"outcome": "BLOCK", "reason": "4.4 was shown to miss the target"}},
+            ExitCode.BLOCK,
+            ["the capacity is between 4/s and 4.4/s", "BLOCK: 4.4 was shown to miss the target"],
+        ),
+        ({"fault": "the server did not accept connections at 1"}, ExitCode.INVALID, ["the server did not accept"]),
+    ],
+    ids=["bracket", "open above", "nothing known", "verdict", "fault"],
+)
+def test_a_search_says_what_it_found_and_what_would_show_more(
+    found: dict[str, Any], code: ExitCode, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert search_exit_code(search_ended(**found)) is code
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(lines)
+    for line, expected in zip(told, lines, strict=True):
+        assert line.startswith(f"benchgate: {expected}")
+
+
+def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ())
+    refusal = json_response({"error": {"message": "the model `m` does not exist"}}, status=404)
+    with ScriptedServer(lambda received: [refusal]) as server:
+        said = ["load", server.url, *BARE, "--concurrency", "1", "--requests", "4", "--slo", "ttft=1s"]
+        result = CliRunner().invoke(app, said)
+    assert result.exit_code == 10
+    assert "benchgate: BLOCK: 0 of 4 requests were good" in result.stderr
+    assert "the commonest failure: HTTP 404: the model `m` does not exist" in result.stderr
+
+
+def test_a_key_that_is_not_there_is_told_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_KEY", raising=False)
+    result = load("--concurrency", "1", "--requests", "1", "--api-key-env", "NO_KEY")
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith(
+        "the environment variable NO_KEY is not set, and --api-key-env refers to it"
+    )
+
+
+def test_a_rate_is_quoted_as_it_was_typed() -> None:
+    typed: dict[str, Any] = {"url": "http://h:1", "model": "m", "requests": 1}
+    with pytest.raises(UsageError, match=r'--rate: "8rps" is not a rate'):
+        BareOptions.parse(**typed, rate="8rps")
+    assert BareOptions.parse(**typed, rate="8").rate_rps == BareOptions.parse(**typed, rate="8/s").rate_rps == 8
+
+
+def test_a_result_that_could_not_be_written_is_refused_before_a_request_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with ScriptedServer(lambda received: [json_response({})]) as server:
+        said = ["load", server.url, *BARE, "--concurrency", "1", "--requests", "1"]
+        result = CliRunner().invoke(app, [*said, "--json", str(tmp_path / "file" / "out.json")])
+        assert isinstance(result.exception, UsageError)
+        assert server.requests == []
+    refuse_unwritable(tmp_path / "deep" / "down" / "out.json")
+    assert (tmp_path / "deep" / "down").is_dir()
+    refuse_unwritable(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+    with pytest.raises(UsageError, match="is a folder"):
+        refuse_unwritable(tmp_path / "deep")
+    if os.geteuid() != 0:  # nothing is closed to root
+        (tmp_path / "deep").chmod(0o500)
+        with pytest.raises(UsageError, match="permission denied"):
+            refuse_unwritable(tmp_path / "deep" / "out.json")

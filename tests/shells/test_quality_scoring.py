@@ -1,0 +1,92 @@
+"""From what lm-eval logs of an item to its score and its choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from benchgate.plan.evals import PlannedTask
+from benchgate.quality.scoring import chosen, mean_scores, scored
+from benchgate.quality.spool import Scored
+
+TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
+PICK = PlannedTask("t", {}, ({"id": "a"},), metric="acc_norm", output_type="multiple_choice")
+
+
+class Built:
+    """What of lm-eval's task the scores need."""
+
+    def aggregation(self) -> dict[str, Any]:
+        return {"kept": lambda items: sum(items[0]) / len(items[0]), "bleu": lambda items: 34.0}
+
+    def doc_to_choice(self, doc: dict[str, Any]) -> list[str]:
+        return list(doc["options"])
+
+
+def sample(filtered: Sequence[Any] = ("x",), doc: dict[str, Any] | None = None, **metrics: object) -> dict[str, Any]:
+    hashes = {"doc_hash": "d", "prompt_hash": "p", "target_hash": "t"}
+    return {"doc_id": 0, "doc": doc, "filtered_resps": list(filtered), "metrics": list(metrics), **hashes, **metrics}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"exact_match": 1.0}, 1.0),
+        ({"exact_match": True, "other": 0.2}, 1.0),
+        ({"pass@1": 0.0}, 0.0),  # the only one, whatever it is called
+        ({"kept": [True, False, True, True]}, 0.75),
+        ({"bleu": ("reference", "answer")}, 0.34),
+    ],
+)
+def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict[str, Any], expected: float) -> None:
+    [line] = scored(TASK, Built(), [sample(**metrics)])
+    assert (line.item_id, line.score, line.choice) == ("a", expected, "x")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"f1": 1.0, "em": 0.0}, "t gives no metric 'exact_match'; it gives f1, em"),
+        ({"exact_match": "yes"}, "its metric exact_match is 'yes', which is no number"),
+        ({"exact_match": float("nan")}, "its metric exact_match is nan, which is no score"),
+    ],
+)
+def test_what_is_no_score_ends_the_eval_with_the_reason(metrics: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        scored(TASK, Built(), [sample(**metrics)])
+
+
+@pytest.mark.parametrize(
+    ("filtered", "expected"),
+    [(["[invalid]"], "[invalid]"), ([["def f(): pass"]], "def f(): pass"), ([["a", "b"]], None), ([], None)],
+)
+def test_the_choice_is_what_the_filter_read_out_of_the_answer(filtered: list[Any], expected: str | None) -> None:
+    [line] = scored(TASK, Built(), [sample(filtered, exact_match=0.0)])
+    assert line.choice == expected
+
+
+def test_a_long_choice_is_kept_by_its_digest() -> None:
+    [one], [other] = (scored(TASK, Built(), [sample(["x" * 300 + end], exact_match=0.0)]) for end in "ab")
+    assert one.choice is not None
+    assert one.choice.startswith("sha256:")
+    assert one.choice != other.choice
+
+
+def test_the_option_chosen_is_that_of_the_judged_metric() -> None:
+    options, logprobs = ["no", "certainly", "ja\u00e4"], [-2.0, -4.0, -2.5]
+    assert chosen("acc", options, logprobs) == "no"
+    assert chosen("acc_norm", options, logprobs) == "certainly"  # by its nine letters
+    assert chosen("acc_bytes", ["no", "\u00e4\u00e4"], [-2.0, -3.0]) == "\u00e4\u00e4"  # four bytes
+    assert chosen("acc_mutual_info", ["no", "yes"], [-2.0, -3.0, -1.0, -4.0]) == "yes"
+    doc = {"options": options}
+    [line] = scored(PICK, Built(), [sample([(value, False) for value in logprobs], doc, acc=0.0, acc_norm=1.0)])
+    assert (line.score, line.choice) == (1.0, "certainly")
+
+
+def test_askings_of_one_item_are_one_score() -> None:
+    lines = [[Scored("t", "a", "d", "p", "t", score, choice)] for score, choice in ((1.0, "x"), (0.0, "y"), (0.0, "z"))]
+    [mean] = mean_scores(lines)
+    assert mean.score == pytest.approx(1 / 3)
+    assert mean.choice == "x"

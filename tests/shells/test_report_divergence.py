@@ -1,0 +1,102 @@
+"""What the report says of fixed texts: no lower bound without its sign, nothing that was not measured as a number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchgate.model.deployment import Arm
+from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.run import Evidence
+from benchgate.report import show
+from benchgate.report.divergence_section import DivergenceSection, divergence_section
+from benchgate.report.html import render_html
+from benchgate.report.markdown import render_markdown
+from tests.fakes import evidence as fakes
+
+COLUMNS = (
+    "against the baseline", "positions", "mean KLD", "standard error", "99 %", "99.9 %", "largest",
+    "same most probable token", "perplexity", "ln of the ratio",
+)  # fmt: skip
+
+
+def observed(count: int = 200, *, bound: bool = False, floor: bool = False, told: bool = True) -> DivergenceObservation:
+    items = tuple(
+        DivergenceItem(
+            text_id=f"t{number // 10}",
+            piece=0,
+            position=number,
+            kld=0.001 * (number + 1),
+            same_top1=number % 10 != 0,
+            bound=bound,
+            shared=20,
+            baseline_ln=-1.0 if told else None,
+            candidate_ln=-1.1 if told else None,
+            floor_kld=1e-5 if floor else None,
+            floor_same_top1=True if floor else None,
+        )
+        for number in range(count)
+    )
+    return DivergenceObservation(items, count, None, "echo" if told else "cut", 20, not bound, ("n_probs: no",))
+
+
+def evidence(seen: DivergenceObservation | None) -> Evidence:
+    return replace(fakes.evidence(), divergence=seen)
+
+
+def section(seen: DivergenceObservation) -> DivergenceSection:
+    found = divergence_section(evidence(seen))
+    assert found is not None
+    return found
+
+
+def cells(seen: DivergenceObservation, row: int = 0) -> dict[str, str]:
+    found = section(seen).table
+    assert tuple(column.title for column in found.columns) == COLUMNS
+    return dict(zip(COLUMNS, found.rows[row], strict=True))
+
+
+def test_exact_divergences_are_given_with_their_tail_and_spread() -> None:
+    row = cells(observed())
+    assert row["mean KLD"] == "0.101" and row["largest"] == "0.2" and row["99 %"] == "0.198"
+    assert row["99.9 %"] == show.NOT_APPLICABLE  # 200 positions have none
+    assert row["same most probable token"] == "90.0 %"
+    assert row["perplexity"] == "2.72 → 3.00" and row["ln of the ratio"].startswith("0.1 ± ")
+
+
+def test_every_figure_that_a_lower_bound_went_into_says_so() -> None:
+    seen = observed(bound=True)
+    row = cells(seen)
+    assert [row[name][:2] for name in ("mean KLD", "99 %", "largest")] == ["≥ "] * 3
+    assert "≥" not in row["same most probable token"] + row["perplexity"]
+    assert any("lower bound" in line for line in section(seen).lines)
+    assert not any("lower bound" in line for line in section(observed()).lines)
+
+
+def test_what_the_way_does_not_tell_is_a_dash_and_said() -> None:
+    seen = observed(bound=True, told=False)
+    assert cells(seen)["perplexity"] == show.NOT_APPLICABLE
+    assert any("the perplexity, is not known" in line for line in section(seen).lines)
+
+
+def test_baseline_asked_again_has_a_row_of_its_own() -> None:
+    row = cells(observed(floor=True), row=1)
+    assert (row["against the baseline"], row["mean KLD"]) == ("the baseline, asked again", "1e\N{MINUS SIGN}05")
+    assert len(section(observed()).table.rows) == 1
+
+
+def test_published_values_are_of_the_candidates_kind_of_weights_and_of_other_models() -> None:
+    seen = evidence(observed())
+    assert any("q4_0 of Llama-3-8B lies 0.0719 nats from its F16" in line for line in section(observed()).published)
+    arms = {**seen.run.arms, Arm.CANDIDATE: seen.run.arms[Arm.BASELINE]}
+    same = divergence_section(replace(seen, run=replace(seen.run, arms=arms)))
+    assert same is not None and same.published == ()
+
+
+def test_reading_that_failed_shows_why_and_no_figures() -> None:
+    fault = "no way to the probabilities of a text <b>works</b> on both arms"
+    seen = evidence(replace(observed(0), expected_n=12, fault=fault, way=None))
+    verdict = fakes.verdict()
+    page, summary = render_html(seen, verdict), render_markdown(seen, verdict)
+    assert "&lt;b&gt;works&lt;/b&gt;" in page and "<b>works" not in page
+    assert "no way to the probabilities of a text" in summary
+    assert 'id="divergence"' not in render_html(evidence(None), verdict)

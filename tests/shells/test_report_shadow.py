@@ -1,0 +1,130 @@
+"""The shadow part of the report: what is shown with texts, without them, and of answers that want to be markup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from benchgate.model.records import ShadowItem
+from benchgate.model.run import Evidence, ShadowObservation
+from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
+from benchgate.report.html import render_html
+from benchgate.report.markdown import render_markdown
+from benchgate.report.shadow_section import ShadowSection, shadow_section
+from tests.fakes import evidence as fake
+
+FACTS = AnswerFacts(characters=20, latency_ns=10**9, refusal=False, tokens=10, valid=True)
+SAME = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
+
+
+def parting(word: int, label: Label = Label.DIFFERENT) -> PairFacts:
+    return PairFacts(label, True, exact=False, normalised=False, at_character=5 * word, at_word=word)
+
+
+def item(n: int, *, differs: bool = False, texts: bool = False, **changed: object) -> ShadowItem:
+    one = ShadowItem(
+        f"p{n:02}", "d", "a", "a", "b" if differs else "a", "stop", "stop", "stop", None,
+        stratum="chat/short" if n % 2 else "chat/long",
+        primary_facts=FACTS, secondary_facts=FACTS, candidate_facts=FACTS,
+        with_primary=parting(n) if differs else SAME, with_secondary=parting(n) if differs else SAME, own=SAME,
+    )  # fmt: skip
+    if texts:
+        one = replace(
+            one, prompt_text=f"question {n}", primary_text="It will rain today.", candidate_text="It will snow."
+        )
+    return replace(one, **changed)  # type: ignore[arg-type]  # by the keyword
+
+
+def evidence(*items: ShadowItem) -> Evidence:
+    return replace(fake.evidence(), shadow=ShadowObservation(items, len(items), None))
+
+
+def section(*items: ShadowItem) -> ShadowSection:
+    found = shadow_section(evidence(*items), 0.05)
+    assert found is not None
+    return found
+
+
+def rows(found: ShadowSection, caption: str) -> dict[str, tuple[str, ...]]:
+    [table] = [
+        table for table in (found.table, *found.more, found.worst) if table and table.caption.startswith(caption)
+    ]
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_excess_stands_with_its_interval_for_all_and_for_every_slice_of_the_traffic() -> None:
+    found = rows(section(*(item(n, differs=n in (1, 3, 5)) for n in range(20))), "Disagreement")
+    assert list(found) == ["all prompts", "chat/long", "chat/short"]
+    assert found["all prompts"][:4] == ("20", "15.0 %", "0 %", "+15.0 points")
+    assert found["chat/short"][:4] == ("10", "30.0 %", "0 %", "+30.0 points")
+    assert found["chat/long"][3] == "0 points"
+    assert all(" to " in cells[4] for cells in found.values())
+
+
+def test_labels_answers_and_verdicts_are_counted() -> None:
+    broken = replace(FACTS, valid=False, refusal=True)
+    found = section(
+        *(item(n, judged=Judged.TIE, judged_itself=Judged.TIE) for n in range(8)),
+        item(8, differs=True, judged=Judged.LOSS, judged_itself=Judged.WIN, candidate_facts=broken),
+        item(9, candidate=None, candidate_facts=replace(FACTS, characters=0), with_primary=None, with_secondary=None),
+    )
+    assert rows(found, "What answers have")["candidate, baseline's first"][:6] == ("9", "8", "0", "0", "0", "1")
+    assert rows(found, "Answers")["candidate"] == ("9", "1", "0", "1", "20", "10", "9 of 10")
+    assert rows(found, "A judge's")["candidate"] == ("1", "0", "8", "0", "0", "+11.1 points")
+    assert rows(found, "A judge's")["baseline's second answer"][:2] == ("0", "1")
+
+
+def test_disagreements_without_texts_are_told_by_id_and_place_the_judges_losses_first() -> None:
+    found = section(
+        item(0), item(1, differs=True), item(2, differs=True, judged=Judged.LOSS),
+        item(3, differs=True, with_primary=parting(1, Label.STRUCTURE)),
+        item(4, differs=True, own=parting(0)),  # where the baseline differs from itself, nothing is shown
+    )  # fmt: skip
+    assert found.examples == ()
+    assert found.worst is not None
+    assert [row[0] for row in found.worst.rows] == ["p02", "p01", "p03"]
+    assert found.worst.rows[0][2:] == ("different", "3", "20", "20", "loss")
+
+
+def test_texts_stand_side_by_side_with_the_first_difference_marked() -> None:
+    found = section(item(1, differs=True, texts=True), item(2, texts=True))
+    assert found.worst is None
+    [example] = found.examples
+    assert (example.baseline.same, example.baseline.other) == ("It will ", "rain today.")
+    assert (example.candidate.same, example.candidate.other) == ("It will ", "snow.")
+    far = "same " * 200
+    [long] = section(item(1, differs=True, texts=True, primary_text=far + "a" * 999, candidate_text=far + "b")).examples
+    assert len(long.baseline.same) < 220 and long.baseline.same.startswith("… ")
+    assert long.baseline.other.endswith("(399 more characters)")
+
+
+def test_answers_that_are_markup_stay_text_and_slices_too() -> None:
+    hostile = '</pre><script>alert(1)</script><img src=x onerror="x">'
+    items = [
+        item(n, differs=True, texts=True, primary_text=f"a {hostile}", candidate_text=f"b {hostile}",
+             prompt_text=hostile, stratum=f"{hostile}{n % 2}")
+        for n in range(12)
+    ]  # fmt: skip
+    page = render_html(evidence(*items), fake.verdict())
+    assert "<script" not in page
+    assert "<img src" not in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in render_markdown(evidence(*items), fake.verdict())
+
+
+def test_without_texts_the_page_has_ids_and_no_example() -> None:
+    page = render_html(evidence(item(1, differs=True), item(2)), fake.verdict())
+    assert ("Largest disagreements" in page, "p01" in page, "<mark>" in page) == (True, True, False)
+
+
+def test_a_share_asked_twice_is_shown_for_what_it_is() -> None:
+    once: dict[str, Any] = {
+        "once": True,
+        "secondary": None,
+        "secondary_facts": None,
+        "own": None,
+        "with_secondary": None,
+    }
+    found = section(*(item(n, differs=n == 0) if n < 4 else replace(item(n), **once) for n in range(10)))
+    assert rows(found, "Disagreement")["all prompts"][:4] == ("10", "10.0 %", "0 %", "+10.0 points")
+    assert rows(found, "Answers")["baseline, second"][0] == "4"

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.shadow.asked import Asked
+from benchgate.shadow.logs import Reading, read_logs
+
+USER = {"role": "user", "content": "Hi"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def write(path: Path, rows: Iterable[object]) -> Path:
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8"
+    )
+    return path
+
+
+def read(*paths: Path) -> tuple[list[Asked], Reading]:
+    reading = Reading()
+    return [asked for _, asked in read_logs(paths, reading)], reading
+
+
+CHAT = {"messages": [USER]}
+BATCH = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
+PROXY = {"request": {"url": "https://api.example/v1/chat/completions?k=v", "body": json.dumps(CHAT)}}
+INPUT = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
+
+
+@pytest.mark.parametrize(
+    ("row", "endpoint", "label", "said"),
+    [
+        ({"messages": [SYSTEM, USER], "temperature": 0.7}, "chat", "chat", "Be brief.\nHi"),
+        (BATCH, "chat", "chat", "Hi"),
+        ({"request": CHAT, "response": {"status_code": 200}}, "chat", "chat", "Hi"),
+        (PROXY, "chat", "chat", "Hi"),
+        ({"path": "/team7/ask", "body": CHAT}, "chat", "*/ask", "Hi"),
+        ({"model": "m", "prompt": "Once", "max_tokens": 4}, "completions", "completions", "Once"),
+        ({"id": "a", "prompt": "Once"}, "chat", "chat", "Once"),
+        ({"model": "m", "instructions": "Be brief.", "input": "Hi"}, "chat", "responses", "Be brief.\nHi"),
+        ({"model": "m", "input": INPUT}, "chat", "responses", "Hi"),
+    ],
+)
+def test_requests_are_read_as_openai_and_its_loggers_spell_them(
+    tmp_path: Path, row: object, endpoint: str, label: str, said: str
+) -> None:
+    (asked,), _ = read(write(tmp_path / "log.jsonl", [row]))
+    assert (asked.endpoint, asked.label, asked.text) == (endpoint, label, said)
+
+
+def test_a_recorded_answer_is_taken_off_and_what_is_not_asked_is_left_away(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    row = {
+        "messages": [SYSTEM, USER, {"role": "assistant", "content": "Hello", "reasoning": "…"}],
+        "tools": tools,
+        "tool_choice": "auto",
+        "user": "u-17",
+        "stream": True,
+    }
+    (asked,), _ = read(write(tmp_path / "log.jsonl", [row]))
+    assert asked.messages == (SYSTEM, USER)
+    assert asked.fields == {"tools": tools, "tool_choice": "auto"}
+
+
+RECEIVED = "INFO 04-10 18:13:14 [logger.py:39] Received request "
+VLLM = [
+    "INFO 02-14 05:41:15 [__init__.py:239] Automatically detected platform cuda.",
+    RECEIVED + "chatcmpl-a71f: prompt: '<|user|>\\nIt\\'s \\u00fc\\n', params: SamplingParams(n=1, stop=[\"x\"]), "
+    "prompt_token_ids: None, lora_request: None.",
+    "\x1b[0;36m(APIServer pid=1)\x1b[0;0m DEBUG 11-05 12:39:35 [entrypoints/logger.py:51] Request cmpl-17-0 details: "
+    'prompt: "What\'s up?", prompt_token_ids: None, prompt_embeds shape: None.',
+    RECEIVED + "cmpl-17-0: params: SamplingParams(n=1), lora_request: None.",
+    RECEIVED + "embd-9: prompt: 'words', params: PoolingParams(dimensions=None).",
+    RECEIVED + "cmpl-8: prompt: None, params: SamplingParams(n=1), prompt_token_ids: [1, 2].",
+    RECEIVED + "cmpl-9: prompt: 'cut off he",
+    'INFO:     10.0.0.1:50000 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
+]
+
+
+def test_the_log_of_a_vllm_server_shows_rendered_prompts_for_the_completions_endpoint(tmp_path: Path) -> None:
+    asked, reading = read(write(tmp_path / "server.log", VLLM))
+    assert [(each.endpoint, each.label, each.prompt) for each in asked] == [
+        ("completions", "chat", "<|user|>\nIt's ü\n"),
+        ("completions", "completions", "What's up?"),
+    ]
+    assert reading.other == 3
+    assert sum(reading.left_out.values()) == 2
+    assert reading.bad == {"a request whose line was cut": 1}
+    assert reading.places["a request whose line was cut"] == [f"{tmp_path / 'server.log'}:7"]
+
+
+def test_the_log_of_a_container_wraps_the_same_lines_in_json(tmp_path: Path) -> None:
+    lines = [{"log": line + "\n", "stream": "stderr", "time": "2026-01-01T00:00:00Z"} for line in VLLM]
+    asked, reading = read(write(tmp_path / "container.log", lines))
+    assert [each.prompt for each in asked] == ["<|user|>\nIt's ü\n", "What's up?"]
+    assert (reading.other, reading.bad.total()) == (3, 1)
+
+
+def test_prompts_that_all_end_where_the_log_cut_them_are_told(tmp_path: Path) -> None:
+    whole = [f"prompt number {n} " + "word " * n for n in range(20)]
+
+    def logged(longest: int) -> Path:
+        lines = [f"{RECEIVED}cmpl-{n}: prompt: {text[:longest]!r}, params: None" for n, text in enumerate(whole)]
+        return write(tmp_path / f"{longest}.log", lines)
+
+    assert read(logged(10_000))[1].cut_at is None
+    assert read(logged(60))[1].cut_at == 60
+
+
+def test_a_server_log_without_prompts_says_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="VLLM_LOGGING_LEVEL=DEBUG"):
+        read(write(tmp_path / "server.log", [VLLM[0], VLLM[3]]))
+
+
+def test_bad_lines_are_counted_and_named_and_nothing_of_them_is_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [
+        '{"prompt": "fine"}',
+        '{"prompt": "canary-cut',
+        "canary, just words",
+        '["canary"]',
+        '{"canary": 1}',
+        '{"messages": [{"role": "canary", "content": "x"}]}',
+        '{"prompt": "canary", "prompt": "canary"}',
+        '{"prompt": "canary \\ud800"}',
+        '{"prompt": "  "}',
+        '{"messages": [{"role": "system", "content": "canary"}]}',
+    ]
+    path.write_bytes("\n".join(rows).encode() + b'\n\n{"prompt": "canary \xff"}\n')
+    asked, reading = read(path)
+    assert len(asked) == 1
+    assert sum(reading.bad.values()) == 10
+    assert sorted(int(place.rpartition(":")[2]) for places in reading.places.values() for place in places) == [
+        2, 3, 4, 5, 6, 7, 8, 9, 10, 12,
+    ]  # fmt: skip
+    assert "canary" not in repr((reading.bad, [list(reading.places)]))
+
+
+def test_requests_that_cannot_be_asked_again_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "fine"},
+        {"request": {"messages": [USER]}, "response": {"status_code": 400}},
+        {"messages": [USER], "error": {"message": "too long"}},
+        {"url": "/v1/embeddings", "body": {"input": "words"}},
+        {"model": "text-embedding-3", "input": "words"},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:…"}}]}]},
+        {"model": "m", "prompt": [[1, 2, 3]]},
+        {"model": "m", "input": "go on", "previous_response_id": "r"},
+    ]
+    asked, reading = read(write(tmp_path / "log.jsonl", rows))
+    assert len(asked) == 1
+    assert sum(reading.left_out.values()) == 7
+    assert not reading.bad
+
+
+def test_packed_logs_are_read_as_they_are_whatever_their_name(tmp_path: Path) -> None:
+    packed = tmp_path / "log.jsonl"
+    packed.write_bytes(gzip.compress(b'{"prompt": "one"}\n') + gzip.compress(b'{"prompt": "two"}\n'))
+    asked, _ = read(packed, packed)
+    assert [each.prompt for each in asked] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"", "the file is empty; expected JSON Lines"),
+        (b"words\nmore\n", "of its 2 lines none is a request (line 1 is neither a JSON object"),
+        (b'{"url": "/v1/embeddings", "body": {}}\n', "none is a request that can be drawn: line 1 asks for no text"),
+        (gzip.compress(b'{"prompt": "one"}\n', mtime=0)[:-9], "is gzip, but broken or cut off"),
+        (b"\x28\xb5\x2f\xfdxxxx", "is packed with zstd; unpack it first"),
+    ],
+)
+def test_a_file_that_is_of_no_use_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "log.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read(path)
+    assert str(path) in str(caught.value) and message in str(caught.value)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.shadow.asked import Asked
+from benchgate.shadow.redaction import Redactor, TooSlowError, redactor_of
+from benchgate.shadow.rules import RULES
+
+CARD = "4111 1111 1111 1111"
+GITHUB = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJlLWhlcmU"
+PRIVATE_KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc\n-----END RSA PRIVATE KEY-----"
+
+
+def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own: tuple[str, ...] = ()) -> str:
+    asked, _ = redactor_of(rules, own).redact(Asked("chat", "chat", prompt=text))
+    assert asked.prompt is not None
+    return asked.prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("write to ann.o'neill+x@mail.example.co.uk.", "write to ann.o'<EMAIL_1>."),
+        ("Bob <bob@example.org>, bob@example.org, eve@example.org", "Bob <<EMAIL_1>>, <EMAIL_1>, <EMAIL_2>"),
+        ("grüße@bücher.example", "<EMAIL_1>"),
+        ("+49 (30) 901820-0 or 0049 30 901820", "<PHONE_1> or <PHONE_2>"),
+        ("(212) 555-0142, 212-555-0142, 1-800-555-0199", "<PHONE_1>, <PHONE_2>, <PHONE_3>"),
+        ("tel. 030 9018200, 01 23 45 67 89", "tel. <PHONE_1>, <PHONE_2>"),
+        (f"card {CARD} 12/27 123", "card <CARD_1> 12/27 123"),
+        ("5 4111-1111-1111-1111", "5 <CARD_1>"),
+        ("378282246310005EUR", "<CARD_1>EUR"),
+        ("pay to DE89 3704 0044 0532 0130 00 TODAY", "pay to <IBAN_1> TODAY"),
+        ("GB82WEST12345698765432.", "<IBAN_1>."),
+        ("sk-proj-Ab12Cd34Ef56Gh78Ij90 and sk-ant-api03-Ab12Cd34Ef56", "<KEY_1> and <KEY_2>"),
+        (f"export GH={GITHUB}!", "export GH=<KEY_1>!"),
+        ("AKIAIOSFODNN7EXAMPLE", "<KEY_1>"),
+        (f"jwt {JWT}", "jwt <KEY_1>"),
+        ("Authorization: Bearer abcdef0123456789abcdef", "Authorization: Bearer <KEY_1>"),
+        (f"see\n{PRIVATE_KEY}\nend", "see\n<KEY_1>\nend"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEcut", "<KEY_1>"),
+        ("password = \"correct horse\" or Secret: 'it is'", "password = \"<KEY_1>\" or Secret: '<KEY_2>'"),
+        ("AccountKey=abc123def456==;EndpointSuffix=x", "AccountKey=<KEY_1>;EndpointSuffix=x"),
+        ("my password is hunter22.", "my password is <KEY_1>"),
+        ("postgres://app:s3cr3t@db.internal/x", "postgres://app:<KEY_1>@db.internal/x"),
+        ("hosts 10.0.0.12 and 2001:db8::7, at 12:30:45", "hosts <IP_1> and <IP_2>, at 12:30:45"),
+    ],
+)
+def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expected: str) -> None:
+    assert redacted(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is 4111111111111112 times 2?",  # no check digit
+        "at 2024-01-02 03:04:05, on 01/02/2024 10:30",
+        "version 1.2.3.4.5, pi is 3.14159265358979",
+        "password = input('Password: ')",
+        "the @app.route decorator, user@host",
+        "basic understanding of authorization",
+        "GB00WEST12345698765432",
+        "ask-learn-something-very-long",
+    ],
+)
+def test_what_only_looks_a_little_like_it_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_every_rule_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "shadow.md").read_text()
+    assert [name for name in RULES if f"| `{name}` |" not in page] == []
+
+
+def test_addresses_of_machines_stay_unless_asked_for() -> None:
+    assert redacted("ping 10.0.0.12", rules=None) == "ping 10.0.0.12"
+
+
+def test_one_value_has_one_placeholder_in_all_the_messages_of_a_request() -> None:
+    asked = Asked(
+        "chat",
+        "chat",
+        messages=(
+            {"role": "system", "content": "You serve eve@example.org."},
+            {"role": "user", "content": [{"type": "text", "text": "I am bob@example.org; mail eve@example.org"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "c",
+                        "function": {"name": "pay", "arguments": json.dumps({"card": 4111111111111111, "n": 2})},
+                    }
+                ],
+            },
+            {"role": "tool", "content": "done", "tool_call_id": "c"},
+        ),
+        fields={"tools": [{"function": {"name": "pay", "parameters": {"default": "bob@example.org"}}}]},
+    )
+    found, replaced = redactor_of(None, ()).redact(asked)
+    assert found.messages[0]["content"] == "You serve <EMAIL_1>."
+    assert found.messages[1]["content"] == [{"type": "text", "text": "I am <EMAIL_2>; mail <EMAIL_1>"}]
+    calls = found.messages[2]["tool_calls"]
+    assert isinstance(calls, list)
+    assert json.loads(calls[0]["function"]["arguments"]) == {"card": "<CARD_1>", "n": 2}
+    assert found.fields["tools"] == [{"function": {"name": "pay", "parameters": {"default": "<EMAIL_2>"}}}]
+    assert replaced == {"email": 4, "card": 1}
+
+
+def test_a_rule_of_ones_own_comes_first_and_may_name_the_part_that_is_secret() -> None:
+    own = ("CUSTOMER=C-[0-9]{4}", "CITY=lives in (?P<secret>[A-Z][a-z]+)")
+    assert (
+        redacted("C-1234 (C-1234, C-9) lives in Rome", own=own) == "<CUSTOMER_1> (<CUSTOMER_1>, C-9) lives in <CITY_1>"
+    )
+    assert redacted("bob@example.org", own=("WORK=\\S+@example.org",)) == "<WORK_1>"
+
+
+@pytest.mark.parametrize(
+    ("rules", "own", "message"),
+    [
+        ("emial", (), "--rules: there is no rule 'emial'; did you mean 'email'?"),
+        (None, ("x=a",), "--redact: found 'x=a'; write NAME=REGEX"),
+        (None, ("EMAIL=a",), "is the placeholder of a rule of benchgate's own"),
+        (None, ("A=(",), "--redact A: not a regular expression"),
+        (None, ("A=b*",), "--redact A: it matches where nothing is"),
+        (None, ("A=b", "A=c"), "--redact: A is given twice"),
+    ],
+)
+def test_rules_that_cannot_be_meant_are_refused(rules: str | None, own: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        redactor_of(rules, own)
+    assert message in str(caught.value)
+
+
+def test_a_pattern_that_takes_an_age_is_stopped_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.shadow.redaction._LONGEST_S", 0.05)
+    redactor = redactor_of("none", ("SLOW=(a+)+b",))
+    with pytest.raises(TooSlowError, match="SLOW"):
+        redactor.redact(Asked("chat", "chat", prompt="a" * 60))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "a@", "a@a.", "1", "1 ", "+1", "(0", "0-", "sk-", "eyJ", "eyJaaaaaaaa.", "AB12", "password=", "://a:", "1.",
+     ":1", "bearer ", "-----BEGIN PRIVATE KEY-----", "authorization: ", "\"'"],
+)  # fmt: skip
+def test_no_text_keeps_a_rule_of_ours_busy(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 100 kB that begin like a match over and over: a rule that takes the square of that takes hours.
+    Redactor(RULES).redact(Asked("chat", "chat", prompt=unit * (100_000 // len(unit))))
