@@ -16,7 +16,7 @@ from benchgate.errors import EmbeddedError, TargetError, UsageError
 from benchgate.load.room import require_room
 from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import StartUp, TargetFault
+from benchgate.model.run import ONE_SERVER, StartUp, TargetFault
 from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
@@ -167,7 +167,7 @@ def require_two(suite: Suite, targets: dict[Arm, Target]) -> None:
     The suite's rules see two equal addresses as they are written; here references are resolved and hosts looked up.
     """
     if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
-        reason = "both arms are served by the same endpoint and model; correct the url or the model of one of them"
+        reason = f"{ONE_SERVER}; correct the url or the model of one of them"
         raise TargetDown(TargetFault(Arm.CANDIDATE, "at the start", reason))
 
 

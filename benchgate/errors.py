@@ -16,6 +16,8 @@ benchgate's own and surfaces as a crash (exit 1), which no caller may read as a 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -64,6 +66,21 @@ class Problem:
         return f"{place}: {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
 
 
+_MOST_OF_A_FILE = 20
+
+
+def _shown(problems: list[Problem]) -> Iterator[str]:
+    """A line for each, and of a file with very many of them how many more there are."""
+    counts: Counter[str] = Counter()
+    for problem in problems:
+        counts[problem.source] += 1
+        if counts[problem.source] <= _MOST_OF_A_FILE:
+            yield str(problem)
+    for source, number in counts.items():
+        if number > _MOST_OF_A_FILE:
+            yield f"{source}: and {number - _MOST_OF_A_FILE:,} more"
+
+
 class SuiteError(BenchgateError):
     """A suite that cannot be run, with every problem found in it at once, in order of place."""
 
@@ -71,7 +88,7 @@ class SuiteError(BenchgateError):
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = sorted(problems, key=lambda p: (p.source, p.line or 0, p.column or 0, p.path))
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(_shown(self.problems)))
 
 
 def lacking(what: str, extra: str) -> str:

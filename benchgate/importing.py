@@ -19,6 +19,9 @@ from benchgate.suite.schema import Suite
 from benchgate.suite.text import Fault
 
 _ELSEWHERE = "needs a live run (`benchgate run`), and an import has evals only; remove it"
+_A_FILE = (
+    "an import reads no task file, so nothing ties samples to {path}; write lm-eval's name of the task alone: {name}"
+)
 _LIVE_SECTIONS = ("start", "load", "divergence", "shadow")
 
 
@@ -39,8 +42,12 @@ def live_only(suite: Suite) -> list[Fault]:
     for number, check in enumerate(suite.gate.checks):
         if family_of(check.metric) != "quality":
             faults.append(Fault(("gate", "checks", number, "metric"), f"{check.metric} {_ELSEWHERE}"))
-    if suite.quality is not None and suite.quality.repeat_baseline:
-        faults.append(Fault(("quality", "repeat_baseline"), _ELSEWHERE, at_key=True))
+    for number, entry in enumerate(suite.quality.tasks if suite.quality is not None else ()):
+        if entry.is_file:
+            faults.append(Fault(("quality", "tasks", number), _A_FILE.format(path=entry.task, name=entry.name)))
+    for key in ("repeat_baseline", "stop_early"):
+        if getattr(suite.quality, key, False):
+            faults.append(Fault(("quality", key), _ELSEWHERE, at_key=True))
     return faults
 
 
@@ -50,7 +57,7 @@ def read_import(suite: Suite, sides: Mapping[Arm, Path]) -> ImportedRun:
     Raises SuiteError for what is wrong in the files, UsageError where they cannot be the two arms of this suite.
     """
     assert suite.quality is not None, "`live_only` is asked before"
-    arms = {arm: read_arm(arm, sides[arm], suite.quality.tasks) for arm in Arm}
+    arms = {arm: read_arm(arm, sides[arm], suite.quality) for arm in Arm}
     _require_the_two(suite, arms)
     observations = tuple(one for arm in Arm for one in _told_alike(suite, arms[arm], arms[arm.other]))
     items = {one.task: [_identity(item) for item in one.items] for one in arms[Arm.BASELINE].observations}
@@ -63,10 +70,12 @@ def read_import(suite: Suite, sides: Mapping[Arm, Path]) -> ImportedRun:
 
 
 def _require_the_two(suite: Suite, arms: Mapping[Arm, Imported]) -> None:
-    """Two folders given the wrong way round, or one given twice, would judge the wrong thing without a word."""
-    one, other = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
-    if suite.baseline != suite.candidate and one.facts["samples_sha256"] == other.facts["samples_sha256"]:
-        raise UsageError("--baseline and --candidate hold the very same samples; give two runs of lm-eval")
+    """Two folders given the wrong way round, or one given twice, would judge the wrong thing without a word.
+
+    Equal answers are no proof of a copy: two good models give them. A run of lm-eval is known by when it began.
+    """
+    if suite.baseline != suite.candidate and arms[Arm.BASELINE].runs & arms[Arm.CANDIDATE].runs:
+        raise UsageError("--baseline and --candidate hold samples of the very same run of lm-eval; give two runs")
     for arm, name in ((Arm.BASELINE, suite.baseline), (Arm.CANDIDATE, suite.candidate)):
         declared_model, found = suite.deployments[name].model, arms[arm].model
         if declared_model is not None and found is not None and found != declared_model:

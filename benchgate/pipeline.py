@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +31,8 @@ from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.harness import require_lm_eval
 from benchgate.quality.tasks import load_tasks, unknown_leaves
+from benchgate.quality.unfit import unfit_checks
+from benchgate.shadow.form import unasked_form
 from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.judge_prompt import load_judge_prompt
 from benchgate.shadow.sample import load_prompts
@@ -49,12 +52,13 @@ class RunOptions:
     label: str | None = None
     cluster: str | None = None
     allow_actions: bool = False  # whether stages may run the commands that the suite names
+    allow_code: bool = False  # whether evals may run the functions, and the models' programs, that the suite lets run
 
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
     require_runnable(suite, suite_dir, options)
-    plan = read_plan(suite, suite_dir, fetch=True)
+    plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     with Store.open(options.store) as store:
         workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
         arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
@@ -74,6 +78,8 @@ def require_runnable(suite: Suite, suite_dir: Path, options: RunOptions) -> None
         _require_cluster(suite)
     if not options.allow_actions:
         _refuse_commands(suite)
+    if not options.allow_code:
+        _refuse_code(suite)
     if problems := run_problems(suite, suite_dir, os.environ):
         raise UsageError("\n".join(problems))
     helpers_of(suite.shadow, os.environ, suite_dir, None)
@@ -97,6 +103,15 @@ def _refuse_commands(suite: Suite) -> None:
                 )
 
 
+def _refuse_code(suite: Suite) -> None:
+    """A suite alone is no consent: whoever may change it could otherwise run what they like on this machine."""
+    if suite.quality is not None and suite.quality.allow_unsafe_code:
+        raise UsageError(
+            f"the evals of {suite.suite} may run code on this machine (`quality.allow_unsafe_code: true`): "
+            "functions of its task files, or what the models write; read it, and add --allow-code to let it"
+        )
+
+
 def _workers(suite: Suite, plan: Plan, client: ClientProfile | None) -> int:
     """How many load generator processes this machine starts.
 
@@ -108,17 +123,22 @@ def _workers(suite: Suite, plan: Plan, client: ClientProfile | None) -> int:
     return chosen_workers(suite, plan, client, usable_cpus())
 
 
-def read_plan(suite: Suite, suite_dir: Path, *, asking: bool = True, fetch: bool = False) -> Plan:
+def read_plan(
+    suite: Suite, suite_dir: Path, *, asking: bool = True, fetch: bool = False, allow_code: bool = False
+) -> Plan:
     """Read the data files a suite names and make its plan, before any request is sent.
 
     With `asking`, a server that a workload has its prompts measured by is asked for its tokenizer. With `fetch`, data
-    of lm-eval's own tasks that is not kept on this machine is fetched.
+    of lm-eval's own tasks that is not kept on this machine is fetched. Tasks that run code are read with `allow_code`
+    alone, and the suite's own consent.
     """
     quality, shadow, divergence = suite.quality, suite.shadow, suite.divergence
     problems: list[Problem] = []
-    tasks = _read(problems, lambda: load_tasks(suite_dir, quality, fetch=fetch) if quality else ())
-    problems += unknown_leaves(suite, tasks) if tasks is not None else []
+    read_tasks = partial(load_tasks, suite_dir, fetch=fetch, allow_code=allow_code)
+    tasks = _read(problems, lambda: read_tasks(quality) if quality else ())
+    problems += [*unknown_leaves(suite, tasks), *unfit_checks(suite, tasks)] if tasks is not None else []
     prompts = _read(problems, lambda: load_prompts(suite_dir / shadow.prompts) if shadow else ())
+    problems += unasked_form(suite, prompts) if prompts is not None else []
     judge_prompt = _read(problems, lambda: _judge_prompt(suite, suite_dir))
     texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
     traces, material = _read(problems, lambda: read_inputs(suite, suite_dir, os.environ, asking=asking)) or (
@@ -145,14 +165,14 @@ def _read(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
         return None
 
 
-def check_suite(suite: Suite, suite_dir: Path, source: str) -> Preview:
+def check_suite(suite: Suite, suite_dir: Path, source: str, *, allow_code: bool = False) -> Preview:
     """What a run of the suite would ask, once its files are found to be there and fit. Looks at no store.
 
     Raises SuiteError for data files and certificates, and for an audit of an address that rules one out.
     """
     problems = [Problem(source, None, None, "", problem) for problem in written_problems(suite, suite_dir)]
     try:
-        plan = read_plan(suite, suite_dir, asking=False)
+        plan = read_plan(suite, suite_dir, asking=False, allow_code=allow_code)
     except SuiteError as error:
         raise SuiteError([*problems, *error.problems]) from error
     if problems:
@@ -160,9 +180,10 @@ def check_suite(suite: Suite, suite_dir: Path, source: str) -> Preview:
     return preview(suite, plan, None, usable_cpus())
 
 
-def preview_suite(suite: Suite, suite_dir: Path, store_address: str) -> Preview:
+def preview_suite(suite: Suite, suite_dir: Path, store_address: str, *, allow_code: bool = False) -> Preview:
     """What a run of the suite would ask, and whether this machine can. Makes no store, and sends no request of it."""
-    return preview(suite, read_plan(suite, suite_dir), known_client_at(store_address), usable_cpus())
+    plan = read_plan(suite, suite_dir, allow_code=allow_code)
+    return preview(suite, plan, known_client_at(store_address), usable_cpus())
 
 
 @contextmanager

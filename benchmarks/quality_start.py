@@ -61,7 +61,11 @@ def main() -> None:
     }
     if options.named:
         ways[f"reading {options.named} by name"] = lambda: read_named(
-            Path(), [TaskEntry(task=options.named)], Quality(tasks=(TaskEntry(task=options.named),)), fetch=False
+            Path(),
+            [TaskEntry(task=options.named)],
+            Quality(tasks=(TaskEntry(task=options.named),)),
+            fetch=False,
+            allow_code=False,
         )
     print(f"{'':28}  median s   most s   CPU s")
     for name, way in ways.items():

@@ -24,5 +24,5 @@ _MEASURE = Path(__file__).parent / "e2e"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole runs are judged by what they measured; beside another test the load generator would be the bottleneck."""
     for item in items:
-        if _MEASURE in item.path.parents:
+        if _MEASURE in item.path.parents and item.get_closest_marker("beside") is None:
             item.add_marker(pytest.mark.alone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,10 +40,4 @@ def import_samples(
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
     run_options = pipeline.RunOptions(store, Path(), label)
     decision = pipeline.import_suite(declared, document, sides, run_options)
-    told = [seen for seen in decision.evidence.quality if "lm_eval" in seen.harness]
-    if len(told) < len(decision.evidence.quality):
-        sys.stderr.write(
-            "benchgate: there are samples without the results_*.json that was written with them: how they were asked "
-            "is not known, and not compared\n"
-        )
     conclude(decision, output, strict=strict, report=report, publish=True)

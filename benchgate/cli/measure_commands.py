@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
+    from benchgate.pipeline import RunOptions
     from benchgate.plan.preview import Preview
     from benchgate.suite.schema import Suite
 
@@ -34,6 +36,7 @@ def run(
     work_dir: options.WorkDirOption = options.WORK_DIR,
     cluster: options.ClusterOption = None,
     allow_actions: options.AllowActionsOption = False,
+    allow_code: options.AllowCodeOption = False,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -42,17 +45,18 @@ def run(
     """Measure two deployments and judge the candidate, or each of several; exits with the (worst) verdict's code."""
     path = find_suite(suite)
     refuse_unwritable(report)
+    given = _Given(store, work_dir, cluster, allow_actions, allow_code)
     several = load_suite(path).candidates if candidate is None else ()
     if not several:
-        decision = _measure(path, baseline, candidate, store, work_dir, label, cluster, allow_actions)
+        decision = _measure(path, baseline, candidate, given, label)
         conclude(decision, output, strict=strict, report=report, publish=True)
         return
 
     def measure(name: str) -> Decision:
         own = None if label is None else f"{label}-{name}"
-        return _measure(path, baseline, name, store, work_dir, own, cluster, allow_actions)
+        return _measure(path, baseline, name, given, own)
 
-    _require_all(path, baseline, several, store, work_dir, cluster, allow_actions)
+    _require_all(path, baseline, several, given)
     code = conclude_each(several, measure, output, strict=strict, report=report, publish=True)
     raise typer.Exit(int(code))
 
@@ -65,6 +69,7 @@ def compare(
     work_dir: options.WorkDirOption = options.WORK_DIR,
     cluster: options.ClusterOption = None,
     allow_actions: options.AllowActionsOption = False,
+    allow_code: options.AllowCodeOption = False,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -73,7 +78,8 @@ def compare(
     """Judge the candidate of one stored run against another's; with --suite, measure first."""
     if suite is not None:
         refuse_unwritable(report)
-        decision = _measure(find_suite(suite), baseline, candidate, store, work_dir, label, cluster, allow_actions)
+        given = _Given(store, work_dir, cluster, allow_actions, allow_code)
+        decision = _measure(find_suite(suite), baseline, candidate, given, label)
     elif cluster is not None:
         raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
     else:
@@ -87,6 +93,7 @@ def compare(
 
 def validate(
     suites: Annotated[list[str], typer.Argument(help="Suite files, or names of shipped suites.")],
+    allow_code: options.AllowCodeOption = False,
 ) -> None:
     """Check suites and their data: every problem at once, with its place."""
     from benchgate import pipeline
@@ -102,7 +109,10 @@ def validate(
             continue
         try:
             with placed_in(path):
-                found, *_ = [pipeline.check_suite(one, path.parent, str(path)) for one in each_candidate(suite)]
+                found, *_ = [
+                    pipeline.check_suite(one, path.parent, str(path), allow_code=allow_code)
+                    for one in each_candidate(suite)
+                ]
         except SuiteError as error:
             problems.append(str(error))
             continue
@@ -117,9 +127,11 @@ def _asked(found: Preview) -> str:
     """What a run would ask, in one line."""
     starts = f"{found.starts:,} starts, " if found.starts else ""
     load = f"{found.load_requests:,} load requests ({found.warmup_requests:,} of them warm-up)"
-    asked = f"{load}, {found.eval_items:,} eval items, {found.shadow_requests:,} shadow requests"
+    unknown = found.to_fetch and not found.eval_items
+    items = "eval items of unknown number" if unknown else f"{found.eval_items:,} eval items"
+    asked = f"{load}, {items}, {found.shadow_requests:,} shadow requests"
     texts = f", {found.text_positions:,} positions of fixed texts" if found.text_positions else ""
-    unread = f" (and those of {len(found.to_fetch)} data sets that a run fetches)" if found.to_fetch else ""
+    unread = f" (and those of {len(found.to_fetch)} data sets that were not looked into)" if found.to_fetch else ""
     return f"{starts}{found.blocks} blocks, {asked}{texts}{unread}"
 
 
@@ -137,7 +149,7 @@ def demo(
     path = find_suite("demo")
     rows, surprises = [], 0
     for name in chosen:
-        decision = _measure(path, None, name, str(out / "benchgate.db"), out / "work", f"demo-{name}")
+        decision = _measure(path, None, name, _Given(str(out / "benchgate.db"), out / "work"), f"demo-{name}")
         report = out / f"report-{name}.html"
         code = finish(decision, Format.TEXT, strict=False, report=report)
         outcome = decision.verdict.outcome
@@ -164,40 +176,38 @@ def load_suite(path: Path) -> Suite:
     return parse_suite(text, str(path))
 
 
-def _require_all(
-    path: Path,
-    baseline: str | None,
-    candidates: Sequence[str],
-    store: str,
-    work_dir: Path,
-    cluster: str | None,
-    allow_actions: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the command line says of every run of a suite."""
+
+    store: str
+    work_dir: Path
+    cluster: str | None = None
+    allow_actions: bool = False
+    allow_code: bool = False
+
+    def options(self, label: str | None) -> RunOptions:
+        """The options of one run."""
+        from benchgate.pipeline import RunOptions
+
+        return RunOptions(self.store, self.work_dir.resolve(), label, self.cluster, self.allow_actions, self.allow_code)
+
+
+def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], given: _Given) -> None:
     """Whatever stands against measuring any of the candidates, told before the first of them is measured."""
     from benchgate import pipeline
     from benchgate.suite.rules import with_arms
 
     for name in candidates:
         suite = with_arms(load_suite(path), baseline, name)
-        run_options = pipeline.RunOptions(store, work_dir.resolve(), None, cluster, allow_actions)
         with placed_in(path):
-            pipeline.require_runnable(suite, path.parent, run_options)
+            pipeline.require_runnable(suite, path.parent, given.options(None))
 
 
-def _measure(
-    path: Path,
-    baseline: str | None,
-    candidate: str | None,
-    store: str,
-    work_dir: Path,
-    label: str | None,
-    cluster: str | None = None,
-    allow_actions: bool = False,
-) -> Decision:
+def _measure(path: Path, baseline: str | None, candidate: str | None, given: _Given, label: str | None) -> Decision:
     from benchgate import pipeline
     from benchgate.suite.rules import with_arms
 
     suite = with_arms(load_suite(path), baseline, candidate)
-    run_options = pipeline.RunOptions(store, work_dir.resolve(), label, cluster, allow_actions)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        return pipeline.run_suite(suite, path.parent, run_options, progress)
+        return pipeline.run_suite(suite, path.parent, given.options(label), progress)

@@ -35,6 +35,9 @@ CandidateOption = Annotated[str | None, typer.Option("--candidate", help="Deploy
 AllowActionsOption = Annotated[
     bool, typer.Option("--allow-actions", help="Let stages run the commands that the suite names.")
 ]
+AllowCodeOption = Annotated[
+    bool, typer.Option("--allow-code", help="Let evals run the code that the suite's `allow_unsafe_code` speaks of.")
+]
 ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", help="dask scheduler whose workers send the load, like tcp://scheduler:8786."),

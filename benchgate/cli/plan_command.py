@@ -30,6 +30,7 @@ class PlanFormat(StrEnum):
 def plan(
     suite: Annotated[str, typer.Argument(help="Suite file, or the name of a shipped suite.")],
     store: options.StoreOption = options.STORE,
+    allow_code: options.AllowCodeOption = False,
     output: Annotated[PlanFormat, typer.Option("--format", help="How to print the plan.")] = PlanFormat.TEXT,
 ) -> None:
     """Print what a run would ask, sending nothing; exits with 2 when the load generator here cannot deliver it."""
@@ -42,7 +43,10 @@ def plan(
     path = find_suite(suite)
     declared = load_suite(path)
     with placed_in(path):
-        found = {one.candidate: pipeline.preview_suite(one, path.parent, store) for one in each_candidate(declared)}
+        found = {
+            one.candidate: pipeline.preview_suite(one, path.parent, store, allow_code=allow_code)
+            for one in each_candidate(declared)
+        }
     if output is PlanFormat.JSON:
         each = [asdict(preview) for preview in found.values()]
         plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
@@ -50,7 +54,7 @@ def plan(
         sys.stdout.write(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
         sys.stdout.write("\n".join(_texts(str(path), found, declared.candidates)) + "\n")
-        sys.stderr.write(_told(preview.unknowns for preview in found.values()))
+        sys.stderr.write(_told((*preview.unknowns, *preview.foregone) for preview in found.values()))
     if any(preview.problems for preview in found.values()):
         sys.stderr.write(_told(preview.problems for preview in found.values()))
         raise typer.Exit(int(ExitCode.USAGE))
@@ -91,12 +95,13 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
     if found.eval_items:
         yield f"evals    {found.eval_items:,} items over both arms"
     if found.to_fetch:
-        yield f"to fetch data sets of evals, whose items are not counted yet: {', '.join(found.to_fetch)}"
+        yield f"unread   data sets of evals, whose items are not counted yet: {', '.join(found.to_fetch)}"
     if found.text_positions:
         yield f"texts    {found.text_positions:,} positions on both arms"
     if found.shadow_prompts:
-        judge = f", and at most {found.judge_requests:,} to a judge" if found.judge_requests else ""
-        yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{judge}"
+        asked = ((found.judge_requests, "to a judge"), (found.similarity_requests, "for embeddings"))
+        beside = "".join(f", and at most {number:,} {what}" for number, what in asked if number)
+        yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{beside}"
     if found.stages:
         yield f"client   {_client(found)}"
 

@@ -96,7 +96,9 @@ def trend(
     with Store.open(store, create=False) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
         kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
+        everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
     if not points:
+        _require_kept("suite", suite, metric, [point.suite for point in everywhere])
         _require_kept("stage", stage, metric, [point.stage for point in kept])
         _require_kept("task", task, metric, [point.task for point in kept])
     if output is TrendFormat.JSON:
@@ -106,11 +108,13 @@ def trend(
         sys.stderr.write(f"{_none_has(metric, suite, stage if kept else None, task if kept else None)}\n")
         return
     quantity = metric if statistic is None else f"{metric} {statistic}"
-    sys.stdout.write(f"{'started':24}  {'run':20} {'verdict':12} {'stage or task':14} {quantity}\n")
+    titles = f"{'started':24}  {'run':20} {'suite':18} {'candidate':14} {'verdict':12} {'stage or task':14}"
+    sys.stdout.write(f"{titles} {quantity}\n")
     for point in points:
         where = point.stage or point.task or "-"
         name, value = point.label or point.run_id[:13], _in_its_unit(metric, point.value)
-        sys.stdout.write(f"{point.started_at}  {name:20} {point.outcome or '-':12} {where:14} {value}\n")
+        of = f"{point.suite:18} {point.deployment:14} {point.outcome or '-':12} {where:14}"
+        sys.stdout.write(f"{point.started_at}  {name:20} {of} {value}\n")
 
 
 def _statistic(metric: str, asked: str | None) -> str | None:
@@ -128,7 +132,7 @@ def _statistic(metric: str, asked: str | None) -> str | None:
 
 
 def _require_kept(what: str, name: str | None, metric: str, known: Sequence[str | None]) -> None:
-    """A stage or task that no stored run has this metric of is a slip, where there are runs that have it of others."""
+    """A suite, stage or task that no stored run has this metric of is a slip, where others have it."""
     names = list(dict.fromkeys(one for one in known if one is not None))
     if name is None or name in names or not known:
         return

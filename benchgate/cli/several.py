@@ -41,13 +41,16 @@ def conclude_each(
     """Measure and conclude one candidate after the other; the code of all of them together.
 
     JSON is one array with the documents of all candidates, whose `exit_code` is each candidate's own. It is printed
-    whatever ends the command, with those that were judged by then.
+    whatever ends the command, with those that were judged by then. A CI system hears of an error while a candidate is
+    measured: what was said of the one before is not to stand where this one comes to no verdict.
     """
     done: list[Concluded] = []
     documents: list[str] = []
     show = documents.append if output is Format.JSON else _print
     try:
         for name in candidates:
+            if publish:
+                _withdraw()
             decision = measure(name)
             place = None if report is None else named(report, name)
             code = finish(decision, output, strict=strict, report=place, publish=publish, show=show)
@@ -69,6 +72,12 @@ def named(path: Path, candidate: str) -> Path:
 def worst(codes: Iterable[ExitCode]) -> ExitCode:
     """The code that says most against a promotion: what could not be kept first, then by verdict."""
     return min(codes, key=_WORST_FIRST.index)
+
+
+def _withdraw() -> None:
+    from benchgate.publish import github
+
+    github.withdraw_outputs(os.environ)
 
 
 def _published(done: Sequence[Concluded], code: ExitCode) -> ExitCode:

@@ -102,7 +102,7 @@ def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suit
         task=spec.task,
         required=check.required,
         outcome=outcome,
-        reason=check_reason(finding, outcome, suite.gate.warn_fraction),
+        reason=check_reason(finding, outcome, suite.gate.warn_fraction, suite.gate.alpha),
         advice=check_advice(finding, outcome, suite.gate.alpha),
         unit=finding.unit,
         scale=finding.scale,

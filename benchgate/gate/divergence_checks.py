@@ -15,7 +15,12 @@ import numpy as np
 
 from benchgate import units
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.divergence_reading import invalid, usable_reading
+from benchgate.gate.divergence_reading import (
+    invalid,
+    no_room_for_disagreement,
+    no_room_for_distance,
+    usable_reading,
+)
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation
@@ -60,6 +65,8 @@ def divergence(comparison: Comparison, *, bound: float, alpha: float) -> Finding
     # What the baseline differs from itself may be more; less than nothing is no distance.
     value, limits = max(0.0, spread.mean), Limits(max(0.0, limits.lower), max(0.0, limits.upper))
     finding = replace(finding, n=len(values), candidate=value, harm=value, notes=_own(comparison, seen))
+    if p_value > alpha and (problem := no_room_for_distance(seen, bound)) is not None:
+        return replace(finding, problem=problem)
     if not any(item.bound for item in seen.items):
         return replace(finding, limits=limits, p_value=p_value)
     finding = replace(finding, method=_METHOD_BOUND, limits=Limits(limits.lower, math.inf), p_value=p_value)
@@ -83,6 +90,8 @@ def agreement(comparison: Comparison, *, bound: float, alpha: float) -> Finding:
     if np.count_nonzero(differs) < _FEW:
         limits, p_value = _widened(limits, p_value, differs, 1 - bound, alpha)
     value = min(1.0, 1 - spread.mean)
+    own = _over_pieces(_disagreeing_with_itself(seen.items), seen.items)
+    hidden = None if isinstance(own, Problem) else no_room_for_disagreement(own.mean, own.limits(alpha).upper, bound)
     return replace(
         finding,
         n=len(differs),
@@ -90,6 +99,7 @@ def agreement(comparison: Comparison, *, bound: float, alpha: float) -> Finding:
         harm=value,
         limits=Limits(1 - limits.upper, min(1.0, 1 - limits.lower)),
         p_value=p_value,
+        problem=hidden if p_value > alpha else None,
         notes=_own(comparison, seen),
     )
 
@@ -127,7 +137,7 @@ def perplexity(comparison: Comparison, *, margin: float, breach: bool, alpha: fl
         harm=spread.mean,
         limits=limits,
         p_value=spread.p_above(finding.margin if breach else 0.0),
-        warning=_TOO_GOOD if limits.upper < -_IMPLAUSIBLE else None,
+        problem=invalid(_TOO_GOOD, _LOOK_AT_BASELINE) if limits.upper < -_IMPLAUSIBLE else None,
         notes=_notes(ours),
     )
 
@@ -139,6 +149,10 @@ def _less_floor(
 ) -> FloatArray:
     """The value at each position, less that of the baseline against itself where it was asked twice."""
     return np.array([float(value(item)) - float(floor(item) or 0.0) for item in items], dtype=np.float64)
+
+
+def _disagreeing_with_itself(items: Sequence[DivergenceItem]) -> FloatArray:
+    return np.array([item.floor_same_top1 is False for item in items], dtype=np.float64)
 
 
 def _over_pieces(values: FloatArray, items: Sequence[DivergenceItem]) -> PooledMean | Problem:
@@ -223,4 +237,8 @@ _BOUND_ADVICE = (
     "leave the check advisory, and require `same_top1` or `perplexity`, which the listed tokens tell exactly"
 )
 _IMPLAUSIBLE = 0.05
-_TOO_GOOD = "it is so much below the baseline's that the baseline may be broken"
+_TOO_GOOD = "it is so much below the baseline's that the baseline may be broken, or the candidate tells what is not so"
+_LOOK_AT_BASELINE = (
+    "ask both arms a few of the texts yourself, for a server that tells p = 1 for every token scores best; where the "
+    "gain is real, make the check advisory"
+)

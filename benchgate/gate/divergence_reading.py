@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from benchgate import units
 from benchgate.gate.rule import Problem
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
@@ -48,12 +49,39 @@ def _sound(item: DivergenceItem) -> bool:
     return all(value >= 0 for value in divergences) and all(ln <= 0 for ln in logs)
 
 
+def no_room_for_distance(seen: DivergenceObservation, bound: float) -> Problem | None:
+    """A baseline as far from itself as the candidate may be from it: behind that, a broken one would be hidden."""
+    floor = [item.floor_kld for item in seen.items if item.floor_kld is not None]
+    if not floor or (mean := sum(floor) / len(floor)) < bound:
+        return None
+    reason = (
+        f"the baseline lies {units.show_nats(mean)} from itself, and the candidate may lie {units.show_nats(bound)} "
+        "beyond that: what is taken off hides as much as is looked for"
+    )
+    return invalid(reason, _NOISY)
+
+
+def no_room_for_disagreement(share: float, upper: float, bound: float) -> Problem | None:
+    """A baseline that disagrees with itself so often that a candidate that agrees nowhere could pass.
+
+    `upper` is the upper limit of that share; a candidate can disagree at no more than the rest of the positions.
+    """
+    if upper < bound:
+        return None
+    reason = (
+        f"the baseline disagrees with itself at {units.show_percent(share)} of the positions, so a candidate that "
+        "agrees nowhere would pass"
+    )
+    return invalid(reason, _NOISY)
+
+
 def invalid(reason: str, advice: str) -> Problem:
     """Evidence that says nothing for or against the candidate, and what to do."""
     return Problem(Outcome.INVALID, reason, advice)
 
 
 _AGAIN = "see the servers' logs and measure again; nothing here speaks for or against the candidate"
+_NOISY = "see why the baseline's probabilities change so much from one asking to the next, and measure again"
 _NO_WAY = (
     "see what each way met: both arms need the completions endpoint, a context as long as `divergence.window`, and as "
     "many log-probabilities as `divergence.top`"

@@ -23,10 +23,9 @@ from benchgate.gate.clouded import Cleared, Tail, cleared
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.guard import SPEED_METRICS
 from benchgate.gate.over_checks import Span
-from benchgate.gate.quality_pairs import units_of
 from benchgate.gate.rule import Bound, Finding, Problem
 from benchgate.gate.shares import tally_of
-from benchgate.gate.specs import CheckSpec, judged_by, scales_of
+from benchgate.gate.specs import CheckSpec, judged_units
 from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Scale, Unit
@@ -115,20 +114,17 @@ def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
 def _of_tasks(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """Accuracy, scores and flips: of one task or group, or of all that the check judges together."""
     check, alpha = spec.check, suite.gate.alpha
-    units = units_of(suite, comparison)
-    if spec.task is not None and spec.task != "each":
-        units = {spec.task: units.get(spec.task, (spec.task,))}
-    else:
-        scales = scales_of(comparison.judged)
-        names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
-        units = {name: units[name] for name in judged_by(check, suite.gate.checks, names)}
+    units = judged_units(spec, suite, comparison)
     if not units:
         return _never_measured(check, "no eval task of this kind was run")
     breach = check.block_when == "breach"
     if check.margin is None:
         return quality_checks.absolute(comparison, units, slo=_bound(spec, suite).value, alpha=alpha)
     if check.metric == "flips":
-        return quality_flips.relative(comparison, units, margin=check.margin, breach=breach, alpha=alpha)
+        allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
+        return quality_flips.relative(
+            comparison, units, margin=check.margin, breach=breach, alpha=alpha, allowed=allowed
+        )
     if check.metric == "score":
         return quality_checks.score(comparison, units, margin=check.margin, breach=breach, alpha=alpha, seed=suite.seed)
     return quality_checks.relative(comparison, units, margin=check.margin, breach=breach, alpha=alpha)

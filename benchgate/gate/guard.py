@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.metric_kinds import LATENCY_METRICS, THROUGHPUT_METRICS
 
@@ -27,6 +29,11 @@ def held(name: str, reason: str) -> GuardResult:
 def unknown(name: str, reason: str) -> GuardResult:
     """A guard that had nothing to look at, or nothing to look for."""
     return GuardResult(id=name, tripped=False, reason=reason, remedy=None, known=False)
+
+
+def looked_at(guards: Iterable[GuardResult], missing: str | None) -> list[GuardResult]:
+    """The guards as they are; where what they look at is `missing`, one that found nothing did not look."""
+    return [one if missing is None or one.tripped else unknown(one.id, missing) for one in guards]
 
 
 def tripped(name: str, reason: str, remedy: str, spoils: tuple[str, ...] = ()) -> GuardResult:

@@ -8,28 +8,32 @@ from itertools import product
 from benchgate.gate.arms_alike import arms_alike
 from benchgate.gate.background_guard import background_guards
 from benchgate.gate.comparison import Comparison, arms_of, load_of, quality_of
-from benchgate.gate.guard import TO_ITS_END, held, tripped
+from benchgate.gate.guard import TO_ITS_END, held, looked_at, tripped, unknown
 from benchgate.gate.load_guards import load_guards
 from benchgate.gate.places import places
 from benchgate.gate.quality_guards import quality_guards
 from benchgate.gate.shadow_guards import shadow_guards
+from benchgate.gate.specs import concrete_checks, judged_units
 from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.gate.what_differs import what_differs
 from benchgate.model.deployment import Arm
-from benchgate.model.run import REFUSES, Evidence, RunStatus
+from benchgate.model.run import CANNOT_SCORE, ONE_SERVER, REFUSES, Evidence, RunStatus
 from benchgate.model.verdict import GuardResult
+from benchgate.suite.metric_kinds import TASK_METRICS
 from benchgate.suite.schema import Quality, Suite
 
 
 def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
-    """Every guard with its finding, tripped or not, in a fixed order."""
+    """Every guard with its finding, tripped or not, in a fixed order; one that had nothing to look at says so."""
     runs = [comparison.judged] if comparison.reference is None else [comparison.reference, comparison.judged]
     results = [*_comparable(comparison)]
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
-        results += [*load_guards(evidence, suite), *background_guards(evidence, suite)]
+        results += looked_at(load_guards(evidence, suite), None if evidence.load else "no load was measured")
+        results += background_guards(evidence, suite)
         results += telemetry_guards(evidence, suite)
-        results += [arms_alike(evidence, suite), *shadow_guards(evidence)]
+        results += looked_at([arms_alike(evidence, suite)], _NOT_ASKED if evidence.run.imported else None)
+        results += shadow_guards(evidence)
     results += quality_guards(comparison, suite)
     return tuple(results)
 
@@ -71,21 +75,39 @@ def _targets_up(evidence: Evidence) -> GuardResult:
     if evidence.target_faults:
         fault = evidence.target_faults[0]
         name = evidence.run.arms[fault.arm].name
-        what = f"the {fault.arm.value} {name} did not answer {fault.when}: {fault.reason}"
-        return tripped("targets-up", what, _REFUSED if REFUSES in fault.reason else _DOWN)
+        there = next((mark for mark in _REMEDIES if mark in fault.reason), None)
+        state = "cannot be measured" if there else f"did not answer {fault.when}"
+        remedy = _REMEDIES[there] if there else _DOWN
+        return tripped("targets-up", f"the {fault.arm.value} {name} {state}: {fault.reason}", remedy)
+    if evidence.run.imported:
+        return unknown("targets-up", "the evals were made elsewhere: whether a deployment was ever down is not known")
     return held("targets-up", "both deployments answered throughout")
 
 
-_DOWN = "see the server's log; start it and run again"
-_REFUSED = (
-    "it is there; correct in the suite what it refuses (the model's name, the key, fields of requests) and run again"
-)
+_NOT_ASKED = "the evals were made elsewhere: no server was asked what it is"
+_DOWN = "see whether its address is right and the server runs (its log tells); then run again"
+_REMEDIES = {
+    REFUSES: (
+        "it is there; correct in the suite what it refuses (the model's name, the key, fields of requests) "
+        "and run again"
+    ),
+    ONE_SERVER: "correct the suite and run again",
+    CANNOT_SCORE: "correct the suite and run again",
+}
+"""Of a deployment that is there, by what its fault says."""
+
+
+def _once_more(evidence: Evidence) -> str:
+    """What to do about what is missing; after a fault of a deployment nothing else helps than to mend that."""
+    return (
+        "mend what `targets-up` tells; what is missing here follows from it" if evidence.target_faults else TO_ITS_END
+    )
 
 
 def _complete(evidence: Evidence) -> GuardResult:
     if evidence.run.status is not RunStatus.COMPLETE:
         what = f"the run is {evidence.run.status.value}: not everything that was planned was measured"
-        return tripped("run-complete", what, TO_ITS_END)
+        return tripped("run-complete", what, _once_more(evidence))
     return held("run-complete", "everything that was planned was measured")
 
 
@@ -95,20 +117,24 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
     for name in quality.names if quality is not None else ():
         for arm in Arm:
             if not any(o.arm is arm and o.repeat == 0 and _is_of(quality, o.task, name) for o in evidence.quality):
-                return tripped("all-measured", f"task {name} was not run on the {arm.value}", TO_ITS_END)
+                return tripped("all-measured", f"task {name} was not run on the {arm.value}", _once_more(evidence))
     for task, arm in product(dict.fromkeys(o.task for o in evidence.quality), Arm):
         observation = quality_of(evidence, arm, task)
         if observation is None:
-            return tripped("all-measured", f"task {task} was not run on the {arm.value}", TO_ITS_END)
+            return tripped("all-measured", f"task {task} was not run on the {arm.value}", _once_more(evidence))
         group, leaves = task.partition("/")[0], observation.harness.get("leaves")
         found = sum(o.arm is arm and o.repeat == 0 and o.task.startswith(f"{group}/") for o in evidence.quality)
         if leaves is not None and found != leaves:
             what = f"{found} of the {leaves} tasks of {group} were run on the {arm.value}"
-            return tripped("all-measured", what, TO_ITS_END)
+            return tripped("all-measured", what, _once_more(evidence))
+    unheld = _stopped_unheld(evidence, suite)
+    if unheld is not None:
+        what = f"the evals were stopped early because harm was certain, and no required check looks at task {unheld}"
+        return tripped("all-measured", what, _once_more(evidence))
     if suite.divergence is not None and evidence.divergence is None:
-        return tripped("all-measured", "the fixed texts were not read", TO_ITS_END)
+        return tripped("all-measured", "the fixed texts were not read", _once_more(evidence))
     if suite.shadow is not None and evidence.shadow is None:
-        return tripped("all-measured", "the shadow comparison was not made", TO_ITS_END)
+        return tripped("all-measured", "the shadow comparison was not made", _once_more(evidence))
     blocks = range(suite.load.blocks if suite.load else 0)
     for place, arm in product(places(suite), arms_of(evidence)):
         observed = load_of(evidence, place.name, arm)
@@ -117,8 +143,22 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
             if block not in observed or place.requests not in (None, rows):  # in the background no number is planned
                 where = f"stage {place.name}, block {block + 1}, {arm.value}"
                 what = f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
-                return tripped("all-measured", what, TO_ITS_END)
+                return tripped("all-measured", what, _once_more(evidence))
     return held("all-measured", "everything planned has its record")
+
+
+def _stopped_unheld(evidence: Evidence, suite: Suite) -> str | None:
+    """A task that was stopped early, and whose harm another policy than the one that stopped it does not look at.
+
+    A required check that looks at it can only block, or find that it cannot say.
+    """
+    stopped = [o.task for o in evidence.quality if o.repeat == 0 and o.harness.get("stopped_early")]
+    if not stopped:
+        return None
+    comparison = Comparison(evidence)
+    specs = [s for s in concrete_checks(suite, evidence) if s.check.required and s.check.metric in TASK_METRICS]
+    held_to = {task for s in specs for tasks in judged_units(s, suite, comparison).values() for task in tasks}
+    return next((task for task in stopped if task not in held_to), None)
 
 
 def _is_of(quality: Quality | None, task: str, name: str) -> bool:

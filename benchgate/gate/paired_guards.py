@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.gate.comparison import load_of, paired_load
-from benchgate.gate.guard import SPEED, held, tripped
+from benchgate.gate.guard import SPEED, held, tripped, unknown
 from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
@@ -56,7 +56,7 @@ def sent_once(evidence: Evidence, suite: Suite) -> GuardResult:
 def prompts_alike(evidence: Evidence, suite: Suite) -> GuardResult:
     """A server that cuts prompts has less to do; where the change is another tokenizer, counts cannot tell."""
     if "vocabulary" in suite.gate.allow_different:
-        return held("prompts-alike", "the vocabularies may differ, so the lengths of prompts were not compared")
+        return unknown("prompts-alike", "the vocabularies may differ, so the lengths of prompts were not compared")
     for place in places(suite):
         lengths = _prompt_lengths(evidence, place)
         if lengths.told_by_one > _UNTOLD_GAP * lengths.answered:

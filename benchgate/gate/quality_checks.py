@@ -9,18 +9,18 @@ import numpy as np
 
 from benchgate import units as shown
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.quality_alone import Alone, broken_alone
 from benchgate.gate.quality_early import stopped_finding
 from benchgate.gate.quality_figures import figure_notes
-from benchgate.gate.quality_pairs import MORE_TOKENS, Pairs, forgiven_losses, invalid, pair_unit
+from benchgate.gate.quality_pairs import MORE_TOKENS, Pairs, few_clusters, forgiven_losses, invalid, pair_unit
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model.records import FloatArray
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.clusters import FEWEST_CLUSTERS
+from benchgate.stats.clusters import ClusterMean, cluster_mean, pooled
 from benchgate.stats.distributions import binom_cdf
 from benchgate.stats.item_harm import ItemHarm, answers_harm, scores_harm
 from benchgate.stats.item_shares import mean_share_limits, p_at_least
 from benchgate.stats.limits import Limits
-from benchgate.stats.multiplicity import holm
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.recovery import ScorePairs
 
@@ -34,16 +34,22 @@ def relative(comparison: Comparison, units: Units, *, margin: float, breach: boo
     paired = all_paired(comparison, units)
     if isinstance(paired, Problem):
         return replace(finding, problem=paired)
+    finding = _seen(finding, paired)
     if any(one.stopped for one in paired):
         return stopped_finding(finding, paired, alpha)
     problem = _right_or_wrong(paired) or _too_easy_to_lose_little(paired, margin, alpha) or few_clusters(paired)
     if problem is not None:
-        return replace(finding, n=_n(paired), problem=problem)
+        return replace(finding, problem=problem)
     tested = margin if breach else 0.0
     harm = answers_harm([one.scores for one in paired], alpha, tested=tested)
     finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
     problem = _unclear_answers_decide(paired, harm, margin, tested, alpha)
-    return replace(finding, problem=problem, warning=_one_task_alone(paired, margin, alpha))
+
+    def fell(one: Pairs) -> Alone:
+        loss = answers_harm([one.scores], alpha, tested=margin)
+        return loss.p_harm, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
+
+    return replace(finding, problem=problem, warning=broken_alone(comparison, units, paired, alpha, fell))
 
 
 def score(comparison: Comparison, units: Units, *, margin: float, breach: bool, alpha: float, seed: int) -> Finding:
@@ -52,14 +58,22 @@ def score(comparison: Comparison, units: Units, *, margin: float, breach: bool, 
     paired = all_paired(comparison, units)
     if isinstance(paired, Problem):
         return replace(finding, problem=paired)
+    finding = _seen(finding, paired)
     if any(one.stopped for one in paired):
         return stopped_finding(finding, paired, alpha)
-    problem = _one_scale(paired) or few_clusters(paired)
+    problem = _one_scale(paired) or few_clusters(paired) or _too_low_to_lose_much(paired[0], margin, alpha)
     if problem is not None:
-        return replace(finding, n=_n(paired), problem=problem)
+        return replace(finding, problem=problem)
     tested = margin if breach else 0.0
-    harm = scores_harm(paired[0].scores, alpha, np.random.default_rng(seed), tested=tested)
-    return _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
+    generator = np.random.default_rng(seed)
+    harm = scores_harm(paired[0].scores, alpha, generator, tested=tested)
+    finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
+
+    def fell(one: Pairs) -> Alone:
+        loss = scores_harm(one.scores, alpha, generator, tested=margin)
+        return loss.p_harm, loss.estimate, f"{one.name} alone fell by {shown.show_points(loss.estimate)}"
+
+    return replace(finding, warning=broken_alone(comparison, units, paired, alpha, fell))
 
 
 def absolute(comparison: Comparison, units: Units, *, slo: float, alpha: float) -> Finding:
@@ -68,11 +82,12 @@ def absolute(comparison: Comparison, units: Units, *, slo: float, alpha: float) 
     paired = all_paired(comparison, units)
     if isinstance(paired, Problem):
         return replace(finding, problem=paired)
+    finding = _seen(finding, paired)
     if any(one.stopped for one in paired):
         return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, _STOPPED, _ASK_ALL))
     problem = _right_or_wrong(paired) or few_clusters(paired)
     if problem is not None:
-        return replace(finding, n=_n(paired), problem=problem)
+        return replace(finding, problem=problem)
     value, limits, p_value, method = _own_share(paired, [one.candidate for one in paired], slo, alpha)
     problem = None
     unclear = sum(int(np.sum(one.candidate_unclear)) for one in paired)
@@ -81,8 +96,13 @@ def absolute(comparison: Comparison, units: Units, *, slo: float, alpha: float) 
         _, at_best, p_at_best, _ = _own_share(paired, whole, slo, alpha)
         if at_best.lower >= slo or p_value <= alpha < p_at_best:
             problem = invalid(f"{unclear} of the wrong answers were {_why_unclear(paired)}", MORE_TOKENS)
-    found = replace(finding, n=_n(paired), candidate=value, harm=value, limits=limits, p_value=p_value, method=method)
-    return replace(found, problem=problem)
+    found = replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value, method=method)
+
+    def misses(one: Pairs) -> Alone:
+        reached, _, p_reached, _ = _own_share([one], [one.candidate], slo, alpha)
+        return p_reached, -reached, f"{one.name} alone reaches only {shown.show_percent(reached)}"
+
+    return replace(found, problem=problem, warning=broken_alone(comparison, units, paired, alpha, misses))
 
 
 def all_paired(comparison: Comparison, units: Units) -> list[Pairs] | Problem:
@@ -100,18 +120,6 @@ def all_paired(comparison: Comparison, units: Units) -> list[Pairs] | Problem:
     return paired
 
 
-def few_clusters(paired: Sequence[Pairs]) -> Problem | None:
-    """Too few clusters to know how much they differ, or, beside a clustered task, one with a single item."""
-    if all(one.clusters is None for one in paired):
-        return None
-    for one in paired:
-        found, fewest = (len(one), 2) if one.clusters is None else (len(set(one.clusters)), FEWEST_CLUSTERS)
-        if found < fewest:
-            reason = f"the items of {one.name} come in only {found} clusters, too few to know how much clusters differ"
-            return Problem(Outcome.INCONCLUSIVE, reason, f"use items of at least {fewest} clusters")
-    return None
-
-
 def _own_share(
     paired: Sequence[Pairs], scores: Sequence[FloatArray], slo: float, alpha: float
 ) -> tuple[float, Limits, float, str]:
@@ -124,7 +132,7 @@ def _own_share(
             binom_cdf(right, n, slo),
             "Clopper-Pearson limits over items",
         )
-    value = sum(float(np.mean(one)) for one in scores) / len(scores)
+    value = _mean(scores)
     found = mean_share_limits(scores, [one.clusters for one in paired], alpha)
     if found is None:  # one item alone has no spread of its own
         return value, Limits(0.0, 1.0), 1.0, "none"
@@ -163,6 +171,19 @@ def _too_easy_to_lose_little(paired: Sequence[Pairs], margin: float, alpha: floa
     return invalid(f"{reason} margin", "use items that the baseline can do")
 
 
+def _too_low_to_lose_much(one: Pairs, margin: float, alpha: float) -> Problem | None:
+    """The same of scores; of those that go below 0 nobody knows what nothing is."""
+    mean = cluster_mean(one.baseline, one.clusters)
+    if mean is None or min(np.min(one.baseline), np.min(one.candidate)) < 0 or _least(mean, alpha) > margin:
+        return None
+    reason = f"the baseline's mean score on {one.name} is only {mean.mean:.3g}: a candidate that scores nothing could"
+    return invalid(f"{reason} stay inside the margin", "use a smaller margin, or items that the baseline can do")
+
+
+def _least(mean: ClusterMean, alpha: float) -> float:
+    return pooled([mean]).limits(alpha).lower
+
+
 def _unclear_answers_decide(
     paired: Sequence[Pairs], harm: ItemHarm, margin: float, tested: float, alpha: float
 ) -> Problem | None:
@@ -195,26 +216,29 @@ def _without_gains(one: Pairs) -> ScorePairs:
     return ScorePairs(baseline, one.candidate, one.clusters)
 
 
-def _one_task_alone(paired: Sequence[Pairs], margin: float, alpha: float) -> str | None:
-    """An average hides the task that broke: what is shown beyond the margin of all tasks in one of them is said."""
-    if len(paired) < 2:
-        return None
-    alone = [answers_harm([one.scores], alpha, tested=margin) for one in paired]
-    adjusted = holm([one.p_harm for one in alone])
-    broken = [(one.estimate, p.name) for one, p, p_holm in zip(alone, paired, adjusted, strict=True) if p_holm <= alpha]
-    told = ", ".join(f"{name} alone fell by {shown.show_points(loss)}" for loss, name in sorted(broken, reverse=True))
-    return told or None
+def _seen(finding: Finding, paired: Sequence[Pairs]) -> Finding:
+    """With what was measured, whatever may be said of it: how many items, and what either arm scored on them.
+
+    Scores of several tasks have no mean, and those by degrees are no shares.
+    """
+    finding = replace(finding, n=_n(paired))
+    by_degrees = any(one.continuous for one in paired)
+    if any(len(one) == 0 for one in paired) or (by_degrees and len(paired) > 1):
+        return finding
+    theirs, ours = (_mean([getattr(one, arm) for one in paired]) for arm in ("baseline", "candidate"))
+    unit = Unit.COUNT if by_degrees else finding.unit
+    return replace(finding, unit=unit, baseline=None if finding.scale is Scale.ABSOLUTE else theirs, candidate=ours)
+
+
+def _mean(scores: Sequence[FloatArray]) -> float:
+    """Each task with equal weight."""
+    return sum(float(np.mean(one)) for one in scores) / len(scores)
 
 
 def _with_harm(finding: Finding, paired: Sequence[Pairs], harm: ItemHarm, notes: tuple[str, ...]) -> Finding:
-    baseline, candidate = (
-        sum(float(np.mean(getattr(one, arm))) for one in paired) / len(paired) for arm in ("baseline", "candidate")
-    )
     return replace(
         finding,
         n=harm.n,
-        baseline=baseline,
-        candidate=candidate,
         harm=harm.estimate,
         limits=harm.limits,
         p_value=harm.p_harm,

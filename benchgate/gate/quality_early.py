@@ -52,24 +52,20 @@ def shows_harm(suite: Suite, items: Items) -> str | None:
 
 
 def stopped_finding(finding: Finding, paired: Sequence[Pairs], alpha: float) -> Finding:
-    """What a check on evals that were stopped early found: harm beyond its margin, or nothing."""
+    """What a check on evals that were stopped early found: harm beyond its margin, or nothing it could go by."""
     differences = _rounds([one.scores for one in paired])
-    finding = replace(finding, n=len(differences), method="betting e-process, valid whenever it is stopped")
+    finding = replace(finding, method="betting e-process, valid whenever it is stopped")
     if len(differences) == 0 or finding.margin >= 1 or _p_beyond(paired, finding.margin) > alpha:
         one_each = all(one.tasks == 1 for one in paired)
         if one_each and len(differences) and finding.margin < 1 and anytime_p(differences, finding.margin) <= alpha:
             why = " or ".join(dict.fromkeys(one.why_unclear for one in paired if one.why_unclear))
             return replace(finding, problem=invalid(f"the loss is made by answers {why}", MORE_TOKENS))
         names = ", ".join(one.name for one in paired if one.stopped)
-        reason = f"the evals were stopped early ({names}), and what was asked until then does not show harm here"
+        shown = "what was asked until then does not show harm beyond the margin here"
+        reason = f"the evals were stopped early ({names}), and {shown}"
         return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, "run without `quality.stop_early`"))
-    baseline, candidate = (
-        sum(float(np.mean(getattr(one, arm))) for one in paired) / len(paired) for arm in ("baseline", "candidate")
-    )
     return replace(
         finding,
-        baseline=baseline,
-        candidate=candidate,
         harm=float(np.mean(differences)),
         limits=Limits(_least_harm(differences, finding.margin, alpha), 1.0),
         p_value=_p_beyond(paired, finding.margin),

@@ -9,11 +9,9 @@ import numpy as np
 
 from benchgate import units as shown
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.quality_flips import excess_flips
-from benchgate.gate.quality_pairs import Pairs, invalid, pair_unit
+from benchgate.gate.quality_flips import ExcessFlips, excess_flips
+from benchgate.gate.quality_pairs import Pairs, few_clusters, invalid, pair_unit
 from benchgate.gate.rule import Problem
-from benchgate.stats.clusters import FEWEST_CLUSTERS
-from benchgate.stats.excess import Excess
 from benchgate.stats.item_harm import ItemHarm, answers_harm, scores_harm
 from benchgate.stats.limits import Limits
 from benchgate.stats.recovery import Recovery, recovery
@@ -108,9 +106,9 @@ def figures_of(
         other_wrong=sum(wrong) if len(wrong) == len(paired) else None,
         recovery_ratio=left.ratio if left is not None else None,
         recovery_limits=left.limits if left is not None else None,
-        floor_ratio=excess[1] if excess is not None else None,
-        excess_ratio=excess[0].estimate if excess is not None else None,
-        excess_limits=excess[0].limits if excess is not None else None,
+        floor_ratio=excess.floor if excess is not None else None,
+        excess_ratio=excess.excess.estimate if excess is not None else None,
+        excess_limits=excess.excess.limits if excess is not None else None,
         clusters=_clusters(paired),
         cut=_cut(paired),
         stopped=any(one.stopped for one in paired),
@@ -148,8 +146,7 @@ def _recovery(found: Recovery) -> str:
 
 def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemHarm | None:
     """None where there are no limits to be had."""
-    few = any(one.clusters is not None and len(set(one.clusters)) < FEWEST_CLUSTERS for one in paired)
-    if few or any(one.stopped for one in paired):
+    if few_clusters(paired) is not None or any(one.stopped for one in paired):
         return None
     if not continuous:
         return answers_harm([one.scores for one in paired], alpha)
@@ -160,11 +157,11 @@ def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemHar
 
 def _excess(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, continuous: bool
-) -> tuple[Excess, float] | None:
+) -> ExcessFlips | None:
     if continuous or not all(comparison.baseline_quality(task, 1) for tasks in units.values() for task in tasks):
         return None
     found = excess_flips(comparison, units, alpha)
-    return None if isinstance(found, Problem) else (found[0], found[1])
+    return None if isinstance(found, Problem) else found
 
 
 def _clusters(paired: Sequence[Pairs]) -> int | None:

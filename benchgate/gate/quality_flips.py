@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchgate import units as shown
 from benchgate.gate.comparison import Comparison, quality_of
+from benchgate.gate.quality_floor import broken_answers, unlike_askings
 from benchgate.gate.quality_pairs import Pairs, invalid, pair_task
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model.deployment import Arm
@@ -15,26 +17,60 @@ from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.clusters import FEWEST_CLUSTERS
-from benchgate.stats.excess import Excess, excess_change, excess_of_tasks
+from benchgate.stats.excess import Excess, excess_change_of_tasks, excess_of_tasks
+from benchgate.stats.item_shares import mean_share_limits
+from benchgate.stats.recovery import ScorePairs
+
+Units = Mapping[str, tuple[str, ...]]
+"""What checks call a task → the observed tasks that it consists of."""
+
+_MOST_PER_FLIP = 1.5
+"""What the largest excess loses for every item that the baseline flips itself: 1 of y, and half of x."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExcessFlips:
+    """The excess with its limits, the two shares that it is the difference of, and what the baseline flips by itself.
+
+    Of two stored runs the shares are each candidate's own excess over the baseline beside it.
+    """
+
+    excess: Excess
+    baseline: float
+    candidate: float
+    floor: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flips:
     """Per item of a task: x, half the times the candidate differs from either baseline answer; y, whether those differ.
 
-    Right or wrong is what differs or not; item ids are in the order of the rows.
+    Right or wrong is what differs or not; item ids are in the order of the rows. `askings` are the baseline's scores
+    when it was asked first and once more.
     """
 
     x: FloatArray
-    y: FloatArray
+    askings: ScorePairs
     ids: tuple[str, ...]
-    clusters: tuple[str, ...] | None
+
+    @property
+    def y(self) -> FloatArray:
+        """1 where the baseline's two answers differ, else 0."""
+        return np.asarray(self.askings.baseline != self.askings.candidate, dtype=np.float64)
+
+    @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """Which items are of one cluster; None where none are."""
+        return self.askings.clusters
 
 
 def relative(
-    comparison: Comparison, units: Mapping[str, tuple[str, ...]], *, margin: float, breach: bool, alpha: float
+    comparison: Comparison, units: Units, *, margin: float, breach: bool, alpha: float, allowed: float
 ) -> Finding:
-    """Excess flips, e = mean(x - y), each task with equal weight; harm only where e itself is beyond the margin."""
+    """Excess flips, e = mean(x - y), each task with equal weight; harm only where e itself is beyond the margin.
+
+    `allowed` is the share of the baseline's answers that may be empty, or wrong and unreadable, in either asking.
+    """
     finding = Finding(
         unit=Unit.RATIO,
         scale=Scale.DIFFERENCE,
@@ -48,29 +84,64 @@ def relative(
     found = excess_flips(comparison, units, alpha, tested=margin if breach else 0.0)
     if isinstance(found, Problem):
         return replace(finding, problem=found)
-    excess, noise, ours = found
+    excess = found.excess
+    problem = _unsound_floor(comparison, units, margin, alpha, allowed)
+    if problem is not None:
+        return replace(finding, n=excess.n, problem=problem)
     return replace(
         finding,
         n=excess.n,
-        baseline=noise,
-        candidate=ours,
+        baseline=found.baseline,
+        candidate=found.candidate,
         harm=excess.estimate,
         limits=excess.limits,
         p_value=excess.p_harm,
     )
 
 
-def excess_flips(
-    comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, tested: float = 0.0
-) -> tuple[Excess, float, float] | Problem:
-    """The excess with its limits, the baseline's flips against itself, and the candidate's against the baseline.
+def _unsound_floor(comparison: Comparison, units: Units, margin: float, alpha: float, allowed: float) -> Problem | None:
+    """A floor that hides flips: made by broken answers, by another model, or so high that nothing is left above it."""
+    for evidence in (comparison.judged, comparison.reference):
+        found = _of_units(evidence, units) if evidence is not None else []
+        if evidence is None or isinstance(found, Problem):
+            continue
+        problem = (
+            broken_answers(evidence, units, allowed)
+            or unlike_askings({name: one.askings for name, one in zip(units, found, strict=True)}, alpha)
+            or _no_room(found, margin, alpha)
+        )
+        if problem is not None:
+            return problem
+    return None
+
+
+def _no_room(found: Sequence[Flips], margin: float, alpha: float) -> Problem | None:
+    """The excess of a candidate that flips every answer is 1 - 3/2 · mean(y): it must lie beyond the margin."""
+    own = mean_share_limits([one.y for one in found], [one.clusters for one in found], alpha)
+    if own is None:
+        return Problem(Outcome.INCONCLUSIVE, "there are too few items", "give the task rows, or raise `limit`")
+    if 1 - _MOST_PER_FLIP * own[0].upper > margin:
+        return None
+    noise = _mean([one.y for one in found])
+    reason = f"asked twice, the baseline flips {shown.show_percent(noise)} of its own answers"
+    if 1 - _MOST_PER_FLIP * noise > margin:
+        reason = f"{reason}, and of so few items it may be more"
+    return invalid(
+        f"{reason}: a candidate that flips every one could stay inside the margin",
+        "see why it does not answer alike twice, or judge `accuracy` alone",
+    )
+
+
+def excess_flips(comparison: Comparison, units: Units, alpha: float, *, tested: float = 0.0) -> ExcessFlips | Problem:
+    """How much oftener the candidate flips than the baseline does by itself.
 
     Of two stored runs each candidate's excess over its own run's baseline, item by item, is compared.
     """
     judged = _of_units(comparison.judged, units)
     if isinstance(judged, Problem):
         return judged
-    noise, ours = _mean([one.y for one in judged]), _mean([one.x for one in judged])
+    floor = theirs = _mean([one.y for one in judged])
+    ours = _mean([one.x for one in judged])
     if comparison.reference is None:
         excess = excess_of_tasks([(one.x, one.y, one.clusters) for one in judged], alpha, margin=tested)
     else:
@@ -79,14 +150,15 @@ def excess_flips(
             return reference
         if [one.ids for one in reference] != [one.ids for one in judged]:
             return invalid("the two runs did not ask the same items", "measure both with the same suite")
-        gaps = [np.concatenate([one.x - one.y for one in run]) for run in (judged, reference)]
-        excess = excess_change(gaps[0], gaps[1], alpha, margin=tested)
+        gaps = [(b.x - b.y, a.x - a.y, b.clusters) for b, a in zip(judged, reference, strict=True)]
+        excess = excess_change_of_tasks(gaps, alpha, margin=tested)
+        theirs, ours = (_mean([one.x - one.y for one in run]) for run in (reference, judged))
     if excess is None:
         return Problem(Outcome.INCONCLUSIVE, "there are too few items", "give the task rows, or raise `limit`")
-    return excess, noise, ours
+    return ExcessFlips(excess, theirs, ours, floor)
 
 
-def _of_units(evidence: Evidence, units: Mapping[str, tuple[str, ...]]) -> list[Flips] | Problem:
+def _of_units(evidence: Evidence, units: Units) -> list[Flips] | Problem:
     found: list[Flips] = []
     for tasks in units.values():
         parts: list[Flips] = []
@@ -128,17 +200,21 @@ def _of_task(evidence: Evidence, task: str) -> Flips | Problem:
 
 def _flips(first: QualityObservation, ours: Pairs, itself: Pairs) -> Flips:
     x = 0.5 * (ours.candidate != ours.baseline) + 0.5 * (ours.candidate != itself.candidate)
-    y = (itself.candidate != itself.baseline).astype(np.float64)
-    return Flips(x, y, tuple(item.item_id for item in first.items), ours.clusters)
+    askings = ScorePairs(itself.baseline, itself.candidate, ours.clusters)
+    return Flips(x, askings, tuple(item.item_id for item in first.items))
 
 
 def _joined(parts: Sequence[Flips]) -> Flips:
     clustered = any(part.clusters is not None for part in parts)
+    askings = ScorePairs(
+        baseline=np.concatenate([part.askings.baseline for part in parts]),
+        candidate=np.concatenate([part.askings.candidate for part in parts]),
+        clusters=tuple(label for part in parts for label in part.clusters or part.ids) if clustered else None,
+    )
     return Flips(
         x=np.concatenate([part.x for part in parts]),
-        y=np.concatenate([part.y for part in parts]),
+        askings=askings,
         ids=tuple(one for part in parts for one in part.ids),
-        clusters=tuple(label for part in parts for label in part.clusters or part.ids) if clustered else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,17 +11,18 @@ import numpy as np
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.rule import Problem
 from benchgate.model.deployment import Arm
-from benchgate.model.records import BoolArray, EvalItem, FloatArray
+from benchgate.model.records import UNREADABLE, BoolArray, EvalItem, FloatArray
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Outcome
+from benchgate.stats.clusters import FEWEST_CLUSTERS
 from benchgate.stats.recovery import ScorePairs
 from benchgate.suite.schema import Suite
 
-UNREADABLE = "[invalid]"
-"""What lm-eval's extraction gives where it found no answer."""
-
 MEND_HARNESS = "see the harness's log and the server's; nothing here speaks for or against the candidate"
-MORE_TOKENS = "raise `quality.max_tokens` and measure again"
+MORE_TOKENS = (
+    "write a larger `max_tokens` at the task in `quality.tasks`, which goes before the task's own limit and before "
+    "`quality.max_tokens`, and measure again"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +122,18 @@ def forgiven_losses(one: Pairs) -> ScorePairs:
     """The scores, were every lost item right of which the answer says nothing about the model."""
     candidate = np.where(one.lost & one.candidate_unclear, one.baseline, one.candidate)
     return ScorePairs(one.baseline, candidate, one.clusters)
+
+
+def few_clusters(paired: Sequence[Pairs]) -> Problem | None:
+    """Too few clusters to know how much they differ, or, beside a clustered task, one with a single item."""
+    if all(one.clusters is None for one in paired):
+        return None
+    for one in paired:
+        found, fewest = (len(one), 2) if one.clusters is None else (len(set(one.clusters)), FEWEST_CLUSTERS)
+        if found < fewest:
+            reason = f"the items of {one.name} come in only {found} clusters, too few to know how much clusters differ"
+            return Problem(Outcome.INCONCLUSIVE, reason, f"use items of at least {fewest} clusters")
+    return None
 
 
 def unclear(item: EvalItem) -> bool:

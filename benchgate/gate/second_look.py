@@ -44,7 +44,7 @@ def _held(
     with_all = decide(over_all, p_over_all, gate.alpha, gate.warn_fraction)
     if not outcome.promotes or with_all.severity <= outcome.severity:
         return finding
-    told = check_reason(over_all, with_all, gate.warn_fraction)
+    told = check_reason(over_all, with_all, gate.warn_fraction, gate.alpha)
     if with_all is Outcome.WARN:
         return replace(finding, warning=f"over all blocks: {told}")
     reason = f"holds only without the blocks in which the load generator was late (over all of them: {told})"

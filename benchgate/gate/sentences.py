@@ -101,7 +101,7 @@ def relative_change(harm: float, unit: Unit) -> float:
     return math.expm1(-harm if unit in RATES else harm)
 
 
-def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float) -> str:
+def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float, alpha: float) -> str:
     """Why this check has this outcome, with its decisive numbers."""
     if finding.problem is not None:
         return finding.problem.reason
@@ -121,11 +121,12 @@ def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float) -> st
         case Outcome.WARN:
             return f"{change}: real harm, though inside the margin of {margin}"
         case Outcome.BLOCK:
-            return f"{change}; the margin is {margin}"
+            return f"{change}{_beyond(finding, margin)}"
         case _ if finding.breach:
             return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it"
         case _ if finding.limits.lower > 0:
-            return f"{change}: likely harm, but not sure enough with all checks together; the margin is {margin}"
+            sure = "with all checks together" if _sure_alone(finding, alpha) else "by its test"
+            return f"{change}: likely harm, but not sure enough {sure}; the margin is {margin}"
         case _:
             return f"{change}: neither shown to be harm nor shown to stay inside the margin of {margin}"
 
@@ -192,7 +193,7 @@ def verdict_reason(
             tripped = [guard for guard in guards if guard.tripped]
             told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
             what = "the speed of " if tripped and tripped[0].spoils in _OF_SPEED else ""
-            return f"Nothing can be said about {what}{candidate}: {told.rstrip('.')}."
+            return f"Nothing can be said about {what}{candidate}: {_short(told).rstrip('.')}."
         case Outcome.WARN:
             warned = decisive or [check for check in checks if check.outcome is not Outcome.PASS]
             return f"{begin}: {_told(warned[0])}{_and_more(warned)}."
@@ -243,6 +244,21 @@ def _change(finding: Finding) -> str:
     return f"{shown} ({show(low).split()[0]} to {show(high).split()[0]})"
 
 
+def _beyond(finding: Finding, margin: str) -> str:
+    """Why shown harm blocks: because of its estimate, or, where that is inside the margin, of what it may be."""
+    if finding.limits is None or finding.harm is None or finding.harm > finding.margin:
+        return f", beyond the margin of {margin}"
+    most = "without bound"
+    if math.isfinite(finding.limits.upper):
+        most = show_margin(finding.limits.upper, finding.scale, finding.unit)
+    return f": harm is shown, and it may be {most}, beyond the margin of {margin}"
+
+
+def _sure_alone(finding: Finding, alpha: float) -> bool:
+    """Whether the check alone would have shown harm."""
+    return finding.p_value is not None and finding.p_value <= alpha
+
+
 def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:
     name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.NATS) else "SLO"
     bound = f"the {name} of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
@@ -279,8 +295,18 @@ def _told(check: CheckResult) -> str:
     if check.baseline is not None and check.candidate is not None:
         shown = f"{show_value(check.baseline, check.unit)} → {show_value(check.candidate, check.unit)}"
         values = f" ({shown}, {check.n:,} {check.n_unit})"
-    joint = ": " if check.outcome is Outcome.INVALID or check.scale is Scale.ABSOLUTE else " "
-    return f"{check.title}{joint}{check.reason}{values}"
+    joint = " " if check.reason.startswith(_MOVED) else ": "
+    return f"{check.title}{joint}{_short(check.reason)}{values}"
+
+
+_MOVED = ("rose by ", "fell by ", "is unchanged", "without bound")
+"""How a reason begins that has the check's title for its subject."""
+_LONGEST = 280
+
+
+def _short(reason: str) -> str:
+    """A reason that fits into one sentence; the whole of it stands beside its check or guard."""
+    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} …"
 
 
 def _and_more(checks: list[CheckResult]) -> str:

@@ -11,12 +11,21 @@ from benchgate.gate.comparison import Comparison
 from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.shadow_notes import notes_on, warnings_on
 from benchgate.gate.shadow_rows import invalid, left_out, paired_rows
+from benchgate.gate.shadow_unread import (
+    APART,
+    RowPairs,
+    read_pairs,
+    too_many_unread,
+    unread_decide,
+    unread_notes,
+)
 from benchgate.model.records import BoolArray, FloatArray, ShadowItem
 from benchgate.model.verdict import Scale, Unit
 from benchgate.stats.excess import WIDEST, Excess, excess_change, excess_disagreement, excess_sampled
 from benchgate.suite.schema import Check
 
 _PAIRED = "paired excess over the baseline's disagreement with itself"
+_COMPARE_LESS = "compare what matters instead of every word (`shadow.compare`, `shadow.similarity`)"
 _SAMPLED = "excess over the baseline's disagreement with itself on the prompts that it was asked twice"
 
 
@@ -47,17 +56,21 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
     if isinstance(pairs, Problem):
         return replace(finding, problem=pairs)
     rows = tuple(row for row, _ in pairs)
-    judged = _Disagreements(rows)
-    tested = margin if breach else 0.0
-    excess, ours, itself = judged.excess(alpha, tested), judged.candidate_share, judged.own_share
-    if comparison.reference is not None:
-        # Each net of its own baseline's noise; both candidates against the same baseline, prompt by prompt.
-        reference = _Disagreements(tuple(row for _, row in pairs))
-        ours, itself = judged.net, reference.net
-        excess = excess_change(ours, itself, alpha, margin=tested, widest=judged.widest)
+    problem = too_many_unread(rows) or too_many_unread(tuple(row for _, row in pairs))
+    if problem is not None:
+        return replace(finding, n=len(rows), problem=problem)
+    stored, tested, read = comparison.reference is not None, margin if breach else 0.0, read_pairs(pairs)
+
+    def measured(some: RowPairs) -> Excess | None:
+        return _excess(some, alpha, tested, stored=stored)
+
+    excess, judged = measured(read), _Disagreements(tuple(row for row, _ in read))
     if excess is None:
         return replace(finding, problem=invalid("there are too few prompts"))
-    return replace(
+    ours, itself = judged.candidate_share, judged.own_share
+    if stored:
+        ours, itself = judged.net, _Disagreements(tuple(row for _, row in read)).net
+    finding = replace(
         finding,
         n=excess.n,
         method=_SAMPLED if judged.sampled else _PAIRED,
@@ -67,8 +80,36 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
         limits=excess.limits,
         p_value=excess.p_harm,
         warning="; ".join(warnings_on(rows, alpha)) or None,
-        notes=(*left_out(comparison, len(rows)), *notes_on(rows)),
+        notes=(*left_out(comparison, len(rows)), *unread_notes(rows), *notes_on(rows)),
     )
+    blocked = excess.limits.upper >= margin and excess.p_harm <= alpha
+    problem = None if blocked else _no_room(judged, measured(_sharing_nothing(read)), margin, stored=stored)
+    return replace(finding, problem=problem or unread_decide(excess, pairs, margin, measured))
+
+
+def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool) -> Excess | None:
+    judged = _Disagreements(tuple(row for row, _ in pairs))
+    if not stored:
+        return judged.excess(alpha, tested)
+    # Each net of its own baseline's noise; both candidates against the same baseline, prompt by prompt.
+    reference = _Disagreements(tuple(row for _, row in pairs))
+    return excess_change(judged.net, reference.net, alpha, margin=tested, widest=judged.widest)
+
+
+def _sharing_nothing(pairs: RowPairs) -> RowPairs:
+    """The same prompts with a candidate whose every answer is another one than either of the baseline's."""
+    return tuple((replace(ours, with_primary=APART, with_secondary=APART), theirs) for ours, theirs in pairs)
+
+
+def _no_room(judged: _Disagreements, worst: Excess | None, margin: float, *, stored: bool) -> Problem | None:
+    """Noise leaves 1 - y for a candidate to lose: where that is no more than the margin, everything would pass."""
+    if worst is not None and worst.limits.lower > margin:
+        return None
+    itself = f"{int(judged.own_share.sum())} of {len(judged.own_share)}"
+    why = f"the baseline differs from itself on {itself} prompts"
+    if stored:
+        why = f"the candidate it is compared with, or the baseline itself ({itself} prompts), differs too often"
+    return invalid(f"{why}: a candidate that shares nothing with it would not be blocked", _COMPARE_LESS)
 
 
 def excess_over(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from benchgate.gate.guard import held, tripped
+from benchgate.gate.quality_answers import too_many
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import Evidence
 from benchgate.model.shadow import AnswerFacts, Label
 from benchgate.model.verdict import GuardResult
 
 MOST_EMPTY = 0.01
-"""Of a side's answers, that may say nothing; and by how much the sides may differ in it."""
+"""Of a side's answers, that may say nothing; of few answers two may."""
+_NAMED = 3
 _FEWEST = 20  # prompts, to see a pattern in all of them
 _FEWEST_TOKENS = 32  # of a usual answer: a shorter one is quick by itself
 _QUICKEST_NS_PER_TOKEN = 50_000
@@ -34,14 +36,17 @@ def shadow_guards(evidence: Evidence) -> Iterator[GuardResult]:
 
 
 def _not_empty(items: Sequence[ShadowItem]) -> GuardResult:
-    name, remedy = "shadow-not-empty", "raise `shadow.max_tokens`, and see whether the answer is in another field"
-    shares = {
-        "baseline": _empty_share([item.primary_facts for item in items], [item.primary for item in items]),
-        "candidate": _empty_share([item.candidate_facts for item in items], [item.candidate for item in items]),
-    }
-    for who, share in shares.items():
-        if share > MOST_EMPTY:
-            return tripped(name, f"{share:.1%} of the {who}'s answers to recorded prompts are empty", remedy, _SPOILT)
+    name = "shadow-not-empty"
+    for who, sides in {
+        "baseline": [(item, item.primary_facts, item.primary, item.primary_finish) for item in items],
+        "candidate": [(item, item.candidate_facts, item.candidate, item.candidate_finish) for item in items],
+    }.items():
+        # a call that failed came to no answer at all
+        came = [(item.prompt_id, digest, finish) for item, facts, digest, finish in sides if facts is not None]
+        empty = [(prompt, finish) for prompt, digest, finish in came if digest is None]
+        if too_many(len(empty), len(came), MOST_EMPTY):
+            told = f"{len(empty) / len(came):.1%} of the {who}'s answers to recorded prompts are empty"
+            return tripped(name, f"{told}: {_named([prompt for prompt, _ in empty])}", _of_empty(empty), _SPOILT)
     return held(name, "the answers to recorded prompts are not empty")
 
 
@@ -67,10 +72,16 @@ def _not_cached(items: Sequence[ShadowItem]) -> GuardResult:
     return held(name, "the answers to recorded prompts were made for them")
 
 
-def _empty_share(facts: Sequence[AnswerFacts | None], digests: Sequence[str | None]) -> float:
-    """Of the answers that came, those with nothing in them. A call that failed came to no answer at all."""
-    came = [digest is None for fact, digest in zip(facts, digests, strict=True) if fact is not None]
-    return sum(came) / len(came) if came else 0.0
+def _of_empty(empty: Sequence[tuple[str, str | None]]) -> str:
+    """More tokens help only an answer that was cut before it began."""
+    if any(finish == "length" for _, finish in empty):
+        return "raise `shadow.max_tokens`, and see whether the answer is in another field"
+    return "see whether the answer is in another field; leave out prompts to which the model has nothing to say"
+
+
+def _named(prompts: Sequence[str]) -> str:
+    more = f" and {len(prompts) - _NAMED} more" if len(prompts) > _NAMED else ""
+    return f"{', '.join(prompts[:_NAMED])}{more}"
 
 
 def _all_quick(items: Sequence[ShadowItem]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -15,13 +17,13 @@ from benchgate.stats.proportions import mcnemar_harm_p
 LENGTH_BAND = (0.9, 1.1)
 """Outside it a candidate that disagrees no oftener still rambles, or breaks off."""
 _CUT_GAP = 0.01
-_WARNINGS = 3
+_WARNINGS = 4
 
 
 def warnings_on(rows: Sequence[ShadowItem], alpha: float) -> Iterator[str]:
-    """What turns a PASS into a WARN: each is shown, not only seen, and all three share the error rate."""
+    """What turns a PASS into a WARN: each is shown, not only seen, and all four share the error rate."""
     alpha = alpha / _WARNINGS
-    yield from _length(rows, alpha)
+    yield from islice((told for lengths in _lengths(rows) for told in _length(lengths, alpha)), 1)
     both = [row for row in rows if row.primary_facts is not None and row.candidate_facts is not None]
     lost, gained = discordant(both, _refused)
     if lost > gained and mcnemar_harm_p(lost, gained) <= alpha:
@@ -47,10 +49,12 @@ def notes_on(rows: Sequence[ShadowItem]) -> Iterator[str]:
 
 
 def length_ratio(rows: Sequence[ShadowItem]) -> float | None:
-    """All of the candidate's answers over all of the baseline's first ones; None with nothing to divide by."""
-    lengths = _lengths(rows)
-    total = sum(baseline for baseline, _ in lengths)
-    return sum(candidate for _, candidate in lengths) / total if total else None
+    """All of the candidate's answers over all of the baseline's first ones; None with nothing to divide by.
+
+    In tokens or in characters, whichever differs more.
+    """
+    ratios = [ratio for lengths in _lengths(rows) if (ratio := _ratio(lengths)) is not None]
+    return max(ratios, key=lambda ratio: max(ratio, 1 / ratio if ratio else math.inf), default=None)
 
 
 def discordant(rows: Sequence[ShadowItem], of: Callable[[ShadowItem], tuple[bool, bool]]) -> tuple[int, int]:
@@ -59,23 +63,30 @@ def discordant(rows: Sequence[ShadowItem], of: Callable[[ShadowItem], tuple[bool
     return sum(ours and not theirs for theirs, ours in found), sum(theirs and not ours for theirs, ours in found)
 
 
-def _length(rows: Sequence[ShadowItem], alpha: float) -> Iterator[str]:
-    ratio = length_ratio(rows)
+def _ratio(lengths: Sequence[tuple[int, int]]) -> float | None:
+    total = sum(baseline for baseline, _ in lengths)
+    return sum(candidate for _, candidate in lengths) / total if total else None
+
+
+def _length(lengths: Sequence[tuple[int, int]], alpha: float) -> Iterator[str]:
+    ratio = _ratio(lengths)
     if ratio is None or LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1]:
         return
-    gaps = np.array([candidate - baseline for baseline, candidate in _lengths(rows)], dtype=np.float64)
+    gaps = np.array([candidate - baseline for baseline, candidate in lengths], dtype=np.float64)
     test = paired_t(gaps if ratio > 1 else -gaps, alpha / 2)
     if test is not None and test.p_harm <= alpha / 2:
         yield f"the candidate's answers are {ratio:.2f} times as long as the baseline's"
 
 
-def _lengths(rows: Sequence[ShadowItem]) -> list[tuple[int, int]]:
-    """Of every two answers: in tokens where both sides always tell them, else in characters."""
+def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
+    """Of every two answers: in tokens, where both sides always tell them, and in characters, which nobody tells."""
     facts = [(row.primary_facts, row.candidate_facts) for row in rows]
     both = [(theirs, ours) for theirs, ours in facts if theirs is not None and ours is not None]
     tokens = [(theirs.tokens, ours.tokens) for theirs, ours in both]
     known = [(theirs, ours) for theirs, ours in tokens if theirs is not None and ours is not None]
-    return known if len(known) == len(both) else [(theirs.characters, ours.characters) for theirs, ours in both]
+    if len(known) == len(both):
+        yield known
+    yield [(theirs.characters, ours.characters) for theirs, ours in both]
 
 
 def _refused(row: ShadowItem) -> tuple[bool, bool]:

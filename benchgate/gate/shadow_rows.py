@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.quality_answers import too_many
 from benchgate.gate.rule import Problem
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
 
 MOST_MISSING = 0.01
-"""Of the prompts, that the baseline may leave unanswered: they are left out. More say that something is broken."""
+"""Of the prompts, that the baseline may leave unanswered: they are left out; of few prompts two may be.
+
+More say that something is broken.
+"""
 
 
 def usable_rows(evidence: Evidence) -> tuple[ShadowItem, ...] | Problem:
@@ -27,7 +31,7 @@ def usable_rows(evidence: Evidence) -> tuple[ShadowItem, ...] | Problem:
     if len({item.prompt_id for item in shadow.items}) != len(shadow.items):
         return invalid("some prompts of the shadow comparison have one id")
     missing = [item for item in shadow.items if not _answered_by_baseline(item)]
-    if len(missing) > MOST_MISSING * len(shadow.items):
+    if too_many(len(missing), len(shadow.items), MOST_MISSING):
         told = f"the baseline itself failed on {len(missing)} prompts, first {missing[0].prompt_id}: {missing[0].error}"
         return invalid(told)
     rows = [item for item in shadow.items if _answered_by_baseline(item)]

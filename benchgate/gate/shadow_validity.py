@@ -25,7 +25,10 @@ _MORE_TOKENS = "raise `shadow.max_tokens` and measure again"
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """`lost`: the baseline's answer has the form and the candidate's has not. `cut_lost`: of them, cut at the limit."""
+    """`lost`: the baseline's answer has the form and the candidate's has not. `cut_lost`: of them, cut at the limit.
+
+    `cut_without`: of all answers of the candidate without the form, those that were cut.
+    """
 
     n: int
     baseline: int
@@ -34,6 +37,7 @@ class _Counts:
     gained: int
     cut_lost: int
     cut_gained: int
+    cut_without: int
 
 
 def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
@@ -77,7 +81,16 @@ def absolute(comparison: Comparison, *, slo: float, alpha: float) -> Finding:
         return replace(finding, problem=invalid(_NOTHING_ASKED, _ASK))
     value, limits = found.candidate / found.n, clopper_pearson(found.candidate, found.n, alpha)
     p_value = binom_cdf(found.candidate, found.n, slo)
-    return replace(finding, n=found.n, candidate=value, harm=value, limits=limits, p_value=p_value)
+    finding = replace(finding, n=found.n, candidate=value, harm=value, limits=limits, p_value=p_value)
+    whole = found.candidate + found.cut_without
+    if limits.lower < slo and (
+        clopper_pearson(whole, found.n, alpha).lower >= slo or p_value <= alpha < binom_cdf(whole, found.n, slo)
+    ):
+        reason = (
+            f"{found.cut_without} of the {found.n - found.candidate} answers without it were cut by the token limit"
+        )
+        return replace(finding, problem=invalid(reason, _MORE_TOKENS))
+    return finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +126,7 @@ def _counted(sides: Sequence[tuple[_Side, _Side]]) -> _Counts:
 
     Then a sound call on one side is what the other lacks, and a broken one is what the other does without.
     """
-    n = baseline = candidate = lost = gained = cut_lost = cut_gained = 0
+    n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
     for theirs, ours in sides:
         if theirs.valid is None and ours.valid is None:
             continue
@@ -122,7 +135,8 @@ def _counted(sides: Sequence[tuple[_Side, _Side]]) -> _Counts:
         lost, gained = lost + (has and not keeps), gained + (keeps and not has)
         cut_lost += has and not keeps and ours.cut
         cut_gained += keeps and not has and theirs.cut
-    return _Counts(n, baseline, candidate, lost, gained, cut_lost, cut_gained)
+        cut_without += not keeps and ours.cut
+    return _Counts(n, baseline, candidate, lost, gained, cut_lost, cut_gained, cut_without)
 
 
 def _good(valid: bool | None, other: bool | None) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.places import Place, places
-from benchgate.gate.quality_pairs import is_continuous
+from benchgate.gate.quality_pairs import is_continuous, units_of
 from benchgate.model.metrics import Slo
 from benchgate.model.run import Evidence
 from benchgate.suite.background import looks_at, looks_at_background
@@ -109,13 +110,24 @@ def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSp
 def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) -> list[str]:
     """The tasks that a check of all of them judges, by name: those of its kind of score.
 
-    Accuracy and flips leave a task that is scored by degrees to a check of its score, where there is one; where there
-    is none they keep it, and find that they cannot judge it: no task goes unjudged without a word.
+    Accuracy and flips leave a task that is scored by degrees to a check of its score, where there is one, and a score
+    leaves the others to their accuracy; where there is none they keep it, and find that they cannot judge it: no task
+    goes unjudged without a word. A required check leaves nothing to one that is advisory.
     """
-    if check.metric == "score":
-        return [name for name, scored in names.items() if scored]
-    scored_elsewhere = {c.task for c in checks if c.metric == "score"}
-    return [n for n, scored in names.items() if not scored or not scored_elsewhere & {None, "each", n}]
+    of_scores = check.metric == "score"
+    others = "accuracy" if of_scores else "score"
+    elsewhere = {c.task for c in checks if c.metric == others and (c.required or not check.required)}
+    return [n for n, scored in names.items() if scored == of_scores or not elsewhere & {None, "each", n}]
+
+
+def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ...]]:
+    """What a check of evals judges: one task or group with the observed tasks that it consists of, or several."""
+    units = units_of(suite, comparison)
+    if spec.task is not None and spec.task != "each":
+        return {spec.task: units.get(spec.task, (spec.task,))}
+    scales = scales_of(comparison.judged)
+    names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
+    return {name: units[name] for name in judged_by(spec.check, suite.gate.checks, names)}
 
 
 def unit_name(suite: Suite, task: str) -> str:

@@ -31,6 +31,9 @@ ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 LATER = ("first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless")
 """Columns of requests that were not kept from the beginning."""
 
+UNREADABLE = "[invalid]"
+"""What lm-eval's extraction gives where it found no answer: the `choice` of an eval item then."""
+
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of a success (docs/metrics.md). `abort` and unknown ones are failures: the text was cut."""
 
@@ -206,7 +209,8 @@ class ShadowItem:
 
     The facts and pairs are None where an answer they are about is missing, and all of them in what older versions
     stored; then the digests alone tell what differs. `once`: the baseline was to be asked only once. `judged` is what
-    a judge says of the candidate's answer beside the primary's, `judged_itself` of the secondary's.
+    a judge says of the candidate's answer beside the primary's, `judged_itself` of the secondary's. `similarity_error`
+    tells why texts that their embeddings could have made one have none; then `differs` says too much of them.
     """
 
     prompt_id: str
@@ -233,6 +237,7 @@ class ShadowItem:
     judged: Judged | None = None
     judged_itself: Judged | None = None
     judge_error: str | None = None
+    similarity_error: str | None = None
 
     @property
     def differs_from_primary(self) -> bool:
@@ -258,8 +263,11 @@ def _differs(pair: PairFacts | None, one: str | None, other: str | None) -> bool
 
 
 _LATER_FIELDS = frozenset(
-    {"choice", "cluster", "input_tokens", "valid", "stratum", "once", "judged", "judged_itself", "judge_error"}
-)
+    {
+        "choice", "cluster", "input_tokens", "valid", "stratum", "once", "judged", "judged_itself", "judge_error",
+        "similarity_error",
+    }
+)  # fmt: skip
 _PARTS: Mapping[str, type[AnswerFacts] | type[PairFacts]] = MappingProxyType(
     {
         "primary_facts": AnswerFacts,

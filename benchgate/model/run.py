@@ -47,6 +47,11 @@ class Run:
     environment: Mapping[str, object]
     arms: Mapping[Arm, Deployment]
 
+    @property
+    def imported(self) -> bool:
+        """Whether its evals were made elsewhere and read from files, so that no server was asked anything."""
+        return any(arm.facts.get("imported") is True for arm in self.arms.values())
+
 
 @dataclass(frozen=True, slots=True)
 class ClientUse:
@@ -133,6 +138,10 @@ AT_THE_START = "at the start"
 REFUSES = "refuses requests"
 """What a fault says of a deployment that is there and answers, though not with what was asked for."""
 
+ONE_SERVER = "both arms are served by the same endpoint and model"
+CANNOT_SCORE = "it cannot score the given texts"
+"""What a fault says where a deployment is there, and the suite asks of it what it cannot be asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class TargetFault:
@@ -186,11 +195,14 @@ class TrendPoint:
     """One value of one run among those of the runs before it.
 
     `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
+    `deployment` is what the suite calls the one that the value is of.
     """
 
     run_id: str
     started_at: str
     label: str | None
+    suite: str
+    deployment: str
     outcome: Outcome | None
     arm: Arm
     stage: str | None

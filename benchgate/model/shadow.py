@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"
+UNFIT_JUDGE = "the judge does not find nonsense worse than an answer"
+"""Why a verdict is missing although the judge replied; any other reason is that it did not."""
+
 
 class Label(StrEnum):
     """How much two answers have in common, most first."""
@@ -48,7 +52,8 @@ class PairFacts:
     """Two answers to one prompt. `differs` is what counts, by the rule that the suite chose; the rest tells why.
 
     `at_character` and `at_word` are where their texts first differ, counted from 0; None where they do not.
-    `similarity` is the cosine of their embeddings; None where nobody asked for it, or it could not be had.
+    `similarity` is the cosine of their embeddings; None where nobody asked for it, or it could not be had (then the
+    item's `similarity_error` says why).
     """
 
     label: Label

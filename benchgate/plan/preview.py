@@ -15,6 +15,7 @@ from benchgate.plan.demand import (
     stage_demands,
     workers_needed,
 )
+from benchgate.plan.foregone import foregone
 from benchgate.plan.schedule import Plan, PlannedStage
 from benchgate.stats.search import SearchSettings
 from benchgate.suite.arms import measured_arms
@@ -55,10 +56,12 @@ class Preview:
     shadow_prompts: int
     shadow_requests: int
     judge_requests: int  # at most, for it is not asked about answers that are one
+    similarity_requests: int  # to the embeddings endpoint, at most: likewise
     plan_sha256: str
     client_measured_at: str | None  # when the curve of this machine's load generator was measured; None: never
     problems: tuple[str, ...]  # why the load generator here cannot do it
     unknowns: tuple[str, ...]  # of what it is not known whether it can
+    foregone: tuple[str, ...]  # checks that cannot pass, whatever is answered
 
 
 def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> Preview:
@@ -86,10 +89,12 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
         shadow_prompts=len(plan.shadow),
         shadow_requests=sum(2 if prompt.once else 3 for prompt in plan.shadow),
         judge_requests=_judge_requests(suite, plan),
+        similarity_requests=_similarity_requests(suite, plan),
         plan_sha256=plan.sha256,
         client_measured_at=profile.measured_at if profile else None,
         problems=client_problems(suite, plan, profile, cpus),
         unknowns=_client_unknowns(suite, plan, profile, cpus),
+        foregone=foregone(suite, plan.tasks),
     )
 
 
@@ -99,10 +104,18 @@ def _eval_askings(suite: Suite) -> int:
 
 
 def _judge_requests(suite: Suite, plan: Plan) -> int:
-    """Of every pair of answers, in both positions."""
-    if suite.shadow is None or suite.shadow.judge is None:
+    """Of every pair of answers, in both positions; before them, with benchgate's own prompt, of one to try it out."""
+    if suite.shadow is None or suite.shadow.judge is None or not plan.shadow:
         return 0
-    return sum(2 if prompt.once else 4 for prompt in plan.shadow)
+    tried = 2 if suite.shadow.judge.prompt is None else 0
+    return tried + sum(2 if prompt.once else 4 for prompt in plan.shadow)
+
+
+def _similarity_requests(suite: Suite, plan: Plan) -> int:
+    """All answers to a prompt in one request, and one to see whether it tells unlike texts apart."""
+    if suite.shadow is None or suite.shadow.similarity is None or not plan.shadow:
+        return 0
+    return len(plan.shadow) + 1
 
 
 def _most_searched(suite: Suite) -> int:

@@ -59,6 +59,19 @@ def publish_outputs(
         raise PublishError(f"GitHub's job files: {exc}; the verdict itself stands") from exc
 
 
+def withdraw_outputs(environment: Mapping[str, str]) -> None:
+    """Say `error`, and nothing else, from here until the next verdict: what an earlier one said is not of what comes.
+
+    Raises PublishError when the file cannot be written.
+    """
+    outputs = {"verdict": "error", "exit-code": "", "run-id": "", "report-path": "", "report-sha256": ""}
+    try:
+        if path := environment.get("GITHUB_OUTPUT"):
+            _append(Path(path), "".join(_output(name, value) for name, value in outputs.items()).encode())
+    except OSError as exc:
+        raise PublishError(f"GitHub's job files: {exc}; nothing is measured that they cannot be told") from exc
+
+
 def _checked(run_id: str) -> str:
     if not _RUN_ID.fullmatch(run_id):
         raise PublishError(f"run id {run_id!r} is not fit for an output; expected letters, digits, '.', '_' and '-'")

@@ -131,8 +131,9 @@ class _Reading:
         self._listed[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
         self._listed[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
         items = [self._item(piece, b, c) for b, c in zip(base, cand, strict=True)]
-        if again:
-            items = [self._with_floor(item, b, b2) for item, b, b2 in zip(items, base, again[0][1], strict=True)]
+        for repeated, seen in again:
+            _same_text(tokens, repeated, base, seen, "the baseline, asked again, makes")
+            items = [self._with_floor(item, b, b2) for item, b, b2 in zip(items, base, seen, strict=True)]
         return items
 
     def _item(self, piece: Piece, base: Seen, cand: Seen) -> DivergenceItem:
@@ -192,11 +193,13 @@ async def _of(role: str, asked: Awaitable[_T]) -> _T:
         raise TargetError(f"{role}: {exc}") from exc
 
 
-def _same_text(tokens: int, others: int, base: Sequence[Seen], cand: Sequence[Seen]) -> None:
-    """TargetError unless both arms made the same tokens of a piece, as far as that can be seen."""
-    if tokens != others:
+def _same_text(
+    tokens: int, others: int, base: Sequence[Seen], cand: Sequence[Seen], who: str = "the arms make"
+) -> None:
+    """TargetError unless both readings made the same tokens of a piece, as far as that can be seen."""
+    if tokens != others or len(base) != len(cand):
         counts = f"{tokens} and {others}"
-        raise TargetError(f"the arms make {counts} tokens of it: their tokenizers differ, so nothing can be compared")
+        raise TargetError(f"{who} {counts} tokens of it: their tokenizers differ, so nothing can be compared")
     for one, other in zip(base, cand, strict=True):
         if (one.place, one.token) != (other.place, other.token):
-            raise TargetError(f"the arms have other tokens at place {one.place}: their tokenizers differ")
+            raise TargetError(f"{who} other tokens at place {one.place}: their tokenizers differ")

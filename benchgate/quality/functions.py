@@ -26,13 +26,29 @@ def module_file(name: str, folder: Path) -> Path:
     beside = folder / f"{module.replace('.', '/')}.py"
     if beside.exists():
         return beside
-    try:
-        found = find_spec(module) if module else None
-    except ModuleNotFoundError:
-        found = None
-    if found is None or found.origin is None:
+    found = _importable(module)
+    if found is None:
         raise ImportError(f"{name}: there is no module {module!r} beside the task file, and none to import")
-    return Path(found.origin)
+    return found
+
+
+def _importable(module: str) -> Path | None:
+    """The file that a module would be imported from, with nothing imported.
+
+    Asked for a module within packages, `find_spec` would import these, and so run them.
+    """
+    first, *inner = module.split(".")
+    try:
+        spec = find_spec(first) if first else None
+    except ValueError:  # of what runs as `__main__`
+        spec = None
+    if spec is None:
+        return None
+    files = [Path(spec.origin)] if spec.origin is not None else []
+    if inner:
+        beginning = [Path(place).joinpath(*inner) for place in spec.submodule_search_locations or ()]
+        files = [file for path in beginning for file in (path / "__init__.py", path.with_suffix(".py"))]
+    return next((file for file in files if file.is_file()), None)
 
 
 def functions_in(value: Any) -> Iterator[Mapping[str, str]]:

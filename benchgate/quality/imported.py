@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
+from benchgate.quality.as_asked import asked_otherwise
 from benchgate.quality.metrics import metric_fault, scale_of
 from benchgate.quality.results import Results, parse_results
 from benchgate.quality.sample_files import SampleFiles, find_files
 from benchgate.quality.samples import Judged, Sample, Wanted, hashes_sha256, judged, parse_samples
-from benchgate.suite.quality import TaskEntry
+from benchgate.suite.quality import Quality, TaskEntry
 
 _ROUNDING = 1e-6  # of a mean that was written out and read again
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """One arm: its observations in the suite's order, and what identifies where they came from."""
+    """One arm: its observations in the suite's order, and what identifies where they came from.
+
+    `runs` are the runs of lm-eval that its samples are of (`Results.run`).
+    """
 
     observations: tuple[QualityObservation, ...]
     facts: dict[str, object]
+    runs: frozenset[str]
 
     @property
     def model(self) -> str | None:
@@ -33,23 +38,25 @@ class Imported:
         return name if isinstance(name, str) else None
 
 
-def read_arm(arm: Arm, path: Path, entries: Sequence[TaskEntry]) -> Imported:
+def read_arm(arm: Arm, path: Path, quality: Quality) -> Imported:
     """The tasks of the suite as one lm-eval run answered them. Raises SuiteError with every problem of every file."""
-    files = find_files(path, entries[0].name if len(entries) == 1 else None)
+    files = find_files(path)
     problems: list[Problem] = []
     results = _results(files, problems)
     observations: list[QualityObservation] = []
     digests: dict[str, object] = {}
-    for entry in entries:
+    read_from: set[str] = set()
+    for entry in quality.tasks:
         leaves = _leaves(entry, results)
         for leaf in leaves:
             name = entry.name if leaf == entry.name else f"{entry.name}/{leaf}"
-            wanted = Wanted(leaf, entry.filter, entry.metric, entry.cluster)
-            file = files.samples.get(leaf)
-            if file is None:
-                problems.append(_missing(files, leaf))
+            file, told = files.samples.get(leaf), results.get(leaf)
+            if file is None or told is None:
+                problems += _missing(files, leaf)
                 continue
-            read = _Read(name, wanted, file, results.get(leaf))
+            problems += _problems(file, asked_otherwise(quality, entry, told, leaf))
+            read_from.add(told.run)
+            read = _Read(name, Wanted(leaf, entry.filter, entry.metric, entry.cluster), file, told)
             observation, faults = read.observation(arm, len(leaves) if name != leaf else None)
             problems += faults
             observations += [observation] if observation is not None else []
@@ -58,7 +65,8 @@ def read_arm(arm: Arm, path: Path, entries: Sequence[TaskEntry]) -> Imported:
         raise SuiteError(problems)
     models = sorted({found.model for found in results.values() if found.model is not None})
     facts: dict[str, object] = {"imported": True, "samples_sha256": digests}
-    return Imported(tuple(observations), {**facts, **({"model": ", ".join(models)} if models else {})})
+    facts |= {"model": ", ".join(models)} if models else {}
+    return Imported(tuple(observations), facts, frozenset(read_from))
 
 
 def _results(files: SampleFiles, problems: list[Problem]) -> dict[str, Results]:
@@ -66,13 +74,13 @@ def _results(files: SampleFiles, problems: list[Problem]) -> dict[str, Results]:
     found: dict[str, Results] = {}
     for task, path in files.results.items():
         try:
-            found[task] = parse_results(_text(path))
+            found[task] = parse_results(_text(path), task)
         except ValueError as exc:
             problems.append(Problem(str(path), None, None, "", str(exc)))
     return found
 
 
-def _leaves(entry: TaskEntry, results: dict[str, Results]) -> tuple[str, ...]:
+def _leaves(entry: TaskEntry, results: Mapping[str, Results]) -> tuple[str, ...]:
     """The tasks that an entry of the suite stands for: those of a group, in order, or itself."""
     told = (one.leaves(entry.name) for one in results.values())
     return next((leaves for leaves in told if leaves != (entry.name,)), (entry.name,))
@@ -81,7 +89,7 @@ def _leaves(entry: TaskEntry, results: dict[str, Results]) -> tuple[str, ...]:
 class _Read:
     """One samples file, read and checked against its results."""
 
-    def __init__(self, name: str, wanted: Wanted, path: Path, results: Results | None) -> None:
+    def __init__(self, name: str, wanted: Wanted, path: Path, results: Results) -> None:
         self._name, self._wanted, self._path, self._results = name, wanted, path, results
         self._text = _text(path)
         self.sha256 = hashlib.sha256(self._text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -95,25 +103,23 @@ class _Read:
         found, problems = judged(samples, self._wanted, source)
         if found is None:
             return None, problems
-        problems = [Problem(source, None, None, "", fault) for fault in self._faults(samples, found)]
-        if problems:
+        if problems := _problems(self._path, self._faults(samples, found)):
             return None, problems
-        told = self._results.facts(self._wanted.task) if self._results is not None else {}
+        told = self._results.facts(self._wanted.task)
         harness = {**told, "imported": True, "metric": found.metric, "filter": found.filter, "chance": found.chance}
         harness |= {"leaves": leaves} if leaves is not None else {}
         return QualityObservation(self._name, arm, found.items, len(found.items), None, harness), []
 
     def _faults(self, samples: Sequence[Sample], found: Judged) -> Iterator[str]:
         """A metric that cannot be judged, and in what the file and its results do not agree: lost, or changed since."""
-        if (fault := metric_fault({"output_type": self._output_type()}, found.metric)) is not None:
-            yield fault
-        if self._results is None:
-            if scale_of(found.metric, 1, None) is None:
-                yield f"whether more of {found.metric} is better is not known without its results_*.json; add that file"
-            return
         task, results = self._wanted.task, self._results
-        if results.lower_is_better(task, found.metric):
+        if (fault := metric_fault({"output_type": results.facts(task).get("output_type")}, found.metric)) is not None:
+            yield fault
+        higher = results.higher_is_better(task, found.metric)
+        if higher is False:
             yield f"less of {found.metric} is better by its results; name a `metric` of which more is better"
+        if higher is None and scale_of(found.metric, 1, None) is None:
+            yield f"its results do not tell whether more of {found.metric} is better; name another `metric`"
         expected = results.expected(task)
         if expected is not None and expected != len(found.items):
             held = f"{len(found.items)} items of the filter {found.filter!r}"
@@ -126,14 +132,25 @@ class _Read:
         if reported is not None and abs(reported - mean) > _ROUNDING:
             yield f"the mean of {found.metric} over its items is {mean:.6f}, and its results say {reported:.6f}"
 
-    def _output_type(self) -> object:
-        return self._results.facts(self._wanted.task).get("output_type") if self._results is not None else None
+
+def _missing(files: SampleFiles, task: str) -> list[Problem]:
+    """Why a task cannot be read: no samples; or no results beside them, of which a fault was told where they are."""
+    if task not in files.samples:
+        has = ", ".join(sorted(files.samples)) or "none"
+        return _problems(files.where, [f"there are no samples of the task {task!r}; there are those of {has}"])
+    if task in files.results:
+        return []
+    return _problems(files.samples[task], [_ALONE])
 
 
-def _missing(files: SampleFiles, task: str) -> Problem:
-    has = ", ".join(sorted(files.samples)) or "none"
-    message = f"there are no samples of the task {task!r}; there are those of {has}"
-    return Problem(str(files.where), None, None, "", message)
+_ALONE = (
+    "there is no results_*.json of its date beside it, so neither how the task was asked nor whether the file is whole "
+    "is known; add the one that lm-eval wrote with it"
+)
+
+
+def _problems(path: Path, faults: Iterable[str]) -> list[Problem]:
+    return [Problem(str(path), None, None, "", fault) for fault in faults]
 
 
 def _text(path: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchgate.plan.evals import NO_FILTER, PlannedTask, first_filter, first_metric
-from benchgate.quality.metrics import metric_fault, metric_name, scale_of
+from benchgate.quality.metrics import metric_fault, metric_name, said_scale_fault, scale_of
 from benchgate.suite.quality import Quality, TaskEntry
 
 _TOGETHER = frozenset({"majority_vote", "take_first_k"})
@@ -54,6 +54,8 @@ def config_fault(config: Mapping[str, Any], entry: TaskEntry) -> str | None:
     if scale_of(metric, repeats, entry.scale) is None:
         what = f"benchgate does not know whether {metric} is right or wrong or a score in between"
         return f"{what}; write `scale: binary` or `scale: continuous` for the task"
+    if (fault := said_scale_fault(metric, repeats, entry.scale)) is not None:
+        return fault
     return metric_fault(config, metric) or _sampling(config, entry.filter or first_filter(config), repeats)
 
 

@@ -10,6 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from benchgate.quality.ignoring import exact_match_of, nothing_left
+from benchgate.quality.taskfile import IGNORED
+
 
 class Unusable(Exception):
     """The data is there, and is not what a gate can pair by."""
@@ -37,7 +40,7 @@ def task_data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, 
         and config.get("output_type") != "multiple_choice"
         and not config.get("process_results")
     ):
-        _check_targets(task, rows)
+        _check_targets(task, rows, exact_match_of(config.get("metric_list") or ()))
     return found
 
 
@@ -56,12 +59,14 @@ def _usual_split(config: Mapping[str, Any]) -> str | None:
     return config.get("training_split") or config.get("validation_split") or config.get("test_split")
 
 
-def _check_targets(task: Any, rows: list[dict[str, Any]]) -> None:
+def _check_targets(task: Any, rows: list[dict[str, Any]], metric: Mapping[str, Any]) -> None:
     for number, row in enumerate(rows):
         target = task.doc_to_target(row)
-        empty = [one for one in (target if isinstance(target, list) else [target]) if not str(one).strip()]
-        if empty or target == []:
+        targets = [str(one) for one in (target if isinstance(target, list) else [target])]
+        if not targets or not all(one.strip() for one in targets):
             raise Unusable(f"row {number} has an empty target, for which an empty answer would be right")
+        if (ignored := nothing_left(targets, metric)) is not None:
+            raise Unusable(f"row {number}: {IGNORED.format(ignored[:60])}")
 
 
 def _plain(row: Any, name: str) -> dict[str, Any]:

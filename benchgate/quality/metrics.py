@@ -16,6 +16,7 @@ _SCORES = frozenset(
     | {"inst_level_loose_acc", "qa_f1_score", "qa_f1_zh_score", "rouge_score", "rouge_zh_score", "code_sim_score"}
     | {"classification_score", "retrieval_score", "retrieval_zh_score", "count_score", "bleu_max", "bleu_acc"}
 )
+_NEVER_BINARY = _SCORES - {"bleu_acc"}
 _OF_ALL_ITEMS = frozenset({"mcc", "f1"})  # in multiple choice
 _LESS_IS_BETTER = frozenset({"ter", "brier_score", "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte"})
 _NO_SCORE = frozenset({"bypass", "likelihood"})
@@ -35,6 +36,14 @@ def scale_of(metric: str, repeats: int, said: Scale | None) -> Scale | None:
     if metric in _RIGHT_OR_WRONG:
         return "binary" if repeats == 1 else "continuous"
     return "continuous" if metric in _SCORES else None
+
+
+def said_scale_fault(metric: str, repeats: int, said: Scale | None) -> str | None:
+    """Why a metric is not simply right or wrong though the suite says so; None where it may be."""
+    if said != "binary" or (metric not in _NEVER_BINARY and repeats == 1):
+        return None
+    why = f"{metric} is a score in between" if repeats == 1 else f"the mean of {repeats} askings is a score in between"
+    return f"{why}; remove `scale: binary`, and judge the task by `score`"
 
 
 def metric_fault(config: Mapping[str, Any], metric: str) -> str | None:

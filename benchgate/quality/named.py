@@ -26,18 +26,19 @@ _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF
 
 
 def read_named(
-    suite_dir: Path, entries: Sequence[TaskEntry], quality: Quality, *, fetch: bool
+    suite_dir: Path, entries: Sequence[TaskEntry], quality: Quality, *, fetch: bool, allow_code: bool
 ) -> list[list[PlannedTask] | str]:
     """For each entry its tasks (several for a group), or why there are none.
 
-    Without `fetch` nothing is downloaded: a task whose data is not kept on this machine then `needs` it. Raises
-    UsageError when the process itself comes to nothing.
+    Without `fetch` nothing is downloaded: a task whose data is not kept on this machine then `needs` it. Code that the
+    suite lets run is run with `allow_code` alone. Raises UsageError when the process itself comes to nothing.
     """
     if find_spec("lm_eval") is None:
         raise UsageError(lacking("tasks of lm-eval's need lm-eval, which is not installed", "eval"))
     job = {
         "include": [str((suite_dir / folder).resolve()) for folder in quality.include],
         "allow_unsafe_code": quality.allow_unsafe_code,
+        "allow_code": allow_code,
         "fetch": fetch,
         "entries": [_asked(suite_dir, entry, quality) for entry in entries],
     }
@@ -90,7 +91,7 @@ def _environment(job: Mapping[str, object], *, fetch: bool) -> dict[str, str]:
         "TQDM_DISABLE": "1",
         "LMEVAL_LOG_LEVEL": "WARNING",
     }
-    if job["allow_unsafe_code"]:
+    if job["allow_unsafe_code"] and job["allow_code"]:
         environment["HF_ALLOW_CODE_EVAL"] = "1"  # tasks that run code try it as soon as they are imported
     return environment if fetch else environment | dict.fromkeys(_OFFLINE, "1")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -24,13 +25,17 @@ def described_task(task: PlannedTask) -> dict[str, object]:
         "output_type": task.output_type,
         "num_fewshot": task.config.get("num_fewshot") or 0,
         "fewshot_as_multiturn": task.fewshot_as_turns,
-        "repeats": task.config.get("repeats") or 1,
+        "repeats": _repeats(task),
         "system_sha256": hashlib.sha256(task.system.encode()).hexdigest() if task.system else None,
         "task_version": metadata.get("version") if isinstance(metadata, dict) else None,
         "chance": task.chance,
         "leaves": task.leaves,
     }
     return {name: value for name, value in told.items() if value is not None}
+
+
+def _repeats(task: PlannedTask) -> int:
+    return int(str(task.config.get("repeats") or 1))
 
 
 @dataclass(slots=True)
@@ -40,9 +45,13 @@ class TaskRecord:
     task: PlannedTask
     answered: dict[str, Answered] = field(default_factory=dict)
     scored: dict[str, Scored] = field(default_factory=dict)
+    _empty: Counter[str] = field(default_factory=Counter)
+    _cut: Counter[str] = field(default_factory=Counter)
 
     def take_answer(self, line: Answered) -> None:
         """Keep an answer. Of an item that is asked several times the first is shown, and any failure counts."""
+        self._empty[line.item_id] += not (line.answer or "").strip()
+        self._cut[line.item_id] += line.finish_reason == "length"
         first = self.answered.get(line.item_id)
         if first is None or line.asking == 0:
             self.answered[line.item_id] = line
@@ -94,6 +103,8 @@ class TaskRecord:
         }
         if tied := sum(line.tied for line in answered):
             counts["tied_count"] = tied
+        if (times := _repeats(self.task)) > 1:
+            counts |= self._of_all_askings(times)
         return QualityObservation(
             task=self.task.name,
             arm=arm,
@@ -103,6 +114,23 @@ class TaskRecord:
             harness={**harness, **counts},
             repeat=repeat,
         )
+
+    def _of_all_askings(self, times: int) -> dict[str, int]:
+        """What stands in answers that are not shown counts as well: of the items that came back, all their askings.
+
+        Unclear are those that are cut short or unreadable, unless the item was right every time.
+        """
+        back = [item for item in self.items() if item.error is None]
+        unclear = [
+            min(times, max(self._cut[item.item_id], self.scored[item.item_id].unread))
+            for item in back
+            if not item.correct
+        ]
+        return {
+            "askings_count": times * len(back),
+            "empty_count": sum(self._empty[item.item_id] for item in back),
+            "unclear_count": sum(unclear),
+        }
 
     def items(self) -> tuple[EvalItem, ...]:
         """The items that came, in the order of the rows."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from benchgate.errors import TargetError
 from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm
+from benchgate.model.run import CANNOT_SCORE
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.logprobs import Way, score_continuations, text_positions, tied, way_of
@@ -57,7 +58,7 @@ def probe_scoring(targets: Mapping[Arm, Target], tasks: Iterable[PlannedTask], l
         return await asyncio.gather(*(probe(target) for target in targets.values()))
 
     faults = zip(targets, asyncio.run(probe_all()), strict=True)
-    return {arm: f"it cannot score the given texts of {', '.join(named)}: {fault}" for arm, fault in faults if fault}
+    return {arm: f"{CANNOT_SCORE} of {', '.join(named)}: {fault}" for arm, fault in faults if fault}
 
 
 async def scoring_fault(asker: Asker, way: Way) -> str | None:

@@ -69,17 +69,23 @@ def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, An
     """One task: its configuration for the arms, its rows, and what examples are drawn from."""
     from benchgate.quality.lm_names import is_own
 
-    if not is_own(config) and not job["allow_unsafe_code"] and (found := _code_of(config)) is not None:
+    found = None if is_own(config) else _code_of(config)
+    if found is not None and not job["allow_unsafe_code"]:
         what = f"it runs code ({found})"
         return {"problem": f"{what}; read that, and set `quality.allow_unsafe_code: true` to let it"}
     if config.get("unsafe_code") and not job["allow_unsafe_code"]:
         what = "it runs the code that a model writes, on this machine"
         return {"problem": f"{what}; set `quality.allow_unsafe_code: true` to let it, and run in a container"}
+    closed = (found is not None or config.get("unsafe_code")) and not job["allow_code"]
+    if closed and job["fetch"]:
+        return {"problem": "it runs code on this machine; read it, and add --allow-code to let it"}
     name = str(config["task"])
     config = _prepared(config, entry)
     if (fault := config_fault(config, _said(entry["said"]))) is not None:
         return {"problem": fault}
     leaf: dict[str, Any] = {"name": name, "config": _for_arms(config), "unsafe": bool(config.get("unsafe_code"))}
+    if closed:
+        return {**leaf, "rows": [], "needs": f"{_data_of(config, name)} (with --allow-code)"}
     try:
         return {**leaf, **task_data(config, name, is_file=entry["is_file"])}
     except Unusable as exc:
@@ -88,7 +94,7 @@ def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, An
         return {"problem": f"a template of it cannot be rendered: {exc}"}
     except _MAY_COME as exc:
         reason = " ".join(str(exc).split())[:300] or type(exc).__name__
-        needs = " ".join(str(config[key]) for key in ("dataset_path", "dataset_name") if config.get(key))
+        needs = _data_of(config, "")
         if isinstance(exc, ImportError):
             package = f"the Python package {exc.name}" if exc.name else "further Python packages"
             if job["fetch"]:
@@ -97,6 +103,12 @@ def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, An
         if job["fetch"]:
             return {"problem": _not_there(needs, f"{type(exc).__name__}: {reason}")}
         return {**leaf, "rows": [], "needs": needs or reason}
+
+
+def _data_of(config: Mapping[str, Any], name: str) -> str:
+    """What the hub calls the data of a task; the task's own name where it has none there."""
+    called = [str(config[key]) for key in ("dataset_path", "dataset_name") if config.get(key)]
+    return name if called[:1] == ["json"] and name else " ".join(called) or name
 
 
 def _code_of(config: Mapping[str, Any]) -> str | None:
@@ -122,6 +134,8 @@ def _not_there(needs: str, reason: str) -> str:
     cache = os.environ.get("HF_DATASETS_CACHE") or f"{os.environ.get('HF_HOME', '~/.cache/huggingface')}/datasets"
     offline = os.environ.get("HF_HUB_OFFLINE") in ("1", "ON", "YES", "TRUE")
     remedy = "unset HF_HUB_OFFLINE to fetch it once" if offline else "run once where the hub can be reached"
+    if "module script" in reason:  # as the hub's client calls the code of a metric
+        return f"its scorer, which comes from the hub, could not be loaded: {reason}; {remedy}"
     return (
         f"its data ({needs or 'made by its own code'}) could not be loaded: {reason}; {remedy}; it is kept in {cache}"
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from benchgate.model.deployment import sha256_of
+from benchgate.quality.model_args import asking_args
 
 _SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
 _OF_A_MACHINE = ("dataset_path", "dataset_name", "dataset_kwargs", "metadata", "custom_dataset")
@@ -25,6 +26,33 @@ class Results:
         name = self.data.get("model_name")
         return name if isinstance(name, str) and name else None
 
+    @property
+    def run(self) -> str:
+        """Which run of lm-eval this is: the instant at which it began, which no two share; else all that it found."""
+        began = self.data.get("date")
+        return str(began) if isinstance(began, int | float) else sha256_of(self.data)
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt; empty where there was none, None where the file does not tell."""
+        if "system_instruction" not in self.data:
+            return None
+        return str(self.data["system_instruction"] or "")
+
+    @property
+    def as_turns(self) -> bool | None:
+        """Whether examples were turns of a chat."""
+        found = self.data.get("fewshot_as_multiturn")
+        return found if isinstance(found, bool) else None
+
+    @property
+    def endpoint(self) -> Literal["chat", "completions"] | None:
+        """Which endpoint of a server was asked; None of a model that was asked in no server, or one of another kind."""
+        backend = str(self._config_of_run.get("model"))
+        if "completions" not in backend:
+            return None
+        return "chat" if "chat" in backend else "completions"
+
     def leaves(self, name: str) -> tuple[str, ...]:
         """The tasks that a name stands for: those of a group, in order, or itself."""
         inside = self._of("group_subtasks", name)
@@ -34,9 +62,20 @@ class Results:
 
     def expected(self, task: str) -> int | None:
         """How many items of a task were asked."""
-        counts = self._of("n-samples", task)
-        number = counts.get("effective") if isinstance(counts, dict) else None
-        return number if isinstance(number, int) else None
+        return _whole(self._of("n-samples", task), "effective")
+
+    def original(self, task: str) -> int | None:
+        """How many items the task has."""
+        return _whole(self._of("n-samples", task), "original")
+
+    def few_shot(self, task: str) -> int | None:
+        """How many examples stood before each question."""
+        found = self._of("n-shot", task)
+        return found if isinstance(found, int) else None
+
+    def max_tokens(self, task: str) -> int | None:
+        """The longest answer that the task's own settings allow."""
+        return _whole(self._config(task).get("generation_kwargs"), "max_gen_toks")
 
     def samples_sha256(self, task: str) -> str | None:
         """lm-eval's hash over the lines of a task."""
@@ -49,15 +88,15 @@ class Results:
         number = reported.get(f"{metric},{filter_name}") if isinstance(reported, dict) else None
         return float(number) if isinstance(number, int | float) and self._is_mean(task, metric) else None
 
-    def lower_is_better(self, task: str, metric: str) -> bool:
-        """Whether a small number is a good one."""
+    def higher_is_better(self, task: str, metric: str) -> bool | None:
+        """Whether a large number is a good one; None where the file does not tell."""
         directions = self._of("higher_is_better", task)
-        return directions.get(metric) is False if isinstance(directions, dict) else False
+        found = directions.get(metric) if isinstance(directions, dict) else None
+        return found if isinstance(found, bool) else None
 
     def facts(self, task: str) -> dict[str, object]:
         """How the task was asked: what must be equal in both arms. A key is there only where the file tells it."""
-        config = self.data.get("config")
-        config = config if isinstance(config, dict) else {}
+        config = self._config_of_run
         found: dict[str, object] = {
             "lm_eval": self.data.get("lm_eval_version"),
             "task_version": self._of("versions", task),
@@ -65,10 +104,12 @@ class Results:
             "fewshot_as_turns": self.data.get("fewshot_as_multiturn"),
             "chat_template": self.data.get("chat_template_sha"),
             "system_sha256": self.data.get("system_instruction_sha"),
+            "backend": config.get("model"),
             "generation": config.get("gen_kwargs") or None,
             "seeds": [config[name] for name in _SEEDS if name in config] or None,
             "output_type": self._config(task).get("output_type"),
             "task_sha256": self._task_sha256(task),
+            **{f"model_args.{name}": value for name, value in asking_args(config.get("model_args")).items()},
         }
         return {key: value for key, value in found.items() if value is not None}
 
@@ -84,6 +125,11 @@ class Results:
         config = {key: value for key, value in self._config(task).items() if key not in _OF_A_MACHINE}
         return sha256_of(config) if config else None
 
+    @property
+    def _config_of_run(self) -> Mapping[str, Any]:
+        config = self.data.get("config")
+        return config if isinstance(config, dict) else {}
+
     def _config(self, task: str) -> Mapping[str, Any]:
         config = self._of("configs", task)
         return config if isinstance(config, dict) else {}
@@ -93,12 +139,21 @@ class Results:
         return inside.get(name) if isinstance(inside, dict) else None
 
 
-def parse_results(text: str) -> Results:
-    """A results file as a value; ValueError for what is none."""
+def _whole(section: object, key: str) -> int | None:
+    found = section.get(key) if isinstance(section, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def parse_results(text: str, task: str) -> Results:
+    """A results file as a value; ValueError for what is none, or none of this task."""
     try:
         data = json.loads(text, parse_constant=lambda name: None)
     except (json.JSONDecodeError, RecursionError) as exc:
         raise ValueError(f"not JSON: {exc}") from exc
     if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
         raise ValueError("no results of lm-eval: it has no `results`; give what `lm_eval --output_path` wrote")
+    if not isinstance(data["results"].get(task), dict):
+        raise ValueError(
+            f"its `results` have nothing of the task {task!r}; give the file that was written with its samples"
+        )
     return Results(data)

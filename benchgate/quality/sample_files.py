@@ -22,14 +22,14 @@ class SampleFiles:
     results: Mapping[str, Path]
 
 
-def find_files(path: Path, only: str | None = None) -> SampleFiles:
+def find_files(path: Path) -> SampleFiles:
     """The files of a folder that `lm_eval --output_path --log_samples` wrote, or of one samples file.
 
-    A folder is looked into itself, else into its one folder that has samples: lm-eval makes one for each model. `only`
-    is the task of a samples file whose name does not tell. Raises SuiteError.
+    A folder is looked into itself, else into its one folder that has samples: lm-eval makes one for each model. Raises
+    SuiteError.
     """
     if path.is_file():
-        return _one_file(path, only)
+        return _one_file(path)
     if not path.is_dir():
         raise _refused(path, "is not there; give the folder that `lm_eval --output_path` made, or one samples file")
     folders = sorted({file.parent for file in path.glob("samples_*.jsonl")}) or sorted(
@@ -44,15 +44,14 @@ def find_files(path: Path, only: str | None = None) -> SampleFiles:
     return _folder(folders[0])
 
 
-def _one_file(path: Path, only: str | None) -> SampleFiles:
+def _one_file(path: Path) -> SampleFiles:
     named = _SAMPLES.fullmatch(path.name)
-    task = named["task"] if named else only
-    if task is None:
+    if named is None:
         raise _refused(
-            path, "does not tell its task, and the suite has several; name it as lm-eval does, or give a folder"
+            path, "is not named as lm-eval names samples, `samples_TASK_DATE.jsonl`: its results go by that name"
         )
-    results = path.with_name(f"results_{named['date']}.json") if named else None
-    return SampleFiles(path, {task: path}, {task: results} if results is not None and results.is_file() else {})
+    results = path.with_name(f"results_{named['date']}.json")
+    return SampleFiles(path, {named["task"]: path}, {named["task"]: results} if results.is_file() else {})
 
 
 def _folder(folder: Path) -> SampleFiles:

@@ -1,7 +1,7 @@
 """A `samples_*.jsonl` that lm-eval wrote elsewhere: its lines → items, or every mistake with its line. Gets text.
 
 A line is one item as one filter of the task left it. What its hashes were taken of stands beside them, so each is taken
-again here: a file that was edited, or cut and glued, does not pass for what a harness wrote.
+again here, and a file that was cut, glued or changed by mistake is told. Who forges one can take its hashes anew.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchgate.model.records import UNREADABLE
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.spool import Scored
 
@@ -22,16 +23,21 @@ def scored(task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]]) 
 
 
 def _scored(task: PlannedTask, built: Any, sample: Mapping[str, Any], item: str) -> Scored:
-    hashes = {name: str(sample[name]) for name in ("doc_hash", "prompt_hash", "target_hash")}
-    return Scored(task.name, item, score=_score(task, built, sample), choice=_choice(task, built, sample), **hashes)
+    doc, prompt, target = (str(sample[name]) for name in ("doc_hash", "prompt_hash", "target_hash"))
+    return Scored(task.name, item, doc, prompt, target, _score(task, built, sample), _choice(task, built, sample))
 
 
 def mean_scores(askings: Sequence[Sequence[Scored]]) -> list[Scored]:
     """One line an item: the mean of what it scored each time it was asked; hashes and choice of the first time."""
     if len(askings) == 1:
         return list(askings[0])
-    later = [{line.item_id: line.score for line in asking} for asking in askings]
-    return [replace(line, score=sum(scores[line.item_id] for scores in later) / len(later)) for line in askings[0]]
+    by_id = [{line.item_id: line for line in asking} for asking in askings]
+    return [_mean([asking[line.item_id] for asking in by_id]) for line in askings[0]]
+
+
+def _mean(lines: Sequence[Scored]) -> Scored:
+    unread = sum(line.choice == UNREADABLE for line in lines)
+    return replace(lines[0], score=sum(line.score for line in lines) / len(lines), unread=unread)
 
 
 def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:

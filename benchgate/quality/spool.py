@@ -121,6 +121,7 @@ class Scored:
     target_hash: str
     score: float
     choice: str | None = None
+    unread: int = 0  # of several askings, those in which nothing could be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.evals import PlannedTask
+from benchgate.quality.ignoring import exact_match_of
 from benchgate.quality.judged import judged_task
 from benchgate.quality.taskfile import (
     KEYS,
@@ -72,19 +74,31 @@ def _with_rows(
     if not rows or problems:
         return None, problems + mistaken
     if not mistaken:
-        source = str(path.parent / spec.dataset_kwargs.data_files[spec.test_split])
-        mistaken = _target_problems(rows, source, spec)
+        source = normpath(path.parent / spec.dataset_kwargs.data_files[spec.test_split])
+        mistaken = _target_problems(rows, source, spec, entry.metric or spec.metric_list[0].metric)
     config = _config(document, spec, entry, quality)
     if (problem := _examples_problem(spec, config, len(shots) if apart else len(rows) - 1)) is not None:
-        mistaken.append(document.problem(Fault(("num_fewshot",), problem)))
+        asked_here = entry.few_shot is None and quality.few_shot is None
+        at_file = document.problem(Fault(("num_fewshot",), problem))
+        mistaken.append(at_file if asked_here else _of_the_entry(problem, document, entry, quality))
     if mistaken:
         return None, mistaken
     # The suite names a task by its file; the name inside is lm-eval's own.
     made = judged_task(entry.name, config, tuple(row.values for row in rows), entry, quality)
     if isinstance(made, str):
-        return None, [document.problem(Fault((), made))]
+        return None, [_of_the_entry(made, document, entry, quality)]
     chance = _chance(spec, rows) if spec.output_type == "multiple_choice" else None
     return replace(made, shots=tuple(row.values for row in shots), chance=chance), []
+
+
+def _of_the_entry(message: str, document: Document, entry: TaskEntry, quality: Quality) -> Problem:
+    """Where the suite says more of a task than its name, a mistake in how it is judged stands there."""
+    if all(getattr(entry, key) is None for key in ("few_shot", "filter", "metric", "cluster", "scale")) and (
+        quality.few_shot is None
+    ):
+        return document.problem(Fault((), message))
+    number = quality.tasks.index(entry)
+    return Problem("", None, None, f"quality.tasks[{number}]", f"{entry.task}: {message}")
 
 
 def _config(document: Document, spec: TaskFile, entry: TaskEntry, quality: Quality) -> dict[str, object]:
@@ -111,11 +125,14 @@ def _examples_problem(spec: TaskFile, config: dict[str, object], there: int) -> 
 
 
 def _rows(spec: TaskFile, split: str, path: Path) -> tuple[list[Row], list[Problem]]:
-    data_path = path.parent / spec.dataset_kwargs.data_files[split]
+    data_path = Path(normpath(path.parent / spec.dataset_kwargs.data_files[split]))
     text, problems = file_text(data_path, f"the `data_files` of {path.name}")
     if text is None:
         return [], problems
     rows, problems = parse_rows(text, str(data_path))
+    if not rows and all(problem.line is None for problem in problems):
+        where = f"it is named as the `data_files` of {path.name}"
+        problems = [replace(problem, message=f"{problem.message}; {where}") for problem in problems]
     if rows:
         problems += _shape_problems(rows, str(data_path))
     return rows, problems
@@ -145,13 +162,14 @@ def _shape_problems(rows: Sequence[Row], source: str) -> list[Problem]:
     return problems
 
 
-def _target_problems(rows: Sequence[Row], source: str, spec: TaskFile) -> list[Problem]:
+def _target_problems(rows: Sequence[Row], source: str, spec: TaskFile, judged: str) -> list[Problem]:
     target = spec.doc_to_target
     place = target if target in rows[0].values else "doc_to_target"
     if spec.output_type == "multiple_choice" and spec.doc_to_choice is not None:
         faults = [(row, option_fault(target, spec.doc_to_choice, row.values)) for row in rows]
     else:
-        faults = [(row, target_fault(target, row.values)) for row in rows]
+        metric = exact_match_of(one.model_dump() for one in spec.metric_list if one.metric == judged)
+        faults = [(row, target_fault(target, row.values, metric)) for row in rows]
     return [Problem(source, row.line, None, place, fault) for row, fault in faults if fault is not None]
 
 
@@ -175,4 +193,13 @@ def _from_pydantic(document: Document, error: ErrorDetails) -> Problem:
         hint = f"did you mean {near[0]!r}?" if near else _KNOWN_KEYS
         return document.problem(Fault(path, f"unknown key; {hint}", at_key=True))
     found = "" if error["type"] == "missing" else f", found {error['input']!r}"
-    return document.problem(Fault(path, f"{error['msg']}{found}"[:_SHOWN_CHARACTERS]))
+    return document.problem(Fault(path, f"{_in_words(error)}{found}"[:_SHOWN_CHARACTERS]))
+
+
+def _in_words(error: ErrorDetails) -> str:
+    """The finding without the words that are only pydantic's own."""
+    if error["type"] == "missing":
+        return "is missing"
+    if error["type"] == "literal_error":
+        return f"expected {error['ctx']['expected']}"
+    return error["msg"].removeprefix("Value error, ")

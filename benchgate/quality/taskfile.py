@@ -6,13 +6,15 @@ A task outside it is refused when the suite is read, not when the servers are al
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from jinja2 import Environment, StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from benchgate.quality.ignoring import nothing_left
 from benchgate.quality.metrics import LOCAL_METRICS
 
 _FILTERS = frozenset(
@@ -73,6 +75,16 @@ class FilterStep(_Strict):
     model_config = ConfigDict(extra="allow")
 
     function: Literal["regex", "multi_choice_regex", "remove_whitespace", "lowercase", "uppercase", "map", "take_first"]
+    regex_pattern: str | None = None
+
+    @field_validator("regex_pattern")
+    @classmethod
+    def _is_a_pattern(cls, found: str | None) -> str | None:
+        try:
+            re.compile(found or "")
+        except re.error as exc:
+            raise ValueError(f"is no pattern: {exc}") from exc
+        return found
 
 
 class FilterPipeline(_Strict):
@@ -174,10 +186,11 @@ def template_fault(text: str, columns: frozenset[str]) -> str | None:
     return None
 
 
-def target_fault(text: str, row: Mapping[str, object]) -> str | None:
+def target_fault(text: str, row: Mapping[str, object], metric: Mapping[str, Any]) -> str | None:
     """What is wrong with the target that a sound `doc_to_target` gives for a row; None when nothing is.
 
-    An empty target would let an empty answer count as right. A target that looks like a list is one to lm-eval, which
+    An empty target would let an empty answer count as right, and one of which `metric`, the judged `exact_match`,
+    ignores all would let any answer of that kind. A target that looks like a list is one to lm-eval, which
     then compares the answer with something else than the text that stands there.
     """
     try:
@@ -191,7 +204,11 @@ def target_fault(text: str, row: Mapping[str, object]) -> str | None:
             f"the target {target[:60]!r} looks like a list, which lm-eval would read and not match as it stands; "
             "write targets without the outer brackets"
         )
-    return None
+    try:
+        ignored = nothing_left([target], metric) is not None
+    except ValueError as exc:
+        return str(exc)
+    return IGNORED.format(target[:60]) if ignored else None
 
 
 def options_of(choice: str | list[str], row: Mapping[str, object]) -> list[str]:
@@ -230,6 +247,8 @@ def _rendered(text: str, row: Mapping[str, object]) -> object:
     except (TemplateError, TypeError, ValueError, ArithmeticError) as exc:
         raise ValueError(f"the target cannot be rendered: {exc}") from exc
 
+
+IGNORED = "nothing is left of the target {!r} once what the metric ignores is taken out, so other answers are right too"
 
 _TARGETS = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # as lm-eval
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
@@ -20,13 +21,16 @@ from benchgate.suite.schema import Suite
 _CODE = re.compile(r"^[^#\n]*?(!function)\b", re.MULTILINE)
 
 
-def load_tasks(suite_dir: Path, quality: Quality, *, fetch: bool = True) -> tuple[PlannedTask, ...]:
+def load_tasks(
+    suite_dir: Path, quality: Quality, *, fetch: bool = True, allow_code: bool = False
+) -> tuple[PlannedTask, ...]:
     """The tasks of a suite, in its order, groups as their tasks, with all their rows; paths are relative to the suite.
 
     Data of lm-eval's own tasks is fetched where it is not kept on this machine; without `fetch` such a task `needs`
-    it, and has no rows. Raises SuiteError with every problem of every task at once: a file that cannot be read, a key
-    or value outside the part of lm-eval's language that `taskfile` describes, a template that does not fit the rows, a
-    row without a unique `id`, a name that lm-eval does not know, code without the suite's consent.
+    it, and has no rows. Nor has one that runs code where only the suite lets it and not the caller (`allow_code`); with
+    `fetch` that is a problem. Raises SuiteError with every problem of every task at once: a file that cannot be read, a
+    key or value outside the part of lm-eval's language that `taskfile` describes, a template that does not fit the
+    rows, a row without a unique `id`, a name that lm-eval does not know, code without consent.
     """
     from benchgate.quality.probing import endpoint_fault  # with what it takes to ask a server
 
@@ -36,9 +40,8 @@ def load_tasks(suite_dir: Path, quality: Quality, *, fetch: bool = True) -> tupl
         for number, folder in enumerate(quality.include)
         if not (suite_dir / folder).is_dir()
     ]
-    for number, (entry, found) in enumerate(
-        zip(quality.tasks, _read_all(suite_dir, quality, fetch=fetch), strict=True)
-    ):
+    found_of = _read_all(suite_dir, quality, fetch=fetch, allow_code=allow_code)
+    for number, (entry, found) in enumerate(zip(quality.tasks, found_of, strict=True)):
         if isinstance(found, str):
             problems.append(Problem("", None, None, f"quality.tasks[{number}]", f"{entry.task}: {found}"))
             continue
@@ -80,13 +83,14 @@ def unknown_leaves(suite: Suite, tasks: Sequence[PlannedTask]) -> list[Problem]:
 _Read = tuple[list[PlannedTask], list[Problem]]
 
 
-def _read_all(suite_dir: Path, quality: Quality, *, fetch: bool) -> Iterator[_Read | str]:
+def _read_all(suite_dir: Path, quality: Quality, *, fetch: bool, allow_code: bool) -> Iterator[_Read | str]:
     """What each entry comes to; all that lm-eval must read is read in one go."""
     refused = {entry: _code_problem(suite_dir / entry.task) for entry in quality.tasks if entry.is_file}
     coded = {entry for entry, problem in refused.items() if problem is not None}
     allowed = coded if quality.allow_unsafe_code else set()
     for_lm_eval = [entry for entry in quality.tasks if not entry.is_file or entry in allowed]
-    named = iter(read_named(suite_dir, for_lm_eval, quality, fetch=fetch) if for_lm_eval else ())
+    read = partial(read_named, suite_dir, quality=quality, fetch=fetch, allow_code=allow_code)
+    named = iter(read(for_lm_eval) if for_lm_eval else ())
     for entry in quality.tasks:
         problem = refused.get(entry)
         if not entry.is_file or entry in allowed:

@@ -60,8 +60,10 @@ def provenance(
     groups = [FactGroup("This run", tuple(_run_facts(run)))]
     if against is not None:
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
-    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run)))))
-    groups.append(FactGroup("Where it ran", tuple(flattened(run.environment))))
+    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run), imported=run.imported))))
+    groups.append(
+        FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flattened(run.environment)))
+    )
     groups.append(FactGroup("The load generator", tuple(_client_facts(sides))))
     groups += [
         FactGroup("Deployment" if sides.alone else side.role.value.capitalize(), tuple(_deployment_facts(side)))
@@ -97,7 +99,8 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "seed", str(run.seed)
 
 
-def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
+def _asked(suite: Suite, *, imported: bool) -> Iterator[tuple[str, str]]:
+    """What the suite says of it; an import sent no request that a time limit would hold for."""
     if suite.load is not None:
         yield from asked_of(suite.load)
         stages = (f"{stage.name}: {stage.requests:,} requests per block and arm" for stage in suite.load.sweep)
@@ -116,6 +119,12 @@ def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
         texts = "kept" if suite.shadow.store_text else "not kept, only their digests"
         yield "shadow", f"{suite.shadow.prompts}: {_shadow_asked(suite.shadow)}; texts {texts}"
         yield from _helpers(suite.shadow)
+    if not imported:
+        yield "time limits", _time_limits(suite)
+    yield "alpha", f"{units.as_written(show.percent(suite.gate.alpha))}, one-sided"
+
+
+def _time_limits(suite: Suite) -> str:
     limits = suite.limits
     bounds = (
         ("connect", limits.connect_s),
@@ -123,8 +132,7 @@ def _asked(suite: Suite) -> Iterator[tuple[str, str]]:
         ("stall", limits.stall_s),
         ("whole request", limits.total_s),
     )
-    yield "time limits", ", ".join(f"{name} {units.as_written(show.duration(bound))}" for name, bound in bounds)
-    yield "alpha", f"{units.as_written(show.percent(suite.gate.alpha))}, one-sided"
+    return ", ".join(f"{name} {units.as_written(show.duration(bound))}" for name, bound in bounds)
 
 
 def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:

@@ -176,10 +176,12 @@ def _headline(rows: Sequence[TaskRow]) -> Iterator[str]:
     """The short form: recovery and flips over all tasks, and the task that lost most."""
     whole, tasks = rows[-1], [row for row in rows if not row.pooled]
     if whole.pooled or len(rows) == 1:
-        yield from _of_whole(whole, len(tasks))
+        yield from _of_whole(whole, len([row for row in tasks if not row.counts.continuous]))
     lost = [(row.lost_ratio, row) for row in tasks if row.lost_ratio is not None]
     most, worst = max(lost, key=lambda pair: pair[0], default=(0.0, None))
-    if worst is not None and len(tasks) > 1:
+    if worst is not None and most <= 0 and len(tasks) > 1:
+        yield "no task scores lower"
+    elif worst is not None and len(tasks) > 1:
         limits = f" ({_points(worst.change)})" if worst.change is not None else ""
         yield f"worst task {worst.task}: {show.points(-most)}{limits}"
     stopped = [
@@ -192,13 +194,14 @@ def _headline(rows: Sequence[TaskRow]) -> Iterator[str]:
 def _of_whole(whole: TaskRow, tasks: int) -> Iterator[str]:
     if whole.recovery_ratio is not None:
         limits = f" ({_percents(whole.recovery)})" if whole.recovery is not None else ""
-        over = f"over {tasks} tasks" if whole.pooled else f"on {whole.task}"
+        over = f"over {tasks} {'task' if tasks == 1 else 'tasks'}" if whole.pooled else f"on {whole.task}"
         yield f"recovery {show.percent(whole.recovery_ratio)}{limits} {over}, {whole.counts.paired:,} items"
     if whole.counts.flips is not None and whole.counts.paired:
         beyond = ""
         if whole.excess is not None:
             beyond = f", {show.points(whole.excess.value)} beyond the baseline's own ({_points(whole.excess)})"
-        yield f"{whole.counts.flips:,} answers flipped ({show.percent(whole.counts.discordance_ratio)}){beyond}"
+        answers = "1 answer" if whole.counts.flips == 1 else f"{whole.counts.flips:,} answers"
+        yield f"{answers} flipped ({show.percent(whole.counts.discordance_ratio)}){beyond}"
 
 
 def _score(row: TaskRow, value: float | None) -> str:

@@ -12,6 +12,7 @@ from benchgate.gate.rule import Problem
 from benchgate.gate.shadow_checks import excess_over
 from benchgate.gate.shadow_notes import LENGTH_BAND, length_ratio
 from benchgate.gate.shadow_rows import usable_rows
+from benchgate.gate.shadow_unread import is_unread
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
@@ -51,11 +52,17 @@ def shadow_section(evidence: Evidence, alpha: float) -> ShadowSection | None:
         more=tuple(table for table in (_in_common(rows), _answers(shadow), _verdicts(rows)) if table is not None),
         lines=tuple(_lines(rows)),
         fault=summary.fault or "",
-        failed=f"{summary.failed:,} prompts had a call that failed" if summary.failed else "",
+        failed=_failed(summary),
         differing=len(summary.differing),
         examples=shown,
         worst=None if shown else worst(summary.differing),
     )
+
+
+def _failed(summary: ShadowSummary) -> str:
+    """How many prompts lack an answer, and of which kind."""
+    kinds = ((summary.failed, "had a call that failed"), (summary.empty, "had an empty answer"))
+    return "; ".join(f"{count:,} prompt{'' if count == 1 else 's'} {what}" for count, what in kinds if count)
 
 
 def _disagreement(summary: ShadowSummary, rows: tuple[ShadowItem, ...], alpha: float) -> Table:
@@ -187,6 +194,9 @@ def _net(said: Counter[Judged | None]) -> str:
 
 
 def _lines(rows: tuple[ShadowItem, ...]) -> Iterable[str]:
+    unread = sum(is_unread(row) for row in rows)
+    if unread:
+        yield f"The similarity of answers to {unread:,} of {len(rows):,} prompts is missing; here they differ."
     ratio = length_ratio(rows)
     if ratio is not None:
         outside = "" if LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1] else "; outside 0.9 to 1.1 that is another behaviour"

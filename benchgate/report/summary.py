@@ -101,6 +101,7 @@ class ShadowSummary:
     expected: int
     usable: int
     failed: int
+    empty: int
     candidate_ratio: float | None
     itself_ratio: float | None
     fault: str | None
@@ -125,12 +126,19 @@ def summarise_shadow(shadow: ShadowObservation) -> ShadowSummary:
     return ShadowSummary(
         expected=shadow.expected_n,
         usable=len(usable),
-        failed=sum(item.error is not None for item in shadow.items),
+        failed=sum(item.error is not None and not _all_came(item) for item in shadow.items),
+        empty=sum(item.error is not None and _all_came(item) for item in shadow.items),
         candidate_ratio=sum(ours) / len(ours) if ours else None,
         itself_ratio=sum(itself) / len(itself) if itself else None,
         fault=shadow.fault,
         differing=tuple(i for i in usable if i.candidate is not None and i.differs_from_primary and not _noisy(i)),
     )
+
+
+def _all_came(item: ShadowItem) -> bool:
+    """Whether every call came to an answer, be it an empty one."""
+    facts = (item.primary_facts, item.candidate_facts, *(() if item.once else (item.secondary_facts,)))
+    return all(one is not None for one in facts)
 
 
 def _noisy(item: ShadowItem) -> bool:

@@ -104,12 +104,15 @@ def paired_items(
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounts:
-    """What one arm's answers to one task were like. `unread`: nothing could be read out of the answer."""
+    """What one arm's answers to one task were like. `unread`: nothing could be read out of the answer.
+
+    `cut` by the token limit is not known of answers that lm-eval wrote down elsewhere: None.
+    """
 
     answered: int
     failed: int
     empty: int
-    cut: int
+    cut: int | None
     unread: int | None
     output_tokens: float | None
 
@@ -123,7 +126,7 @@ def count_answers(observation: QualityObservation) -> AnswerCounts:
         answered=len(answered),
         failed=len(observation.items) - len(answered),
         empty=sum(not (item.answer or "").strip() for item in answered),
-        cut=sum(item.finish_reason == "length" for item in answered),
+        cut=None if observation.harness.get("imported") else sum(i.finish_reason == "length" for i in answered),
         unread=sum(choice in NOT_READ for choice in read) if read else None,
         output_tokens=sum(tokens) / len(tokens) if tokens else None,
     )

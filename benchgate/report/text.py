@@ -39,9 +39,10 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
+    imported = ", of evals made elsewhere" if run.imported else ""
     told = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
-    yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}"
+    yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}{imported}"
 
 
 def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:

@@ -7,11 +7,13 @@ gives for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from benchgate.errors import Problem
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.compare import Said
 from benchgate.suite.json_schema import schema_problem
+from benchgate.suite.schema import Suite
 from benchgate.targets.answer import ToolCall
 from benchgate.targets.answer_form import accepts, callable_tools, json_value
 
@@ -44,6 +46,22 @@ def form_problems(prompt: ShadowPrompt) -> list[str]:
         if schema_problem(schema) is not None:
             problems.append(f"the `parameters` of `tools[{number}]` are no JSON schema")
     return problems
+
+
+def unasked_form(suite: Suite, prompts: Sequence[ShadowPrompt]) -> Iterator[Problem]:
+    """Checks of the form of answers, where no prompt asks for one: they could never be judged."""
+    if suite.shadow is None or any(map(_asks_for_form, prompts)):
+        return
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric == "shadow_validity":
+            what = f"no prompt of {suite.shadow.prompts} asks for a form (`response_format` or `tools`)"
+            message = f"{what}, so no answer has one; draw prompts that do, or remove the check"
+            yield Problem("", None, None, f"gate.checks[{number}].metric", message)
+
+
+def _asks_for_form(prompt: ShadowPrompt) -> bool:
+    asked = prompt.fields.get("response_format")
+    return bool(prompt.fields.get("tools")) or (isinstance(asked, Mapping) and asked.get("type") != "text")
 
 
 _KINDS = ("text", "json_object", "json_schema")

@@ -26,12 +26,13 @@ PAIRS = (WITH_PRIMARY, WITH_SECONDARY, OWN)
 class Answered:
     """One prompt and what came back: `replies` by name, without `secondary` where the baseline was asked once.
 
-    `similarities` and the verdicts of a judge come later, as far as they come.
+    `similarities` and the verdicts of a judge come later, as far as they come; the errors say why they do not.
     """
 
     prompt: ShadowPrompt
     replies: Mapping[str, Reply]
     similarities: dict[Pair, float] = field(default_factory=dict)
+    similarity_error: str | None = None
     judged: Judged | None = None
     judged_itself: Judged | None = None
     judge_error: str | None = None
@@ -95,6 +96,7 @@ def item_of(answered: Answered, settings: Shadow, rules: Rules) -> ShadowItem:
         judged=answered.judged,
         judged_itself=answered.judged_itself,
         judge_error=answered.judge_error,
+        similarity_error=None if rules.by == "exact" else answered.similarity_error,  # by which nothing is near
     )
 
 

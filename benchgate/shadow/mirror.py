@@ -87,7 +87,8 @@ class _Mirror:
         await self._ask_all(on_progress)
         if self._fault is None:
             answers = [self._answered[place] for place in sorted(self._answered)]
-            await assess(answers, helpers, self._asking, self._settings.concurrency, on_assessed)
+            near, at_once = rules_of(self._settings).same_above, self._settings.concurrency
+            await assess(answers, helpers, self._asking, at_once, on_assessed, same_above=near)
 
     async def _ask_all(self, on_progress: Callable[[int], None] | None) -> None:
         queue, limits = iter(enumerate(self._prompts)), self._asking.limits

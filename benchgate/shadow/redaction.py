@@ -28,6 +28,8 @@ than a tenth of it."""
 _LONG = 100_000  # characters
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
+_WORDS = re.compile(r"(?:[a-z]{1,16}|[A-Z][a-z]{1,15})(?:[_-][a-z]{1,16}){0,3}")
+"""A part of a path that names what is asked for: `chat`, `customer-support`. Keys are longer, or mix their letters."""
 
 
 class TooSlowError(Exception):
@@ -52,7 +54,20 @@ class Redactor:
             messages = tuple(self._mapping(message, known) for message in asked.messages)
             prompt = None if asked.prompt is None else self._text(asked.prompt, known)
             fields = self._mapping(asked.fields, known)
-        return replace(asked, messages=messages, prompt=prompt, fields=fields), known.replaced
+            label = self._label(asked.label)
+        return replace(asked, label=label, messages=messages, prompt=prompt, fields=fields), known.replaced
+
+    def _label(self, label: str) -> str:
+        """Where a request was asked, `*` for each part that is no plain word or holds what a rule looks for.
+
+        It is stored, unlike what is asked, and a path may hold a key or a name: of a tenant, of a person.
+        """
+        parts = [part if _WORDS.fullmatch(part) and self._keeps(part) else "*" for part in label.split("/")]
+        kept = "/".join(parts)
+        return kept if self._keeps(kept) else "*"
+
+    def _keeps(self, text: str) -> bool:
+        return self._text(text, _Placeholders()) == text
 
     def _mapping(self, values: Mapping[str, object], known: _Placeholders) -> dict[str, object]:
         return {self._text(key, known): self._value(value, known, key) for key, value in values.items()}
@@ -141,7 +156,12 @@ def redactor_of(rules: str | None, own: Sequence[str]) -> Redactor:
 
 
 def _known(rules: str) -> Iterator[str]:
-    for name in (part.strip() for part in rules.split(",")):
+    names = [part.strip() for part in rules.split(",")]
+    if "none" in names:
+        raise UsageError(
+            f"--rules: `none` stands alone, and {rules!r} names rules beside it; leave out one or the other"
+        )
+    for name in names:
         if name not in RULES:
             near = difflib.get_close_matches(name, RULES, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RULES)}, and none"

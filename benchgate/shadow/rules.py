@@ -25,12 +25,13 @@ def pattern_spans(pattern: re.Pattern[str]) -> Spans:
     return spans
 
 
-_EMAIL = re.compile(r"(?<![\w.%+-])[\w.%+-]+@[\w-]+(?:\.[\w-]+)+")
+_AT, _DOT = "@\N{FULLWIDTH COMMERCIAL AT}\N{SMALL COMMERCIAL AT}", ".\N{FULLWIDTH FULL STOP}"
+_EMAIL = re.compile(rf"(?<![\w.%+-])[\w.%+-]+[{_AT}][\w-]+(?:[{_DOT}][\w-]+)+")
 
 
 def emails(text: str) -> Iterator[tuple[int, int]]:
     """Addresses with a dot in the name of their host."""
-    return pattern_spans(_EMAIL)(text) if "@" in text else iter(())
+    return pattern_spans(_EMAIL)(text) if any(at in text for at in _AT) else iter(())
 
 
 _PHONE = re.compile(
@@ -43,8 +44,10 @@ _PHONE = re.compile(
 )
 phones = pattern_spans(_PHONE)
 
-_CARD = re.compile(r"(?<![0-9])(?=([2-6](?:[ -]?[0-9]){12,18}))")
-_IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11,30}))")
+_SPACE = " \u00a0\u00ad\u2009\u200b-\u200d\u202f\u2060\ufeff"  # also those that nobody sees
+_CARD = re.compile(rf"(?<![0-9])(?=([2-6](?:[{_SPACE}\u2010-\u2013-]?[0-9]){{12,18}}))")
+_IBAN = re.compile(rf"(?<![A-Za-z0-9])(?=([A-Z]{{2}}[0-9]{{2}}(?:[{_SPACE}]?[A-Z0-9]){{11,30}}))")
+_BETWEEN = re.compile(rf"[{_SPACE}\u2010-\u2013-]")
 
 
 def cards(text: str) -> Iterator[tuple[int, int]]:
@@ -69,7 +72,7 @@ def _checked(
     for found in pattern.finditer(text):
         begin, end = found.span(1)
         while begin >= done and end - begin >= shortest:
-            digits = re.sub(r"[ -]", "", text[begin:end])
+            digits = _BETWEEN.sub("", text[begin:end])
             whole = end == len(text) or not goes_on(text[end])
             if whole and len(digits) >= shortest and genuine(digits):
                 yield begin, end
@@ -91,11 +94,12 @@ def mod97(account: str) -> bool:
 
 _TOKEN_BEGINNINGS = (
     "sk-", "sk_", "rk_", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA", "AROA",
-    "AIDA", "AGPA", "ANPA", "AIza", "ya29.", "xox", "hf_", "npm_", "pypi-", "SG.",
+    "AIDA", "AGPA", "ANPA", "AIza", "ya29.", "xox", "hf_", "npm_", "pypi-", "SG.", "gsk_", "r8_", "xai-", "nvapi-",
 )  # fmt: skip
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"(?:sk-|sk_|rk_|pk_|gh[pousr]_|github_pat_|glpat-|AIza|ya29\.|hf_|npm_|pypi-|SG\.)[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*"
+    r"(?:sk-|sk_|rk_|pk_|gh[pousr]_|github_pat_|glpat-|AIza|ya29\.|hf_|npm_|pypi-|SG\.|gsk_|r8_|xai-|nvapi-)"
+    r"[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*"
     r"|(?:AKIA|ASIA|AROA|AIDA|AGPA|ANPA)[A-Z0-9]{12,}"
     r"|xox[a-z]-[A-Za-z0-9-]{10,})"
 )
@@ -109,12 +113,23 @@ _BEARER = re.compile(
     r"(?i)(?:\bbearer\s{1,4}|\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:\w{1,20}\s{1,4})?)"
     r"(?P<secret>[\w.~+/=-]{12,})"
 )
+_AUTHORIZATION = re.compile(
+    r"(?i)\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:basic|bearer|token|negotiate|api-?key)\s{1,4}"
+    r"(?P<secret>[\w.~+/=-]{8,})"
+)
 _URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/@]{1,200})(?=@)")
+_URL_HOOK = re.compile(r"://hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/-]+)")
+_URL_QUERY = re.compile(r"(?i)[?&][\w-]{0,20}(?:token|key|secret|sig|signature|password)=(?P<secret>[^\s&#\"'<>]{6,})")
+_TOKEN_GIVEN = re.compile(r"(?i)(?<![\w.-])token=[\"']?(?P<secret>[\w.~+/-]{12,})")
+_API_KEY_HEADER = re.compile(r"(?i)(?<![\w-])(?:x-)?api-key[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<secret>[\w.~+/=-]{8,})")
 _ASSIGNED = re.compile(
-    r"(?i)(?:passwor[dt]|passwd|pwd|passphrase|secret|(?:api|access|secret|account)[_-]?key|(?:auth|access)[_-]?token)"
-    r"[\"']?\s{0,4}(?:[:=]|\bis\b)\s{0,4}"
+    r"(?i)(?:passwor[dt]|passwd|pwd|passphrase|secret|(?:api|access|secret|account)[_-]?key|"
+    r"(?:auth|access|session|refresh|bot)[_-]?token)"
+    r"[\"']?\s{0,4}(?:[:=]|\bis\b[:=]?)\s{0,4}"
     r"(?:\"(?P<double>[^\"\n]{4,200})\"|'(?P<single>[^'\n]{4,200})'|(?P<bare>[^\s\"',;&)]{6,}))"
 )
+
+_ASSIGNED_NAMES = ("passw", "passp", "pwd", "secret", "api", "auth", "acc", "session", "refresh", "bot")
 
 
 def keys(text: str) -> Iterator[tuple[int, int]]:
@@ -127,11 +142,16 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
     if "PRIVATE KEY" in text:
         spans += pattern_spans(_PRIVATE_KEY)(text)
     if "://" in text:
-        spans += pattern_spans(_URL_LOGIN)(text)
+        spans += [*pattern_spans(_URL_LOGIN)(text), *pattern_spans(_URL_HOOK)(text)]
     small = text.lower()
+    if "=" in text:
+        spans += [*pattern_spans(_URL_QUERY)(text), *pattern_spans(_TOKEN_GIVEN)(text)]
+    if "api-key" in small:
+        spans += pattern_spans(_API_KEY_HEADER)(text)
     if "bearer" in small or "authorization" in small:
-        spans += [found.span("secret") for found in _BEARER.finditer(text) if _looks_random(found["secret"])]
-    if any(word in small for word in ("passw", "passp", "pwd", "secret", "api", "auth", "acc")):
+        spans += pattern_spans(_AUTHORIZATION)(text)
+        spans += [found.span("secret") for found in _BEARER.finditer(text) if _looks_drawn(found["secret"])]
+    if any(word in small for word in _ASSIGNED_NAMES):
         spans += _assigned(text)
     return _merged(spans)
 
@@ -146,6 +166,11 @@ def _assigned(text: str) -> Iterator[tuple[int, int]]:
 
 def _looks_random(word: str) -> bool:
     return any(character.isdigit() for character in word)
+
+
+def _looks_drawn(word: str) -> bool:
+    """A digit, or a capital within a word: no word of a sentence has one."""
+    return _looks_random(word) or re.search("[a-z][A-Z]", word) is not None
 
 
 def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

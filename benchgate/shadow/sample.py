@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, cast
@@ -35,10 +36,16 @@ def load_prompts(path: Path) -> tuple[ShadowPrompt, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
-        reason = f"the prompts cannot be read ({_why(exc)}); `shadow.prompts` names a JSONL file beside the suite"
+        reason = f"the recorded prompts cannot be read ({_why(exc)}); name a JSONL file of them"
         raise SuiteError([Problem(source, None, None, "", reason)]) from exc
     rows, problems = parse_rows(text, source, quote=False)
-    problems += [Problem(source, row.line, None, "", message) for row in rows for message in _faults(row)]
+    faults = [Problem(source, row.line, None, "", message) for row in rows for message in _faults(row)]
+    problems += faults
+    if len(problems) > 1 and not {row.line for row in rows} - {fault.line for fault in faults}:
+        none = f"none of its {len({problem.line for problem in problems}):,} lines is a recorded prompt"
+        first = min(problems, key=lambda problem: problem.line or 0)
+        message = f"{first.message}. {none}; from a log of requests draw them with `benchgate shadow sample`"
+        raise SuiteError([replace(first, message=message)])
     if problems:
         raise SuiteError(problems)
     prompts = [(row.line, _prompt(row.values)) for row in rows]

@@ -14,17 +14,22 @@ from benchgate.shadow.asking import Asking, post
 from benchgate.targets.dialect import Target, ask_body
 from benchgate.targets.refusals import json_object
 
+_NO_EMBEDDINGS = "HTTP 200 without a sound embedding for every text"
+
 
 async def embedded(
     client: httpx2.AsyncClient, target: Target, texts: Sequence[str], asking: Asking
-) -> tuple[FloatArray, ...] | None:
-    """The embedding of every text, in order; None when any is missing, malformed, endless or of length 0."""
+) -> tuple[FloatArray, ...] | str:
+    """The embedding of every text, in order; in our own words why not, when any is missing or no direction."""
     ask = Ask("embeddings", {"input": list(texts)}, None, stream=False)
     found = await post(client, "embeddings", ask_body(target, ask), asking)
-    if isinstance(found, str) or found[0] != 200:
-        return None
+    if isinstance(found, str):
+        return found
+    if found[0] != 200:
+        return f"HTTP {found[0]}"
     document = json_object(found[1])
-    return None if document is None else read_embeddings(document, len(texts))
+    vectors = None if document is None else read_embeddings(document, len(texts))
+    return _NO_EMBEDDINGS if vectors is None else vectors
 
 
 def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray, ...] | None:

@@ -47,6 +47,19 @@ class PooledMean:
         return t_sf((self.mean - margin) / self.error, self.freedom)
 
 
+def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:
+    """Each cluster's sum of its items, in the order of the clusters' names; without `clusters` the items themselves.
+
+    ValueError when there is not one cluster for each item.
+    """
+    if clusters is None:
+        return values
+    if len(clusters) != len(values):
+        raise ValueError(f"{len(clusters)} clusters for {len(values)} items; expected one for each")
+    numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    return np.bincount(numbers, weights=values).astype(np.float64)
+
+
 def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> ClusterMean | None:
     """The mean of the items and its cluster-robust standard error; without `clusters` every item is its own.
 
@@ -56,15 +69,10 @@ def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> C
     when there is not one cluster for each item.
     """
     n = len(values)
-    if clusters is not None and len(clusters) != n:
-        raise ValueError(f"{len(clusters)} clusters for {n} items; expected one for each")
-    if n < 2 or not np.isfinite(values).all():
+    if n == 0 or not np.isfinite(values).all():
         return None
     mean = float(np.mean(values))
-    sums: FloatArray = values - mean
-    if clusters is not None:
-        numbers = np.unique(np.asarray(clusters), return_inverse=True)[1]
-        sums = np.bincount(numbers, weights=sums).astype(np.float64)
+    sums = cluster_sums(values - mean, clusters)
     groups = len(sums)
     if groups < 2:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 import numpy as np
-from scipy.special import betainc, betaincc, betaincinv, gammaln, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import betainc, betaincc, betaincinv, gammaincinv, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from benchgate.model.records import FloatArray, IntArray
 
@@ -48,6 +48,11 @@ def binom_pmf(k: IntArray, n: int, p: float) -> FloatArray:
 def binom_ppf(q: float, n: int, p: float) -> int:
     """The smallest k with P(X <= k) >= q for X ~ Bin(n, p), 0 < q <= 1."""
     return bisect_left(range(n), q, key=lambda k: binom_cdf(k, n, p))
+
+
+def gamma_ppf(p: float, shape: float) -> float:
+    """The p-quantile of Gamma(shape) with scale 1."""
+    return float(gammaincinv(shape, p))
 
 
 def norm_cdf(z: float) -> float:

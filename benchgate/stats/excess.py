@@ -146,6 +146,39 @@ def _newcombe_p(more: int, n: int, own: int, m: int, margin: float) -> float:
     return high
 
 
+def excess_change_of_tasks(
+    tasks: Sequence[tuple[FloatArray, FloatArray, Sequence[str] | None]], alpha: float, *, margin: float = 0.0
+) -> Excess | None:
+    """The mean over tasks of `excess_change`, each task (judged, reference, clusters) with equal weight.
+
+    Each task's distance to its own limit, combined as a root sum of squares (Zou and Donner 2008), and t over the mean
+    of all, also over clusters where there are any: whichever claims less. None where a task has no two prompts, of two
+    clusters, or there is no task.
+    """
+    parts = [excess_change(judged, reference, alpha, margin=margin) for judged, reference, _ in tasks]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    if len(tasks) == 1 and tasks[0][2] is None:
+        return known[0]
+    estimate = sum(part.estimate for part in known) / len(known)
+    below = math.sqrt(sum((part.estimate - part.limits.lower) ** 2 for part in known)) / len(known)
+    above = math.sqrt(sum((part.limits.upper - part.estimate) ** 2 for part in known)) / len(known)
+    gaps = [judged - reference for judged, reference, _ in tasks]
+    lower, upper, p_harm = estimate - below, estimate + above, 0.0
+    if sum(int(np.count_nonzero(gap)) for gap in gaps) < _FEW:
+        p_harm = sign_p(np.concatenate(gaps)) or 1.0
+    for grouped in (False, True):
+        means = [cluster_mean(gap, task[2] if grouped else None) for gap, task in zip(gaps, tasks, strict=True)]
+        if any(mean is None for mean in means):
+            return None
+        pool = pooled([mean for mean in means if mean is not None])
+        limits = pool.limits(alpha)
+        lower, upper = min(lower, limits.lower), max(upper, limits.upper)
+        p_harm = max(p_harm, pool.p_above(margin))
+    return Excess(estimate, Limits(lower, upper), p_harm, sum(part.n for part in known))
+
+
 def excess_change(
     judged: FloatArray, reference: FloatArray, alpha: float, *, margin: float = 0.0, widest: float = WIDEST
 ) -> Excess | None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import ClusterMean, PooledMean, cluster_mean, pooled
+from benchgate.stats.clusters import ClusterMean, PooledMean, cluster_mean, cluster_sums, pooled
 from benchgate.stats.limits import Limits, check_alpha
 from benchgate.stats.paired import sign_flip_p, sign_p
 from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, tango_limits, tango_p_margin
 from benchgate.stats.recovery import ScorePairs
+from benchgate.stats.skewed import Units, unseen_limit
 from benchgate.stats.strata import Counts, stratified_harm_p, stratified_limits, stratified_p_above
 from benchgate.stats.subsets import subset_mean_limits
 
@@ -41,8 +42,9 @@ def answers_harm(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0
     """Of items that are right or wrong (1 or 0).
 
     Tango's score limits and exact McNemar; over tasks of different sizes what `strata` makes of them. Where items come
-    in clusters also t over clusters, and whichever claims less: limits that take the items of a cluster for independent
-    are wrong far too often (tests/core/test_stats_item_harm.py). ValueError without items.
+    in clusters also t over clusters, raised for those that may lose all they have (`unseen_limit`), and whichever
+    claims less: limits that take the items of a cluster for independent are wrong far too often
+    (tests/core/test_stats_item_harm.py). ValueError without items.
     """
     check_alpha(alpha)
     counts = [_counts(one) for one in tasks]
@@ -60,25 +62,27 @@ def answers_harm(tasks: Sequence[ScorePairs], alpha: float, *, tested: float = 0
     found = ItemHarm(estimate, limits, p_harm, n, method)
     if all(one.clusters is None for one in tasks):
         return found
-    return _widened(found, _cluster_pool(tasks), alpha, tested, f"{method}; t over clusters")
+    over = _over_clusters(tasks, alpha, tested, f"{method}; t over clusters")
+    limits = Limits(min(limits.lower, over.limits.lower), max(limits.upper, over.limits.upper))
+    return ItemHarm(estimate, limits, max(p_harm, over.p_harm), n, over.method)
 
 
 def scores_harm(task: ScorePairs, alpha: float, generator: np.random.Generator, *, tested: float = 0.0) -> ItemHarm:
     """Of items with a score of any scale: t over items, or over clusters where there are any.
 
-    Below 30 items also the limits of subset means and the sign-flip test (`generator` draws their patterns), and where
-    fewer than ten items differ Clopper-Pearson limits of the share that differs, times the widest step seen, and the
-    sign test: always whichever claims less. ValueError without two items, of two clusters.
+    The upper limit is raised for those that may lose all they have (`unseen_limit`): down to 0, or to the lowest score
+    of either arm where that is below. Below 30 items also the limits of subset means and the sign-flip test
+    (`generator` draws their patterns), and where fewer than ten items differ the sign test, and for the lower limit
+    Clopper-Pearson's of the share that gains, times the range of the scores: always whichever claims less. ValueError
+    without two items, of two clusters.
     """
     check_alpha(alpha)
-    pool, gaps = _cluster_pool([task]), task.baseline - task.candidate
-    method = "t over clusters" if task.clusters is not None else "t over items"
-    method = f"{method}, scores paired by the item's id"
-    found = ItemHarm(pool.mean, pool.limits(alpha), pool.p_above(tested), len(gaps), method)
+    gaps, named = task.baseline - task.candidate, "clusters" if task.clusters is not None else "items"
+    found = _over_clusters([task], alpha, tested, f"t over {named}, scores paired by the item's id")
     if len(gaps) < _FEW_ITEMS:
         found = _with_permutations(found, gaps, alpha, tested, generator)
     if np.count_nonzero(gaps) < _FEW_DIFFER:
-        found = _with_few(found, gaps, float(np.ptp(np.concatenate([task.baseline, task.candidate]))), alpha)
+        found = _with_few(found, gaps, float(np.ptp(np.concatenate([task.baseline, task.candidate, [0.0]]))), alpha)
     return found
 
 
@@ -97,10 +101,22 @@ def _cluster_pool(tasks: Sequence[ScorePairs]) -> PooledMean:
     return pooled(means)
 
 
-def _widened(found: ItemHarm, pool: PooledMean, alpha: float, tested: float, method: str) -> ItemHarm:
+def _over_clusters(tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str) -> ItemHarm:
+    """Student's t over clusters, where there are none over items, with the upper limit raised for losses not seen."""
+    pool = _cluster_pool(tasks)
     limits = pool.limits(alpha)
-    widest = Limits(min(found.limits.lower, limits.lower), max(found.limits.upper, limits.upper))
-    return ItemHarm(found.estimate, widest, max(found.p_harm, pool.p_above(tested)), found.n, method)
+    upper = max(limits.upper, unseen_limit([_units(one) for one in tasks], pool.freedom, alpha))
+    n = sum(len(one.baseline) for one in tasks)
+    return ItemHarm(pool.mean, Limits(limits.lower, upper), pool.p_above(tested), n, method)
+
+
+def _units(one: ScorePairs) -> Units:
+    """What each cluster (item, where there are none) lost, and what there was to lose above 0 or the lowest score."""
+    gaps = one.baseline - one.candidate
+    mean, lowest = float(np.mean(gaps)), min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
+    lost, most = (cluster_sums(values, one.clusters) for values in (gaps - mean, one.baseline - lowest))
+    mean_size = len(gaps) / len(lost)
+    return Units(mean + lost / mean_size, most / mean_size)
 
 
 def _with_permutations(
@@ -115,15 +131,12 @@ def _with_permutations(
 
 
 def _with_few(found: ItemHarm, gaps: FloatArray, span: float, alpha: float) -> ItemHarm:
-    """What a handful of differing items, or none, leaves open: as many unseen ones as exact limits of a share allow.
+    """How little harm a handful of differing items, or none, shows: as many may gain unseen as exact limits allow.
 
-    Each is taken to cost as much as the widest range of the scores seen.
+    Each is taken to gain the whole span of the scores.
     """
-    above, below = int(np.count_nonzero(gaps > 0)), int(np.count_nonzero(gaps < 0))
-    limits = Limits(
-        min(found.limits.lower, -span * clopper_pearson(below, len(gaps), alpha).upper),
-        max(found.limits.upper, span * clopper_pearson(above, len(gaps), alpha).upper),
-    )
+    gain = span * clopper_pearson(int(np.count_nonzero(gaps < 0)), len(gaps), alpha).upper
+    limits = Limits(min(found.limits.lower, -gain), found.limits.upper)
     p_sign = sign_p(gaps)
     p_harm = found.p_harm if p_sign is None else max(found.p_harm, p_sign)
     return ItemHarm(found.estimate, limits, p_harm, found.n, found.method)

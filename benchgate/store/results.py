@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
@@ -102,10 +102,12 @@ def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRo
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
     """One metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
-    run, metric = tables.run.c, tables.metric.c
+    run, metric, arm = tables.run.c, tables.metric.c, tables.arm.c
+    of_run = (run.id, run.started_at, run.label, run.suite_name, arm.deployment)
     wanted = (
-        select(run.id, run.started_at, run.label, metric.arm, metric.stage, metric.task, metric.value, metric.n)
+        select(*of_run, metric.arm, metric.stage, metric.task, metric.value, metric.n)
         .join_from(tables.metric, tables.run)
+        .join(tables.arm, and_(arm.run_id == run.id, arm.role == metric.arm))
         .where(metric.name == name, *(metric[column] == value for column, value in where.items() if value is not None))
         .order_by(run.started_at, run.id, metric.seq)
     )
@@ -114,8 +116,8 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     found = connection.execute(wanted).all()
     outcomes = own_outcomes(connection, select(wanted.subquery().c.id))
     return [
-        TrendPoint(id_, at, label, outcomes.get(id_), Arm(arm), stage, task, value, n)
-        for id_, at, label, arm, stage, task, value, n in found
+        TrendPoint(id_, at, label, of, json.loads(said)["name"], outcomes.get(id_), Arm(role), stage, task, value, n)
+        for id_, at, label, of, said, role, stage, task, value, n in found
     ]
 
 

@@ -33,6 +33,8 @@ def broken_checks(parts: Parts) -> Iterator[Fault]:
     yield from _failures_are_judged(parts)
     yield from _something_decides(parts)
     yield from _early_stop_is_judged(parts)
+    yield from _tasks_are_judged(parts)
+    yield from _judge_is_heard(parts)
     first: dict[tuple[object, ...], int] = {}
     for number, check in enumerate(parts.checks):
         if check is not None:
@@ -127,6 +129,39 @@ def _early_stop_is_judged(parts: Parts) -> Iterator[Fault]:
             "none; add {metric: accuracy, task: each, margin: 5 points}"
         )
         yield Fault(("quality", "stop_early"), message)
+
+
+def _tasks_are_judged(parts: Parts) -> Iterator[Fault]:
+    """Where evals are judged at all, every task is: one that no check looks at could be lost without a word.
+
+    A check that says `required: false` is a decision too, and it warns. Flips do not tell a loss from a gain.
+    """
+    if None in parts.checks or not any(c and KINDS[c.metric].needs == "quality" for c in parts.checks):
+        return
+    looked_at = {c.task for c in parts.checks if c and c.metric in ("accuracy", "score")}
+    stems = [task_stem(task) for task in parts.tasks]
+    misnamed = {task.split("/")[0] for task in looked_at if task is not None} - {*stems, "each"}
+    if looked_at & {None, "each"} or misnamed:  # the misnamed one may be the one that is missed
+        return
+    for number, task in enumerate(stems):
+        if task not in looked_at:
+            message = (
+                f'"{task}" could be lost unjudged: no check looks at its `accuracy` or `score`; add {{metric: '
+                f"accuracy, task: {task}, margin: 5 points}}, with `required: false` if it is only to warn"
+            )
+            yield Fault(("quality", "tasks", number), message)
+
+
+def _judge_is_heard(parts: Parts) -> Iterator[Fault]:
+    """Texts are sent to a judge for its verdict: one that no check looks at could find every answer worse."""
+    if parts.shadow is None or parts.shadow.judge is None or None in parts.checks:
+        return
+    if not any(c and c.metric == "judge_loss" for c in parts.checks):
+        message = (
+            "is sent texts, and no check looks at what it says; add {metric: judge_loss, margin: 5 points}, with "
+            "`required: false` if it is only to warn, or remove `judge`"
+        )
+        yield Fault(("shadow", "judge"), message, at_key=True)
 
 
 def _class_exists(parts: Parts, number: int, check: Check) -> Iterator[Fault]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from benchgate import units
 from benchgate.suite.fields import Duration, Expected, Flag, Percent, Size, StrictSection, Text, Tokens, Whole
@@ -20,6 +20,13 @@ class Band(StrictSection):
 
     least: Percent = Field(alias="min")
     most: Percent = Field(alias="max")
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.least > self.most:
+            lowest, highest = (units.show_percent(end) for end in (self.least, self.most))
+            raise ValueError(f"nothing lies between a `min` of {lowest} and a `max` of {highest}; exchange them")
+        return self
 
 
 class TaskEntry(StrictSection):

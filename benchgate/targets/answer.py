@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchgate.errors import TargetError
 from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.targets.refusals import Secret, json_object, one_line, said
+from benchgate.targets.refusals import Secret, json_object, one_line, said, without
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """A longer body is not an answer; clients stop reading there."""
 
 
 _MOST_TOKENS = 2**31  # of one answer; more is nonsense that would not fit a column
+_SHORTEST_SECRET = 8  # characters; a shorter one ("EMPTY", "eu") is a word that answers use
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,26 @@ def read_answer(
     """The answer in a response; TargetError with the server's own words, less the secret, when it is none.
 
     The status proves nothing: a 200 with an `error`, without choices or with a finish reason that is not one of a
-    success (`accepted`) is refused too.
+    success (`accepted`) is refused too. Answers are stored, shown and sent to judges, so secrets of 8 characters and
+    more are blotted out of them too: a gateway under debugging repeats what it was sent.
     """
     try:
-        return _read(endpoint, status, body, accepted)
+        return _blotted(_read(endpoint, status, body, accepted), secret)
     except TargetError as exc:
         raise TargetError(one_line(str(exc), secret=secret)) from None
+
+
+def _blotted(answer: Answer, secret: Secret) -> Answer:
+    parts = (secret,) if isinstance(secret, str) else secret or ()
+    hidden = tuple(part for part in parts if len(part) >= _SHORTEST_SECRET)
+    if not hidden:
+        return answer
+    return replace(
+        answer,
+        text=None if answer.text is None else without(answer.text, hidden),
+        calls=tuple(ToolCall(without(call.name, hidden), without(call.arguments, hidden)) for call in answer.calls),
+        refusal=None if answer.refusal is None else without(answer.refusal, hidden),
+    )
 
 
 def _read(endpoint: Endpoint, status: int, body: bytes, accepted: frozenset[str]) -> Answer:

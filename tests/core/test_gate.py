@@ -12,7 +12,7 @@ from benchgate.errors import ExitCode
 from benchgate.gate.decide import judge, roll_up
 from benchgate.model.deployment import Arm
 from benchgate.model.records import TokenSource
-from benchgate.model.run import Evidence, RunStatus, TargetFault
+from benchgate.model.run import CANNOT_SCORE, ONE_SERVER, Evidence, RunStatus, TargetFault
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured, with_status
 
@@ -141,6 +141,17 @@ def test_a_deployment_that_refuses_is_not_said_to_be_down_and_the_rest_is_not_he
     assert "arms-alike" not in remedies
     assert verdict.reason.endswith("does not exist.")
     assert not verdict.reason.endswith("..")
+
+
+@pytest.mark.parametrize("fault", [f"{ONE_SERVER}; correct the url", f"{CANNOT_SCORE} of mc: no log-probabilities"])
+def test_a_deployment_that_is_there_is_not_said_to_be_silent_and_what_follows_from_it_has_no_remedy_of_its_own(
+    fault: str,
+) -> None:
+    verdict = judged(replace(equal(), load=(), target_faults=(TargetFault(Arm.CANDIDATE, "at the start", fault),)))
+    found = {guard.id: guard for guard in verdict.guards if guard.tripped}
+    assert f"cannot be measured: {fault}" in found["targets-up"].reason
+    assert found["targets-up"].remedy == "correct the suite and run again"
+    assert "`targets-up`" in (found["all-measured"].remedy or "")
 
 
 def test_every_missing_kind_of_evidence_is_invalid_for_the_check_that_needs_it() -> None:

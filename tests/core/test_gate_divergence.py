@@ -131,7 +131,8 @@ def test_lower_bound_below_its_advisory_limit_takes_nothing_from_a_verdict() -> 
 
 
 def test_what_the_baseline_differs_from_itself_is_taken_off() -> None:
-    noisy = [replace(item, floor_kld=item.kld * 0.95, floor_same_top1=item.same_top1) for item in items(0.4, same=0.8)]
+    floors = [replace(item, floor_kld=item.kld * 0.95, floor_same_top1=item.same_top1) for item in items(0.4, same=0.8)]
+    noisy = [replace(item, kld=item.kld / 5, floor_kld=(item.floor_kld or 0) / 5) for item in floors]
     found = verdict(noisy, KLD | REQUIRED, TOP1 | REQUIRED)
     assert [check.outcome for check in found.checks] == [Outcome.PASS, Outcome.PASS]
     assert any("from itself" in note for note in found.checks[0].notes)
@@ -139,8 +140,23 @@ def test_what_the_baseline_differs_from_itself_is_taken_off() -> None:
     assert [check.outcome for check in without.checks] == [Outcome.BLOCK, Outcome.BLOCK]
 
 
+def test_floor_that_leaves_a_broken_candidate_room_to_hide_is_invalid() -> None:
+    broken = [replace(item, kld=6.0, floor_kld=6.0, same_top1=False, floor_same_top1=False) for item in items()]
+    found = verdict(broken, KLD | REQUIRED, TOP1 | REQUIRED)
+    assert [check.outcome for check in found.checks] == [Outcome.INVALID, Outcome.INVALID]
+    assert "the baseline lies 6.00 nats from itself" in found.checks[0].reason
+    assert "the baseline disagrees with itself at 100 % of the positions" in found.checks[1].reason
+    noisy = [replace(item, floor_same_top1=number % 20 == 0) for number, item in enumerate(broken)]
+    assert verdict(noisy, TOP1 | REQUIRED).outcome is Outcome.INVALID  # 95 %, where 90 % must agree
+
+
+def test_harm_shown_beyond_a_large_floor_is_harm() -> None:
+    far = [replace(item, kld=item.kld + 0.5, floor_kld=0.2) for item in items()]
+    assert verdict(far, KLD | REQUIRED).outcome is Outcome.BLOCK
+
+
 def test_baseline_noisier_than_its_candidate_gives_no_value_that_cannot_be_one() -> None:
-    seen = [replace(item, floor_kld=0.5, floor_same_top1=number % 9 != 0) for number, item in enumerate(items())]
+    seen = [replace(item, floor_kld=0.05, floor_same_top1=number % 9 != 0) for number, item in enumerate(items())]
     found = verdict(seen, KLD | REQUIRED, TOP1 | REQUIRED)
     assert [check.outcome for check in found.checks] == [Outcome.PASS, Outcome.PASS]
     assert [check.candidate for check in found.checks] == [0.0, 1.0]
@@ -177,10 +193,13 @@ def test_perplexity_against_its_margin(harm: float, spread: float, outcome: Outc
     assert math.log(check.candidate / check.baseline) == pytest.approx(check.harm or 0, abs=1e-9)
 
 
-def test_perplexity_far_below_the_baselines_never_passes_in_silence() -> None:
-    check = only(verdict(near(-0.5), PPL))
-    assert check.outcome is Outcome.WARN
-    assert "the baseline may be broken" in check.reason
+def test_perplexity_far_below_the_baselines_is_no_evidence() -> None:
+    sure = [replace(item, candidate_ln=0.0) for item in items()]  # what a server tells that does not look
+    for seen in (near(-0.5), sure):
+        check = only(verdict(seen, PPL))
+        assert check.outcome is Outcome.INVALID
+        assert "the baseline may be broken" in check.reason
+    assert only(verdict(near(-0.03), PPL)).outcome is Outcome.PASS
 
 
 def test_way_that_does_not_tell_the_texts_own_token_has_no_perplexity() -> None:

@@ -13,7 +13,7 @@ from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.quality_early import shows_harm
 from benchgate.gate.quality_figures import TaskFigures, pooled_figures, task_figures
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.model.verdict import CheckResult, Outcome, Unit, Verdict
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of, wrong_first
 
 ACCURACY: Line = {"metric": "accuracy", "margin": "2 points"}
@@ -259,6 +259,9 @@ def test_two_stored_runs_are_compared_by_what_each_flips_more_than_its_own_basel
     suite = suite_of([{**FLIPS, "required": True}, {**ACCURACY, "margin": "9 points"}], ["t"], repeat_baseline=True)
     worse = judge(suite, evidence_of(suite, tasks, again, "b"), evidence_of(suite, calm, calm_again, "a"))
     assert worse.checks[0].outcome is Outcome.BLOCK
+    # what is shown is what is compared: 0.01 - 0.02 beside one baseline, 0.13 - 0.02 beside the other
+    shown = (worse.checks[0].baseline, worse.checks[0].candidate, worse.checks[0].harm)
+    assert shown == pytest.approx((-0.01, 0.11, 0.12))
     alike = judge(suite, evidence_of(suite, tasks, again, "b"), evidence_of(suite, tasks, again, "a"))
     assert alike.outcome is Outcome.PASS
 
@@ -309,6 +312,18 @@ def test_figures_show_the_floor_only_where_the_baseline_was_asked_twice() -> Non
     assert found.excess_ratio == pytest.approx(0.11)
 
 
+def test_figures_without_limits_are_still_figures() -> None:
+    clusters = [f"passage {i % 5}" for i in range(100)]
+    few = (Answers(right_but(100), clusters=clusters), Answers(right_but(100, 3), clusters=clusters))
+    plenty = [f"passage {i % 20}" for i in range(100)]
+    many = (Answers(right_but(100), clusters=plenty), Answers(right_but(100, 3), clusters=plenty))
+    for tasks in ({"t": few}, {"t": many, "one": losing(1, 0)}):
+        found = pooled_figures(figures(tasks), {task: (task,) for task in tasks}, 0.05)
+        assert isinstance(found, TaskFigures)
+        assert (found.limits, found.lost) == (None, 1)
+        assert verdict_on([ACCURACY], tasks).outcome is Outcome.INCONCLUSIVE
+
+
 # stopped early
 
 
@@ -325,10 +340,25 @@ def test_evals_that_were_stopped_early_can_block_and_do_nothing_else() -> None:
     blocked = verdict_on([EACH], {"t": stopped(40, 30)})
     assert blocked.outcome is Outcome.BLOCK
     assert "stopped early, after 40 items" in only(blocked).notes[0]
+    both = verdict_on([ACCURACY], {"t": stopped(40, 30), "u": stopped(40, 30)})
+    assert (only(both).n, "80 items)" in both.reason) == (80, True)
     assert verdict_on([EACH], {"t": stopped(400, 0)}).outcome is Outcome.INCONCLUSIVE
     floor: Line = {"metric": "accuracy", "min": "5%"}
     for line in (floor, {**EACH, "block_when": "breach"}):
         assert verdict_on([line], {"t": stopped(400, 0)}).outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_cannot_be_judged_is_shown_as_it_was_measured() -> None:
+    check = only(verdict_on([EACH], {"t": stopped(40, 1)}))
+    assert (check.outcome, check.n, check.baseline, check.candidate) == (Outcome.INCONCLUSIVE, 40, 1.0, 39 / 40)
+    assert "does not show harm beyond the margin" in check.reason
+    clustered = Answers([1.0] * 100, clusters=[str(i % 3) for i in range(100)])
+    few = verdict_on([ACCURACY], {"t": (clustered, clustered)})
+    assert (only(few).n, only(few).baseline, only(few).harm) == (100, 1.0, None)
+    assert "Accuracy over all tasks: the items of t come in only 3 clusters" in few.reason
+    by_points = replace(answers(*[40.0] * 50), harness=BY_DEGREES)
+    scale = only(verdict_on([ACCURACY], {"t": (by_points, by_points)}))
+    assert (scale.outcome, scale.unit, scale.candidate) == (Outcome.INVALID, Unit.COUNT, 40.0)
 
 
 def test_only_both_arms_stopped_together_are_stopped() -> None:

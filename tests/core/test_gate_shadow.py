@@ -11,7 +11,7 @@ from benchgate.errors import UsageError
 from benchgate.gate.decide import judge
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
-from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
+from benchgate.model.shadow import NO_VERDICT, UNFIT_JUDGE, AnswerFacts, Judged, Label, PairFacts
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.suite.rules import rule_problems
 from benchgate.suite.schema import Suite
@@ -152,6 +152,77 @@ def test_two_stored_runs_that_asked_a_part_twice_are_compared_net_of_their_own_n
     assert only(judge(asked, stored(60, 0, "a"), renamed)).outcome is Outcome.INVALID
 
 
+def noisy(n: int, **changed: object) -> ShadowItem:
+    """All three answers differ."""
+    return different(n, secondary="another", own=OTHER, **changed)
+
+
+@pytest.mark.parametrize("itself", [N, 294])
+def test_noise_that_leaves_a_candidate_nothing_to_lose_is_no_evidence(itself: int) -> None:
+    rows = range_of(noisy, 0, itself) + range_of(different, itself, N)  # of which no answer is ever the baseline's
+    check = only(verdict(rows, EXCESS))
+    assert (check.outcome, f"differs from itself on {itself} of 300" in check.reason) == (Outcome.INVALID, True)
+    assert only(verdict(range_of(noisy, 0, 240) + range_of(different, 240, N), EXCESS)).outcome is Outcome.BLOCK
+
+
+def test_a_noisy_baseline_still_lets_an_equal_candidate_pass() -> None:
+    rows = [replace(noisy(n), with_primary=EQUAL) if n % 2 else noisy(n) for n in range(120)]
+    assert only(verdict([*rows, *range_of(item, 120, N)], EXCESS)).outcome is Outcome.PASS
+
+
+def test_noise_of_a_part_asked_twice_leaves_nothing_to_lose_either() -> None:
+    once: Line = {"secondary": None, "with_secondary": None, "own": None, "once": True}
+    rows = [(noisy if n < 100 else different)(n) for n in range(N)]
+    rows = [replace(row, **(once if n >= 100 else {})) for n, row in enumerate(rows)]  # type: ignore[arg-type]  # by the keyword
+    assert only(verdict(rows, EXCESS)).outcome is Outcome.INVALID
+
+
+def test_a_candidate_of_a_stored_run_that_shares_nothing_leaves_nothing_to_lose() -> None:
+    asked = suite(EXCESS)
+    judged, stored = evidence(asked, range_of(different, 0, N)), evidence(asked, range_of(different, 0, N))
+    check = only(judge(asked, judged, replace(stored, run=replace(stored.run, id="other"))))
+    assert (check.outcome, "differs too often" in check.reason) == (Outcome.INVALID, True)
+
+
+UNREAD: Line = {"similarity_error": "HTTP 503"}
+
+
+def test_answers_that_could_not_be_embedded_are_neither_the_same_nor_different() -> None:
+    near = replace(EQUAL, label=Label.SEMANTIC, exact=False)
+    alike = [item(n, candidate="in other words", with_primary=near, with_secondary=near) for n in range(N)]
+
+    def outcome(rows: list[ShadowItem], unread: int, *, margin: str) -> tuple[Outcome, str]:
+        missing = range_of(noisy, 0, unread, **UNREAD)
+        check = only(verdict([*missing, *rows[unread:]], {"metric": "shadow_excess", "margin": margin}))
+        return check.outcome, check.reason
+
+    assert outcome(alike, 1, margin="5 points")[0] is Outcome.PASS
+    assert outcome(alike, 1, margin="2 points")[0] is Outcome.PASS
+    found, reason = outcome(alike, 14, margin="5 points")
+    assert (found, "depends on 14 prompts" in reason) == (Outcome.INCONCLUSIVE, True)
+    assert outcome(range_of(different, 0, N), 14, margin="5 points")[0] is Outcome.BLOCK
+    found, reason = outcome(alike, 16, margin="5 points")
+    assert (found, "HTTP 503" in reason) == (Outcome.INVALID, True)
+
+
+def test_no_candidate_is_blocked_by_what_could_not_be_embedded() -> None:
+    rows = [*range_of(different, 0, 14, **UNREAD), *range_of(different, 14, 16), *range_of(item, 16, N)]
+    check = only(verdict(rows, {"metric": "shadow_excess", "margin": "9 points"}))
+    assert (check.outcome, check.n) == (Outcome.PASS, N - 14)
+    assert "14 of 300 prompts left out: their similarity is missing" in check.notes
+
+
+def test_a_candidate_that_gave_no_answer_is_not_excused_by_a_missing_similarity() -> None:
+    silent: Line = {"candidate": None, "candidate_facts": None, "with_primary": None, "with_secondary": None}
+    assert only(verdict(items(*range_of(item, 0, 60, **silent, **UNREAD)), EXCESS)).outcome is Outcome.BLOCK
+
+
+def test_one_odd_embedding_spoils_no_small_set() -> None:
+    rows = [different(0, **UNREAD), *range_of(item, 1, 12)]
+    check = only(verdict(rows, {"metric": "shadow_excess", "margin": "40 points"}))
+    assert (check.outcome, check.n) == (Outcome.PASS, 11)
+
+
 def test_a_second_answer_that_was_to_come_and_did_not_is_not_one_that_nobody_asked_for() -> None:
     lost = [item(n, secondary=None, own=None, with_secondary=None) for n in range(10)]
     assert only(verdict(items(*lost), EXCESS)).outcome is Outcome.INVALID
@@ -178,6 +249,11 @@ def test_longer_answers_that_agree_no_less_warn() -> None:
     assert (
         verdict([item(n, candidate_facts=replace(FACTS, tokens=53)) for n in range(N)], EXCESS).outcome is Outcome.PASS
     )
+
+
+def test_longer_answers_warn_whatever_the_servers_say_of_their_tokens() -> None:
+    found = verdict([item(n, candidate_facts=replace(FACTS, characters=4_000 + n % 3)) for n in range(N)], EXCESS)
+    assert (found.outcome, found.reason.count("100.03 times as long")) == (Outcome.WARN, 1)
 
 
 def test_one_long_answer_is_no_habit() -> None:
@@ -214,6 +290,17 @@ def test_empty_answers_are_a_fault_of_the_harness(side: str) -> None:
     found = verdict(items(*range_of(item, 0, 9, **nothing)), EXCESS)
     assert found.outcome is Outcome.INVALID
     assert [guard.id for guard in found.guards if guard.tripped] == ["shadow-not-empty"]
+    assert f"{item(0).prompt_id}, {item(1).prompt_id}, {item(2).prompt_id} and 6 more" in found.reason
+    (guard,) = (guard for guard in found.guards if guard.tripped)
+    assert "max_tokens" not in (guard.remedy or "")  # they ended by themselves
+
+
+@pytest.mark.parametrize("side", ["primary", "candidate"])
+def test_two_empty_answers_of_a_hundred_do_not_spoil_the_others(side: str) -> None:
+    nothing: Line = {side: None, f"{side}_facts": replace(FACTS, characters=0), "with_primary": None}
+    found = verdict(items(*range_of(item, 0, 2, **nothing))[:100], EXCESS)
+    assert [guard.id for guard in found.guards if guard.tripped] == []
+    assert only(found).outcome is not Outcome.INVALID
 
 
 def test_a_baseline_that_refuses_most_prompts_tells_nothing() -> None:
@@ -302,6 +389,17 @@ def test_a_floor_for_validity() -> None:
     assert verdict(forms((60, True, False)), floor).outcome is Outcome.BLOCK
 
 
+def test_a_floor_says_nothing_of_answers_that_the_limit_cut() -> None:
+    floor: Line = {"metric": "shadow_validity", "min": "90%"}
+    cut: Line = {"candidate_finish": "length", "primary_finish": "length"}
+    check = only(verdict(forms((100, False, False), **cut), floor))
+    assert (check.outcome, "100 of the 100 answers" in check.reason) == (Outcome.INVALID, True)
+    some = [
+        replace(row, candidate_finish="length") if n < 5 else row for n, row in enumerate(forms((100, True, False)))
+    ]
+    assert only(verdict(some, floor)).outcome is Outcome.BLOCK
+
+
 # --- judge ------------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +436,46 @@ def test_missing_verdicts_are_no_losses_and_no_passes() -> None:
     assert only(verdict(items(), JUDGE)).outcome is Outcome.INVALID
 
 
+@pytest.mark.parametrize(
+    ("why", "says"),
+    [
+        ("HTTP 401", "takes the model and the key of `shadow.judge`"),
+        (NO_VERDICT, "answers with the JSON object"),
+        (f"{UNFIT_JUDGE} (its verdict: tie)", "take a judge that reads both answers"),
+    ],
+)
+def test_what_to_do_about_missing_verdicts_follows_from_why_they_are(why: str, says: str) -> None:
+    check = only(verdict([replace(row, judge_error=why) for row in judged(0, 0, missing=N)], JUDGE))
+    assert (check.outcome, check.reason) == (Outcome.INVALID, f"300 of 300 verdicts are missing: {why}")
+    assert says in str(check.advice)
+
+
+def by_position(swayed: int, lost: int, won: int, *, asked: int) -> list[ShadowItem]:
+    """Of so many pairs that a judge was asked about; the others are one answer, and a tie."""
+    said = [Judged.INCONSISTENT] * swayed + [Judged.LOSS] * lost + [Judged.WIN] * won
+    said += [Judged.TIE] * (asked - len(said))
+    spoken = [different(n, judged=one) for n, one in enumerate(said)]
+    return [*spoken, *range_of(item, asked, N, judged=Judged.TIE)]
+
+
+def test_a_judge_that_goes_by_the_position_finds_nothing_worse_and_says_nothing() -> None:
+    check = only(verdict(by_position(N, 0, 0, asked=N), JUDGE))
+    assert (check.outcome, "in 300 of the 300 pairs" in check.reason) == (Outcome.INVALID, True)
+    assert only(verdict(by_position(60, 5, 5, asked=100), JUDGE)).outcome is Outcome.INVALID
+    assert only(verdict(by_position(4, 0, 0, asked=4), JUDGE)).outcome is Outcome.PASS  # four may be chance
+
+
+def test_pairs_decided_by_the_position_thin_out_no_loss() -> None:
+    """A fifth of them is what sound judges have; half of them hides half of every loss."""
+    assert only(verdict(by_position(54, 20, 20, asked=N), JUDGE)).outcome is Outcome.PASS
+    check = only(verdict(by_position(140, 10, 4, asked=N), JUDGE))
+    assert (check.outcome, "the 140 pairs where the judge went by the position" in check.reason) == (
+        Outcome.INCONCLUSIVE,
+        True,
+    )
+    assert only(verdict(by_position(150, 150, 0, asked=N), JUDGE)).outcome is Outcome.BLOCK
+
+
 def test_candidates_of_two_runs_are_judged_by_what_each_lost_to_the_same_baseline() -> None:
     asked = suite(JUDGE)
 
@@ -350,6 +488,11 @@ def test_candidates_of_two_runs_are_judged_by_what_each_lost_to_the_same_baselin
     assert worse.outcome is Outcome.BLOCK
     assert worse.harm == pytest.approx(50 / N)
     assert between(judged(5, 0), judged(0, 0, missing=30)).outcome is Outcome.INVALID
+    unsure = between(judged(0, 0, missing=14), judged(0, 0))
+    assert (unsure.outcome, "judged run: 14 verdicts missing" in unsure.notes) == (Outcome.INCONCLUSIVE, True)
+    assert between(judged(0, 0, missing=1), judged(0, 0, missing=1)).outcome is Outcome.PASS
+    assert between(by_position(N, 0, 0, asked=N), judged(0, 0)).outcome is Outcome.INVALID
+    assert between(by_position(54, 20, 20, asked=N), by_position(54, 20, 20, asked=N)).outcome is Outcome.PASS
 
 
 # --- the suite --------------------------------------------------------------------------------------------------------

@@ -85,14 +85,16 @@ def test_the_slice_of_the_traffic_is_no_part_of_what_is_asked() -> None:
     assert planned(ShadowPrompt("a", "b", stratum="chat")).sha256 == planned(ShadowPrompt("a", "b")).sha256
 
 
-def test_requests_are_counted_with_the_share_asked_twice_and_the_judges() -> None:
-    judge = {"url": "http://j", "model": "j", "send_text": True}
+def test_requests_are_counted_with_the_share_asked_twice_and_the_helpers() -> None:
+    helper = {"url": "http://j", "model": "j", "send_text": True}
 
-    def counted(**shadow: object) -> tuple[int, int]:
+    def counted(**shadow: object) -> tuple[int, int, int]:
         asked = suite(**shadow)
         found = preview(asked, make_plan(asked, shadow=PLAIN), None, 2)
-        return found.shadow_requests, found.judge_requests
+        return found.shadow_requests, found.judge_requests, found.similarity_requests
 
-    assert counted() == (60, 0)
-    assert counted(judge=judge) == (60, 80)
-    assert counted(judge=judge, secondary="25%") == (45, 50)
+    assert counted() == (60, 0, 0)
+    assert counted(judge=helper) == (60, 82, 0)
+    assert counted(judge={**helper, "prompt": "j.txt"}) == (60, 80, 0)
+    assert counted(judge=helper, secondary="25%") == (45, 52, 0)
+    assert counted(similarity=helper) == (60, 0, 21)

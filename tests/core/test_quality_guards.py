@@ -121,6 +121,23 @@ def test_cut_answers_of_the_baseline_do_not_pay_for_losses_even_where_so_many_ar
     assert "24 of the 24 gained items pay for lost ones only because the baseline's answer was cut" in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("count", "guard"), [("empty_count", "answers-not-empty"), ("unclear_count", "answers-readable")]
+)
+def test_of_several_askings_those_that_are_not_shown_are_looked_at_too(count: str, guard: str) -> None:
+    line: Line = {"metric": "score", "margin": "5 points"}
+    scores = [0.25 * (1 + i % 4) for i in range(40)]
+    told = {"scale": "continuous", "askings_count": 160, "empty_count": 0, "unclear_count": 0}
+    whole, odd = Answers(scores, harness=told), Answers(scores, harness={**told, count: 120})
+    assert verdict_on(whole, whole, [line]).outcome is Outcome.PASS
+    for baseline, candidate in ((odd, odd), (odd, whole), (whole, odd)):
+        verdict = verdict_on(baseline, candidate, [line])
+        assert verdict.outcome is Outcome.INVALID
+        assert guard in tripped(verdict)
+    one_item = Answers(scores, harness={**told, count: 4})  # every asking of one, which alone says nothing
+    assert verdict_on(whole, one_item, [line]).outcome is Outcome.PASS
+
+
 def test_right_answers_that_reach_the_limit_are_right() -> None:
     cut = dict.fromkeys(range(300), "length")
     assert verdict_on(replace(WELL, finish=cut), replace(WELL, finish=cut)).outcome is Outcome.PASS
@@ -145,6 +162,66 @@ def test_a_baseline_that_does_not_do_what_it_is_known_to_do_is_not_the_baseline(
     verdict = judge(suite, evidence_of(suite, {"t": (arm, arm)}))
     assert verdict.outcome is outcome
     assert ("baseline-as-known" in tripped(verdict)) == (outcome is Outcome.INVALID)
+
+
+@pytest.mark.parametrize(("right", "outcome"), [(285, Outcome.PASS), (200, Outcome.INVALID)])
+def test_a_group_is_known_by_all_of_its_tasks(right: int, outcome: Outcome) -> None:
+    low, high = share_right(300, right - 10), share_right(300, right + 10)  # either alone would miss the band
+    suite = suite_of([ACCURACY], [{"task": "mmlu", "expect": {"min": "93.4%", "max": "96.6%"}}])
+    verdict = judge(suite, evidence_of(suite, {"mmlu/law": (low, low), "mmlu/math": (high, high)}))
+    assert verdict.outcome is outcome
+    assert ("baseline-as-known" in tripped(verdict)) == (outcome is Outcome.INVALID)
+
+
+def test_small_tasks_of_a_group_near_chance_leave_the_group_above_it() -> None:
+    suite = suite_of([ACCURACY], ["mmlu"])
+    some = [share_right(10, right, **BY_CHOICE) for right in (0, 3, 5, 7, 9) * 10]
+    tasks = {f"mmlu/leaf{i}": (one, one) for i, one in enumerate(some)}
+    assert judge(suite, evidence_of(suite, tasks)).outcome is Outcome.PASS
+    guessing = {f"mmlu/leaf{i}": (one, one) for i, one in enumerate([share_right(10, 2, **BY_CHOICE)] * 50)}
+    assert "above-chance" in tripped(judge(suite, evidence_of(suite, guessing)))
+    large = share_right(30, 0, **BY_CHOICE)
+    assert "baseline-able" in tripped(judge(suite, evidence_of(suite, {**tasks, "mmlu/large": (large, large)})))
+
+
+def test_a_remedy_for_cut_answers_names_the_limit_that_goes_before_the_others() -> None:
+    cut = Answers(right_but(300, *range(9)), finish=dict.fromkeys(range(9), "length"))
+    empty = Answers(right_but(300, *range(9)), answers=dict.fromkeys(range(9), ""))
+    for baseline in (cut, empty):
+        [guard] = tripped(verdict_on(baseline, WELL)).values()
+        assert "`max_tokens` at the task in `quality.tasks`" in (guard.remedy or "")
+
+
+def test_one_odd_answer_of_few_is_no_reason_to_believe_nothing() -> None:
+    suite = suite_of([ACCURACY], [f"t{i}" for i in range(5)])
+    well = Answers(right_but(50))
+    for odd in (
+        Answers(right_but(50, 7), answers={7: ""}),
+        Answers(right_but(50, 7), choices=["[invalid]" if i == 7 else "a" for i in range(50)]),
+        Answers(right_but(50, 7), finish={7: "length"}),
+    ):
+        for arms in ((odd, odd), (well, odd)):
+            tasks = {f"t{i}": (well, well) for i in range(4)} | {"t4": arms}
+            assert judge(suite, evidence_of(suite, tasks)).outcome is Outcome.PASS
+    three = Answers(right_but(50, 7, 8, 9), answers=dict.fromkeys((7, 8, 9), ""))
+    tasks = {f"t{i}": (well, well) for i in range(4)} | {"t4": (well, three)}
+    assert "answers-not-empty" in tripped(judge(suite, evidence_of(suite, tasks)))
+    none_allowed = suite_of([ACCURACY], ["t"], max_empty_ratio="0%")
+    one = Answers(right_but(50, 7), answers={7: ""})
+    assert "answers-not-empty" in tripped(judge(none_allowed, evidence_of(none_allowed, {"t": (well, one)})))
+
+
+@pytest.mark.parametrize(
+    ("band", "trips"), [(None, True), (("55%", "65%"), False), (("80%", "90%"), True), (("61%", "70%"), True)]
+)
+def test_a_gain_over_a_baseline_that_scores_what_it_is_known_to_score_is_one(
+    band: tuple[str, str] | None, trips: bool
+) -> None:
+    known = {"expect": dict(zip(("min", "max"), band, strict=True))} if band else {}
+    suite = suite_of([ACCURACY], [{"task": "t", **known}])
+    verdict = judge(suite, evidence_of(suite, {"t": (share_right(1000, 600), share_right(1000, 800))}))
+    assert ("gain-plausible" in tripped(verdict)) == trips
+    assert verdict.outcome is (Outcome.INVALID if trips else Outcome.PASS)
 
 
 def test_a_large_gain_of_a_score_by_degrees_is_no_more_plausible() -> None:

@@ -126,6 +126,7 @@ def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_h
     rich = replace(
         plain, prompt_id="p1", stratum="chat/short", once=True, secondary=None, candidate_facts=facts,
         with_primary=pair, judged=Judged.LOSS, judge_error="no answer",
+        similarity_error="HTTP 503",
     )  # fmt: skip
     columns = pack_rows([plain, rich])
     assert unpack_shadow_items(columns) == (plain, rich)

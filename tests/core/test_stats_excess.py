@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.excess import Excess, excess_change, excess_disagreement, excess_of_tasks, excess_sampled
+from benchgate.stats.excess import (
+    Excess,
+    excess_change,
+    excess_change_of_tasks,
+    excess_disagreement,
+    excess_of_tasks,
+    excess_sampled,
+)
 
 
 def disagreements(more: int, fewer: int, n: int) -> tuple[FloatArray, FloatArray]:
@@ -200,3 +207,30 @@ def test_clusters_of_prompts_prove_less() -> None:
     assert alone.p_harm < 0.001 < 0.05 < clustered.p_harm
     assert clustered.limits.upper > alone.limits.upper
     assert excess_of_tasks([(x, y, ["c"] * 400)], 0.05) is None
+
+
+def test_tasks_of_two_runs_count_alike_and_their_clusters_claim_less() -> None:
+    small, big = np.ones(50), np.zeros(2000)
+    found = excess_change_of_tasks([(small, np.zeros(50), None), (big, np.zeros(2000), None)], 0.05)
+    assert found is not None
+    assert (found.estimate, found.n) == (0.5, 2050)
+    assert found.limits.lower > 0.4
+    alone = excess_change_of_tasks([(small, np.zeros(50), None)], 0.05)
+    assert alone == excess_change(small, np.zeros(50), 0.05)
+    judged = np.where(np.arange(2000) < 150, 1.0, 0.0)
+    passages = [str(i // 100) for i in range(2000)]
+    free, clustered = (excess_change_of_tasks([(judged, big, groups)], 0.05) for groups in (None, passages))
+    assert free is not None and clustered is not None
+    assert clustered.estimate == free.estimate == 0.075
+    assert clustered.limits.upper > 0.15 > free.limits.upper
+    assert clustered.p_harm > free.p_harm
+    assert excess_change_of_tasks([], 0.05) is None
+    assert excess_change_of_tasks([(small, small, ["one"] * 50)], 0.05) is None
+
+
+def test_a_few_differing_prompts_of_several_tasks_leave_their_margin_open() -> None:
+    few = np.where(np.arange(60) < 2, 1.0, 0.0)
+    found = excess_change_of_tasks([(few, np.zeros(60), None), (np.zeros(60), np.zeros(60), None)], 0.05)
+    assert found is not None
+    assert found.limits.upper > 0.06  # t over all would end at 0.036
+    assert found.p_harm >= 0.25  # two of two

@@ -23,7 +23,7 @@ load:
     - {stage: c4, concurrency: 4, requests: 40}
     - {stage: r8, rate: 8/s, requests: 5}
 quality:
-  tasks: [tasks/add.yaml, tasks/sort.yaml]
+  tasks: [tasks/add.yaml]
 shadow:
   prompts: data/shadow.jsonl
 gate:
@@ -61,7 +61,7 @@ KEYS: list[Row] = [
     (", output: 32 tokens", "",
      '12:13 load.workload.output: is required and missing; expected a count like "128 tokens"'),
     (", requests: 5", "", "16:7 load.sweep[1]: a stage at a `rate` needs exactly one of `requests` and `for`"),
-    ("  tasks: [tasks/add.yaml, tasks/sort.yaml]", "  limit: 5",
+    ("  tasks: [tasks/add.yaml]", "  limit: 5",
      "18:3 quality.tasks: is required and missing; expected a list"),
 ]
 
@@ -98,9 +98,9 @@ VALUES: list[Row] = [
     ("statistic: p95", "statistic: p99.9", '24:33 gate.checks[0].statistic: found "p99.9"; did you mean `p99`?'),
     ("margin: 3 points", "margin: 3 points, required: no",
      '27:59 gate.checks[3].required: found "no"; expected true or false'),
-    ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: tasks/add.yaml",
+    ("tasks: [tasks/add.yaml]", "tasks: tasks/add.yaml",
      '18:10 quality.tasks: found "tasks/add.yaml"; expected a list'),
-    ("tasks: [tasks/add.yaml, tasks/sort.yaml]", "tasks: []",
+    ("tasks: [tasks/add.yaml]", "tasks: []",
      "18:10 quality.tasks: found an empty list; expected a list"),
     ("limits: {total: 2min}", "limits: 2min",
      '9:9 limits: found "2min"; expected a mapping with the keys connect, first_token'),
@@ -205,7 +205,8 @@ MEASUREMENTS: list[Row] = [
      "15:7 load.sweep[0]: `arrival` means nothing in a closed loop"),
     ("requests: 5}", "requests: 5}\n    - {stage: c4, rate: 1/s, requests: 9}",
      '17:15 load.sweep[2].stage: the name "c4" is taken by load.sweep[0]'),
-    ("tasks/sort.yaml", "more/add.yaml", '18:27 quality.tasks[1]: the name "add" is taken by quality.tasks[0]'),
+    ("add.yaml]", "add.yaml, sort.yaml]", '18:27 quality.tasks[1]: "sort" could be lost unjudged: no check looks'),
+    ("add.yaml]", "add.yaml, more/add.yaml]", '18:27 quality.tasks[1]: the name "add" is taken by quality.tasks[0]'),
     ("slo: {ttft: 500ms, ", "slo: {", "10:6 slo: an slo needs at least one of `ttft`, `tpot` and `e2e`"),
 ]
 
@@ -236,6 +237,9 @@ GATE: list[Row] = [
     ("slo: {ttft: 500ms, target: 95%}\n", "",
      "24:16 gate.checks[1].metric: goodput counts the requests that meet the `slo`"),
     (QUALITY, "", "24:16 gate.checks[2].metric: accuracy is measured by `quality`, which this suite has not"),
+    ("prompts: data/shadow.jsonl",
+     "prompts: data/shadow.jsonl\n  judge: {url: 'http://j', model: m, send_text: true}",
+     "21:3 shadow.judge: is sent texts, and no check looks at what it says; add {metric: judge_loss, margin: 5"),
     (SHADOW, "", "25:16 gate.checks[3].metric: shadow_excess is measured by `shadow`, which this suite has not"),
     ("p95, stage: c4", "p95, stage: r8",
      '24:33 gate.checks[0].statistic: p95 needs at least 59 requests in a stage over all blocks, and "r8" has 10 *'),

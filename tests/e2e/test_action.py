@@ -12,6 +12,9 @@ import pytest
 
 from tests.e2e.github_runner import ROOT, StepResult, evaluate, read_yaml, run_step
 
+pytestmark = pytest.mark.beside
+
+
 ACTION = read_yaml(ROOT / "action.yml")
 WORKFLOW = read_yaml(ROOT / ".github/workflows/gate-demo.yml")
 

@@ -18,6 +18,9 @@ import pytest
 from tests.e2e.command import here
 from tests.fakes.scripted_server import CLOSE, Received, Respond, ScriptedServer, Step, json_response
 
+pytestmark = pytest.mark.beside
+
+
 PROMPT, ANSWER = "canaryPROMPT7f3a", "canaryANSWER9c1d"
 SECRETS = {
     "e-mail": "canary.mail@users.example",
@@ -36,7 +39,7 @@ deployments:
 limits: {{total: 5s, connect: 2s}}
 shadow: {{prompts: prompts.jsonl, concurrency: 2, store_text: {store_text}{helpers}}}
 gate:
-  checks: [{{metric: shadow_excess, margin: 5 points}}]
+  checks: [{{metric: shadow_excess, margin: 5 points}}{checks}]
 """
 
 
@@ -110,6 +113,7 @@ def run(
             baseline=baseline.url,
             candidate=candidate.url,
             store_text=str(store_text).lower(),
+            checks=", {metric: judge_loss, margin: 5 points}" if helped else "",
             helpers=f", judge: {at}, similarity: {at}" if helped else "",
         )
         (folder / "suite.yaml").write_text(text)
@@ -195,7 +199,7 @@ def test_a_row_that_is_wrong_is_named_and_not_repeated(tmp_path: Path, bad: str)
     with (tmp_path / "prompts.jsonl").open("a") as file:
         file.write(bad.replace('"PROMPT"]', f'"{PROMPT}"]').replace('"PROMPT', f'"{PROMPT}') + "\n")
     (tmp_path / "suite.yaml").write_text(
-        SUITE.format(baseline="http://h:1", candidate="http://h:2", store_text="false", helpers="")
+        SUITE.format(baseline="http://h:1", candidate="http://h:2", store_text="false", helpers="", checks="")
     )
     result = here(tmp_path, "validate", "suite.yaml")
     assert result.returncode == 2

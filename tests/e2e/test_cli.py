@@ -15,6 +15,9 @@ from benchgate.gate.metric_rows import TREND_METRICS
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import benchgate, here
 
+pytestmark = pytest.mark.beside
+
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 HEAVY = ("scipy", "sqlalchemy", "alembic", "pydantic", "jinja2", "vl_convert", "lm_eval", "rich", "numpy", "httpx2")

@@ -20,6 +20,9 @@ from benchgate.report.document import verdict_document
 from benchgate.report.terms import OWN
 from tests.fakes import evidence as fake
 
+pytestmark = pytest.mark.beside
+
+
 REPORT = Path("report.html")
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, document, here
+
+pytestmark = pytest.mark.beside
+
 
 ROOT = Path(__file__).parents[2]
 SUITE = """

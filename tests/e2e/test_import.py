@@ -21,9 +21,12 @@ from benchgate.embedded.server import serve
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
 from benchgate.quality.imported import read_arm
-from benchgate.suite.quality import TaskEntry
+from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Embedded
 from tests.e2e.command import document, here, latest_evidence
+
+pytestmark = pytest.mark.beside
+
 
 ROOT = Path(__file__).parents[2]
 TASKS = ROOT / "suites" / "tasks"
@@ -56,12 +59,12 @@ deployments:
   q2_k: {url: "http://gpu-2.example:8000", model: q2_k}
 baseline: f16
 candidate: q2_k
-quality: {tasks: [add, fact]}
+quality: {tasks: [add, fact], limit: 60}
 gate: {checks: [{metric: accuracy, margin: 5 points}, {metric: accuracy, task: each, margin: 8 points}]}
 """
 SIDES = ("--baseline", "f16", "--candidate", "q2_k")
 JSON = ("--format", "json")
-ENTRIES = tuple(TaskEntry(task=task) for task in ("add", "fact"))
+ASKED = Quality.model_validate({"tasks": ["add", "fact"], "limit": ROWS})
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +115,19 @@ def changed(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, 
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in change(rows)), encoding="utf-8")
 
 
+def told(folder: Path, arm: str, **changes: object) -> None:
+    """Rewrite parts of an arm's results, and let them fit its samples as these are now."""
+    path = results(folder, arm)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for task in ("add", "fact"):
+        rows = [json.loads(line) for line in samples(folder, arm, task).read_text(encoding="utf-8").splitlines()]
+        hashes = "".join(row["doc_hash"] + row["prompt_hash"] + row["target_hash"] for row in rows)
+        found["task_hashes"][task] = hashlib.sha256(hashes.encode()).hexdigest()
+        judged = [row["exact_match"] for row in rows if row["filter"] == "none"]
+        found["results"][task]["exact_match,none"] = sum(judged) / len(judged)
+    path.write_text(json.dumps({**found, **changes}), encoding="utf-8")
+
+
 def test_broken_weights_asked_elsewhere_are_blocked_here_and_the_run_is_kept(copy: Path) -> None:
     result = here(copy, "import", "suite.yaml", *SIDES, "--label", "theirs", "--report", "report.html", *JSON)
     assert result.returncode == 10, result.stderr
@@ -140,16 +156,15 @@ def test_items_keep_what_lm_eval_knew_of_them(copy: Path) -> None:
 
 def test_one_file_for_each_arm_is_enough_for_one_task(copy: Path) -> None:
     (copy / "suite.yaml").write_text(SUITE.replace("[add, fact]", "[add]"))
-    for arm in ("f16", "q2_k"):
-        shutil.copy(samples(copy, arm), copy / f"{arm}.jsonl")
-    result = here(copy, "import", "suite.yaml", "--baseline", "f16.jsonl", "--candidate", "q2_k.jsonl", *JSON)
+    sides = ("--baseline", str(samples(copy, "f16")), "--candidate", str(samples(copy, "q2_k")))
+    result = here(copy, "import", "suite.yaml", *sides, *JSON)
     assert result.returncode == 10, result.stderr
 
 
 def test_the_order_of_the_lines_is_of_no_matter(copy: Path) -> None:
     straight = document(here(copy, "import", "suite.yaml", *SIDES, *JSON))
-    results(copy, "q2_k").unlink()  # its hash is over the lines in their order
     changed(samples(copy, "q2_k"), lambda rows: rows[::-1])
+    told(copy, "q2_k")  # lm-eval's hash is over the lines in their order
     shuffled = document(here(copy, "import", "suite.yaml", *SIDES, *JSON))
     assert [c["harm"] for c in shuffled["checks"]] == [c["harm"] for c in straight["checks"]]
 
@@ -161,8 +176,8 @@ def test_of_several_filters_one_is_judged(copy: Path) -> None:
         return [*rows, *({**row, "filter": "strict", "exact_match": 0.0} for row in rows)]
 
     for arm in ("f16", "q2_k"):
-        results(copy, arm).unlink()
         changed(samples(copy, arm), with_second)
+        told(copy, arm)
     here(copy, "import", "suite.yaml", *SIDES)
     first = latest_evidence(copy).quality[0]
     assert len(first.items) == ROWS and sum(item.score or 0 for item in first.items) > ROWS / 2
@@ -203,7 +218,7 @@ def test_a_file_that_is_not_as_lm_eval_wrote_it_is_refused_at_its_line(
 ) -> None:
     changed(samples(copy, "f16"), change)
     with pytest.raises(SuiteError) as refused:
-        read_arm(Arm.BASELINE, copy / "f16", ENTRIES)
+        read_arm(Arm.BASELINE, copy / "f16", ASKED)
     assert samples(copy, "f16").name in str(refused.value) and says in str(refused.value)
 
 
@@ -216,19 +231,18 @@ def test_a_line_that_is_no_json_is_named(copy: Path) -> None:
 
 
 def test_arms_that_were_asked_in_other_ways_are_not_compared(copy: Path) -> None:
-    path = results(copy, "q2_k")
-    told = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**told, "lm_eval_version": "0.4.9"}), encoding="utf-8")
+    told(copy, "q2_k", lm_eval_version="0.4.9")
     result = here(copy, "import", "suite.yaml", *SIDES)
     assert result.returncode in (10, 12), result.stderr
     assert "guard same-harness" in result.stdout, result.stdout
 
 
 def test_arms_that_answered_other_items_are_not_compared(copy: Path) -> None:
-    for path in (results(copy, "q2_k"), *(copy / "q2_k").glob("**/results_*")):
-        path.unlink(missing_ok=True)
+    doc = {"id": "add-9999", "prompt": "add 1 1", "answer": "2"}
+    other = {"doc": doc, "doc_hash": hashlib.sha256(json.dumps(doc, indent=2).encode()).hexdigest()}
     for task in ("add", "fact"):
-        changed(samples(copy, "q2_k", task), lambda rows: rows[1:])
+        changed(samples(copy, "q2_k", task), edited(**other))
+    told(copy, "q2_k")
     result = here(copy, "import", "suite.yaml", *SIDES)
     assert (result.returncode, "did not answer the same items" in result.stdout) == (12, True), result.stdout
 
@@ -237,7 +251,7 @@ def test_arms_that_answered_other_items_are_not_compared(copy: Path) -> None:
     ("sides", "says"),
     [
         (("--baseline", "q2_k", "--candidate", "f16"), "holds answers of the model 'q2_k'"),
-        (("--baseline", "f16", "--candidate", "f16"), "hold the very same samples"),
+        (("--baseline", "f16", "--candidate", "f16"), "hold samples of the very same run"),
         (("--baseline", "nowhere", "--candidate", "q2_k"), "nowhere: is not there"),
         (("--baseline", ".", "--candidate", "q2_k"), "has no samples_*.jsonl"),
     ],
@@ -245,6 +259,33 @@ def test_arms_that_answered_other_items_are_not_compared(copy: Path) -> None:
 def test_the_wrong_folder_is_told(copy: Path, sides: tuple[str, ...], says: str) -> None:
     result = here(copy, "import", "suite.yaml", *sides)
     assert (result.returncode, says in result.stderr) == (2, True), result.stderr
+
+
+def test_two_models_that_answered_alike_are_two(copy: Path) -> None:
+    for task in ("add", "fact"):
+        shutil.copy(samples(copy, "f16", task), samples(copy, "q2_k", task))
+    told(copy, "q2_k")
+    result = here(copy, "import", "suite.yaml", *SIDES, *JSON)
+    assert {check["outcome"] for check in document(result)["checks"]} == {"PASS"}, result.stdout
+
+
+def test_a_run_given_twice_is_one_whatever_the_order_of_its_lines_and_the_name_of_its_model(copy: Path) -> None:
+    shutil.rmtree(copy / "q2_k")
+    shutil.copytree(copy / "f16", copy / "q2_k")
+    changed(samples(copy, "q2_k"), lambda rows: rows[::-1])
+    told(copy, "q2_k", model_name="q2_k")
+    result = here(copy, "import", "suite.yaml", *SIDES)
+    assert (result.returncode, "hold samples of the very same run" in result.stderr) == (2, True), result.stderr
+
+
+def test_samples_without_their_results_are_not_judged(copy: Path) -> None:
+    """Every score made right: without the results that would contradict them, nothing does."""
+    for arm in ("f16", "q2_k"):
+        results(copy, arm).unlink()
+    for task in ("add", "fact"):
+        changed(samples(copy, "q2_k", task), lambda rows: [{**row, "exact_match": 1.0} for row in rows])
+    result = here(copy, "import", "suite.yaml", *SIDES)
+    assert (result.returncode, "there is no results_*.json of its date" in result.stderr) == (2, True), result.stderr
 
 
 def test_a_task_without_samples_is_told_with_those_that_have_some(copy: Path) -> None:
@@ -257,6 +298,7 @@ def test_a_task_without_samples_is_told_with_those_that_have_some(copy: Path) ->
 def test_what_an_import_cannot_answer_is_named_at_its_place(copy: Path) -> None:
     load = "load: {workload: {input: 8 tokens, output: 8 tokens}, sweep: [{stage: a, concurrency: 1, requests: 2}]}"
     text = SUITE.replace("gate:", f"{load}\ngate:").replace("checks: [", "checks: [{metric: error_rate, max: 20%}, ")
+    text = text.replace("limit: 60", "stop_early: true")
     (copy / "suite.yaml").write_text(text)
     result = here(copy, "import", "suite.yaml", *SIDES)
     assert result.returncode == 2
@@ -264,5 +306,6 @@ def test_what_an_import_cannot_answer_is_named_at_its_place(copy: Path) -> None:
         "suite.yaml:9:1: load: needs a live run",
         "suite.yaml:10:",
         "checks[0].metric: error_rate needs a live run",
+        "suite.yaml:8:31: quality.stop_early: needs a live run",
     ):
         assert place in result.stderr, result.stderr

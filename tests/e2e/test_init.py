@@ -39,6 +39,15 @@ def test_first_suite_is_written_once_and_is_valid(tmp_path: Path) -> None:
     assert here(tmp_path, "init").stdout == text
 
 
+def test_first_suite_without_its_comment_marks_judges_evals_and_recorded_prompts() -> None:
+    lines = (ROOT / "suites/templates/first.yaml").read_text().splitlines()
+    keys = ("# quality:", "#   tasks:", "#   max_tokens:", "# shadow:", "# - {metric:")
+    bare = [line.replace("# ", "", 1) if line.lstrip().startswith(keys) else line for line in lines]
+    suite = parse_suite("\n".join(bare) + "\n", "first.yaml")
+    assert suite.quality is not None and suite.shadow is not None
+    assert {"accuracy", "shadow_excess"} <= {check.metric for check in suite.gate.checks}
+
+
 def test_drills_are_listed_and_written_as_they_ship(tmp_path: Path) -> None:
     listed = here(tmp_path, "init", "--list").stdout
     shipped = sorted((ROOT / "suites" / "drills").glob("*.yaml"))

@@ -17,6 +17,9 @@ from benchgate.stats.proportions import clopper_pearson
 from scripts.tiny_model.ladder import write_tasks
 from tests.e2e.command import benchgate, document
 
+pytestmark = pytest.mark.beside
+
+
 ROOT = Path(__file__).parents[2]
 SUITE = """
 suite: ladder

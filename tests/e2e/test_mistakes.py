@@ -15,6 +15,9 @@ from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 from tests.fakes.measured import SuiteText, measured
 
+pytestmark = pytest.mark.beside
+
+
 SUITE = """\
 suite: mine
 deployments:
@@ -112,7 +115,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("accuracy_ratio", "--stage", "c1"), 2, "accuracy_ratio is of no stage; leave --stage out"),
         (("usd_per_million_good_tokens",), 0, "a `price` in the suite's deployments gives it"),
         (("goodput_ratio",), 0, "no stored run has goodput_ratio\n"),
-        (("ttft_s", "--suite", "other"), 0, "no stored run of the suite 'other' has ttft_s"),
+        (("ttft_s", "--suite", "other"), 2, "no stored run has ttft_s of a suite 'other'; there are "),
+        (("goodput_ratio", "--suite", "other"), 0, "no stored run of the suite 'other' has goodput_ratio"),
     ],
 )
 def test_a_trend_of_what_is_not_there_says_what_there_is(

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 BROWSER = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium on this machine; scripts/test installs it where it may"
-)
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine; scripts/test installs it where it may"),
+]
 
 
 @pytest.fixture(scope="module")

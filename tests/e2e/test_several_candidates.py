@@ -45,7 +45,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, outcomes: Mapping[str, Outcome]) -> 
     asked: list[tuple[str | None, str | None]] = []
 
     def measure(path: Path, baseline: str | None, candidate: str, *rest: object) -> Decision:
-        asked.append((candidate, str(rest[2]) if rest[2] is not None else None))
+        asked.append((candidate, str(rest[-1]) if rest[-1] is not None else None))
         if candidate not in outcomes:
             raise UsageError(f"{candidate} cannot be measured")
         return decision(outcomes[candidate])
@@ -100,6 +100,23 @@ def test_what_was_judged_before_one_could_not_be_measured_is_still_told(
     result = here(folder, "run", "several.yaml", "--format", "json")
     assert (result.returncode, "q3_k cannot be measured" in result.stderr) == (2, True)
     assert [one["outcome"] for one in json.loads(result.stdout)] == ["PASS"]
+
+
+def test_a_job_of_github_actions_does_not_take_one_candidates_pass_for_another_that_has_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+
+    def measure(name: str) -> Decision:
+        if name == "q3_k":
+            raise UsageError("q3_k cannot be measured")
+        return decision(Outcome.PASS)
+
+    with pytest.raises(UsageError):
+        conclude_each(["q8_0", "q3_k"], measure, Format.TEXT, strict=False, report=None, publish=True)
+    assert "verdict=pass" in (tmp_path / "output").read_text()
+    told = outputs(tmp_path / "output")
+    assert told == {"verdict": "error", "exit-code": "", "run-id": "", "report-path": "", "report-sha256": ""}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ from benchgate.shadow.judge_prompt import BUILT_IN
 from tests.e2e.command import STORE, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, Respond, ScriptedServer, Step, answering, json_response
 
+pytestmark = pytest.mark.beside
+
+
 SUITE = """
 suite: shadowed
 deployments:

@@ -13,6 +13,9 @@ from benchgate.model.deployment import Arm
 from tests.e2e.command import benchgate, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, answering
 
+pytestmark = pytest.mark.beside
+
+
 SUITES = Path(__file__).parents[2] / "suites"
 TASKS = ("add", "reverse", "sort", "json", "fact")
 ROWS = [json.loads(line) for task in TASKS for line in (SUITES / "data" / f"{task}.jsonl").read_text().splitlines()]

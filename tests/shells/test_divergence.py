@@ -18,11 +18,13 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceObservation
+from benchgate.model.divergence import DivergenceObservation, Way
 from benchgate.model.records import FloatArray
 from benchgate.plan.divergence import FixedText, Piece, planned_pieces
+from benchgate.quality.asking import Asker
 from benchgate.quality.divergence import diverge
 from benchgate.quality.divergence_texts import load_texts
+from benchgate.quality.divergence_way import Seen, read_piece
 from benchgate.quality.n_probs import read_next
 from benchgate.suite.divergence import Divergence
 from benchgate.suite.schema import Embedded, Limits
@@ -99,6 +101,22 @@ def test_baseline_asked_again_is_held_against_itself() -> None:
     seen = read(Echoing(), Echoing(values={" ten": -0.5}), repeat_baseline=True)
     assert {(item.floor_kld, item.floor_same_top1) for item in seen.items} == {(0.0, True)}
     assert any(item.kld > 0 for item in seen.items)
+
+
+def test_baseline_asked_again_must_have_read_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[Piece, int] = {}
+
+    async def read_otherwise(asker: Asker, way: Way, piece: Piece, top: int, seed: int) -> tuple[int, list[Seen]]:
+        tokens, seen = await read_piece(asker, way, piece, top, seed)
+        if asker.target.arm is Arm.CANDIDATE:
+            return tokens, seen
+        asked[piece] = asked.get(piece, 0) + 1
+        return tokens, seen if asked[piece] == 1 else [replace(one, token="#other") for one in seen]
+
+    monkeypatch.setattr("benchgate.quality.divergence.read_piece", read_otherwise)
+    seen = read(Echoing(), Echoing(), repeat_baseline=True)
+    assert seen.items == ()
+    assert seen.fault is not None and "the baseline, asked again, makes other tokens at place" in seen.fault
 
 
 def test_server_that_only_completes_is_asked_after_every_cut() -> None:

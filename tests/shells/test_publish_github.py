@@ -7,7 +7,7 @@ import pytest
 
 from benchgate.errors import ExitCode, PublishError
 from benchgate.model.verdict import Outcome
-from benchgate.publish.github import SUMMARY_LIMIT_BYTES, publish
+from benchgate.publish.github import SUMMARY_LIMIT_BYTES, publish, withdraw_outputs
 from tests.fakes import evidence as fake
 
 
@@ -114,3 +114,14 @@ def test_a_file_that_cannot_be_written_or_read_is_a_publish_error(tmp_path: Path
         call({"GITHUB_OUTPUT": str(tmp_path)})
     with pytest.raises(PublishError, match=r"report\.html"):
         call({"GITHUB_OUTPUT": str(tmp_path / "o")}, report=tmp_path / "report.html")
+    with pytest.raises(PublishError, match="nothing is measured"):
+        withdraw_outputs({"GITHUB_OUTPUT": str(tmp_path)})
+
+
+def test_what_was_said_is_withdrawn_whole(tmp_path: Path) -> None:
+    output, report = tmp_path / "output", tmp_path / "report.html"
+    report.write_text("r")
+    call({"GITHUB_OUTPUT": str(output)}, report=report)
+    told = outputs(output)
+    withdraw_outputs({"GITHUB_OUTPUT": str(output)})
+    assert outputs(output) == {**dict.fromkeys(told, ""), "verdict": "error"}

@@ -71,3 +71,14 @@ def test_an_echoed_api_key_is_never_repeated_not_even_in_part() -> None:
     with pytest.raises(TargetError) as caught:
         read_answer("chat", 401, json.dumps(body).encode(), secret="key-12345678901234567890")
     assert "key-123" not in str(caught.value)
+
+
+def test_a_key_that_stands_in_an_answer_is_blotted_out_of_all_of_it_and_a_short_one_is_a_word() -> None:
+    key = "key-12345678901234567890"
+    call = {"id": "c", "type": "function", "function": {"name": f"f-{key}", "arguments": json.dumps({"auth": key})}}
+    message = {"content": f"EMPTY, or Bearer {key}", "refusal": f"not with {key}", "tool_calls": [call]}
+    body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+    answer = read_answer("chat", 200, body, secret=(f"Bearer {key}", key, "EMPTY"))
+    assert answer.text == "EMPTY, or [redacted]"
+    assert key not in repr(answer)
+    assert answer.calls[0].arguments == '{"auth": "[redacted]"}'

@@ -201,7 +201,7 @@ class Run:
             patch.setenv("HF_HOME", str(folder / "hub"))
             patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody is there, and nobody is asked
             patch.delenv("HF_DATASETS_CACHE", raising=False)
-            self.tasks = {task.name: task for task in load_tasks(folder, quality, fetch=False)}
+            self.tasks = {task.name: task for task in load_tasks(folder, quality, fetch=False, allow_code=True)}
         there = [task for task in self.tasks.values() if task.needs is None]
         self.planned = [task.cut(entry.limit if (entry := quality.entry(task.name)) else None) for task in there]
         self.in_flight = self.most_in_flight = 0

@@ -32,6 +32,7 @@ quality:
     - {task: foreign_metric, scale: continuous}
     - longbench_2wikimqa
     - reaching
+    - ignored_targets
 gate: {checks: [{metric: accuracy, margin: 5 points}]}
 """
 TASK = """\
@@ -57,6 +58,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     (mine / "empty.yaml").write_text((TASK % ("empty_targets", "{{answer}}")) + METRIC % "exact_match")
     (mine / "foreign.yaml").write_text((TASK % ("foreign_metric", "{{question}}")) + METRIC % "points")
     (mine / "reaching.yaml").write_text((TASK % ("reaching", "{{question.__class__}}")) + METRIC % "exact_match")
+    without = "{metric: exact_match, aggregation: mean, higher_is_better: true, regexes_to_ignore: [uno]}"
+    (mine / "ignored.yaml").write_text((TASK % ("ignored_targets", "uno")) + f"metric_list: [{without}]\n")
     (mine / "rows.jsonl").write_text('{"question": "one", "answer": "uno"}\n{"question": "two", "answer": ""}\n')
     (folder / "suite.yaml").write_text(SUITE)
     suite = parse_suite(SUITE, str(folder / "suite.yaml"))
@@ -84,6 +87,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         "quality.tasks[7]: foreign_metric: it runs code (the metric 'points', from the hub); read that, and set",
         "quality.tasks[8]: longbench_2wikimqa: benchgate does not know whether score is right or wrong or a score in",
         "quality.tasks[9]: reaching: a template of it cannot be rendered: access to attribute '__class__'",
+        "quality.tasks[10]: ignored_targets: row 0: nothing is left of the target 'uno' once what the metric ignores",
     ],
 )
 def test_every_task_that_cannot_be_judged_is_named_at_its_line_with_the_reason(told: str, expected: str) -> None:

@@ -100,6 +100,20 @@ def test_of_an_item_asked_several_times_the_first_answer_is_shown_and_any_failur
     assert several.observation(Arm.BASELINE, None, {}).harness["retries"] == 3
 
 
+def test_what_stands_in_the_answers_that_are_not_shown_is_counted() -> None:
+    several = TaskRecord(replace(TASK, config={"repeats": 4}, scale="continuous"))
+    for asking, (text, finish) in enumerate([("x", "stop"), ("", "stop"), ("x", "length"), (" ", "length")]):
+        several.take_answer(replace(answered("a"), answer=text, finish_reason=finish, asking=asking))
+        several.take_answer(replace(answered("b"), finish_reason="length", asking=asking))
+    several.scored = {"a": replace(scored("a", 0.5), unread=3), "b": scored("b")}  # b is right every time
+    seen = several.observation(Arm.BASELINE, None, {})
+    counted = {name: seen.harness[name] for name in ("askings_count", "empty_count", "unclear_count")}
+    assert counted == {"askings_count": 8, "empty_count": 2, "unclear_count": 3}
+    assert (seen.items[0].answer, seen.items[0].finish_reason) == ("x", "stop")
+    once = TaskRecord(TASK, {"a": answered("a")}, {"a": scored("a")}).observation(Arm.BASELINE, None, {})
+    assert "askings_count" not in once.harness
+
+
 def test_items_carry_their_cluster_and_what_was_read_out_of_their_answer() -> None:
     task = replace(TASK, rows=({"id": "a", "page": 7}, {"id": "b", "page": 8}), cluster_key="page")
     read = replace(scored("a"), choice="forty")

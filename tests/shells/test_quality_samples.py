@@ -15,9 +15,10 @@ from benchgate.model.deployment import Arm
 from benchgate.quality.imported import read_arm
 from benchgate.quality.sample_files import find_files
 from benchgate.quality.samples import Judged, Wanted, judged, parse_samples
-from benchgate.suite.quality import TaskEntry
+from benchgate.suite.quality import Quality
 
 DATE = "2026-01-02T03-04-05.000006"
+ONE_OF_NINE = {"original": 9, "effective": 1}
 
 
 def sha256(text: str) -> str:
@@ -96,12 +97,28 @@ def written(folder: Path, task: str, *rows: dict[str, Any], date: str = DATE) ->
     return path
 
 
+def beside(path: Path, task: str, **more: Any) -> Path:
+    """The results that lm-eval wrote with a file of one line; `more` is what they tell beside that."""
+    told = {"results": {task: {}}, "n-samples": {task: {"original": 1, "effective": 1}}, "date": 1.5, **more}
+    path.with_name(f"results_{DATE}.json").write_text(json.dumps(told))
+    return path
+
+
+def asked(task: str = "t", **more: Any) -> Quality:
+    return Quality.model_validate({"tasks": [task], **more})
+
+
 def test_a_group_is_its_tasks_each_by_itself(tmp_path: Path) -> None:
     inside = {"mmlu": ["mmlu_stem", "mmlu_law"], "mmlu_stem": ["mmlu_physics", "mmlu_biology"]}
-    (tmp_path / f"results_{DATE}.json").write_text(json.dumps({"results": {}, "group_subtasks": inside}))
-    for task in ("mmlu_physics", "mmlu_biology", "mmlu_law"):
-        written(tmp_path, task, line(0, {"q": task}))
-    seen = read_arm(Arm.CANDIDATE, tmp_path, [TaskEntry(task="mmlu")]).observations
+    leaves = ("mmlu_physics", "mmlu_biology", "mmlu_law")
+    for task in leaves:
+        beside(
+            written(tmp_path, task, line(0, {"q": task})),
+            task,
+            results={leaf: {} for leaf in leaves},
+            group_subtasks=inside,
+        )
+    seen = read_arm(Arm.CANDIDATE, tmp_path, asked("mmlu")).observations
     assert [one.task for one in seen] == ["mmlu/mmlu_physics", "mmlu/mmlu_biology", "mmlu/mmlu_law"]
     assert {one.harness["leaves"] for one in seen} == {3}
 
@@ -117,13 +134,98 @@ def test_the_task_of_a_file_is_in_its_name_whatever_underscores_it_has(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("metric", "says"),
-    [("word_perplexity", "of word_perplexity less is better"), ("my_score", "is not known without its results_*.json")],
+    ("metric", "told", "says"),
+    [
+        ("word_perplexity", None, "of word_perplexity less is better"),
+        ("my_score", False, "less of my_score is better by its results"),
+        ("my_score", None, "its results do not tell whether more of my_score is better"),
+    ],
 )
-def test_a_metric_that_could_be_read_the_wrong_way_round_is_refused(tmp_path: Path, metric: str, says: str) -> None:
+def test_a_metric_that_could_be_read_the_wrong_way_round_is_refused(
+    tmp_path: Path, metric: str, told: bool | None, says: str
+) -> None:
     row = line(0, {"q": 1}, metrics=[metric], **{metric: 0.5})
+    path = beside(written(tmp_path, "t", row), "t", higher_is_better={"t": {metric: told}})
     with pytest.raises(SuiteError, match=re.escape(says)):
-        read_arm(Arm.BASELINE, written(tmp_path, "t", row), [TaskEntry(task="t")])
+        read_arm(Arm.BASELINE, path, asked())
+
+
+@pytest.mark.parametrize(
+    ("suite", "told", "says"),
+    [
+        ({}, {}, None),
+        ({"limit": 500}, {}, None),  # of one item there are no more
+        ({}, {"n-samples": {"t": ONE_OF_NINE}}, "has no `limit`, and its results are of 1 of 9 items"),
+        ({"limit": 5}, {"n-samples": {"t": ONE_OF_NINE}}, "says `limit: 5`, and its results are of 1 of 9 items"),
+        ({"limit": 1}, {"n-samples": {"t": ONE_OF_NINE}}, None),
+        ({"limit": 1}, {"n-samples": {}}, "do not tell how many were asked"),
+        ({"few_shot": 5}, {"n-shot": {"t": 0}}, "says `few_shot: 5`, and its results say 0"),
+        ({"few_shot": 5}, {}, "says `few_shot: 5`, and its results do not tell"),
+        ({"few_shot": 5}, {"n-shot": {"t": 5}}, None),
+        ({"system": "Be brief."}, {"system_instruction": None}, 'says `system: "Be brief."`, and its results say ""'),
+        ({"system": "Be brief."}, {"system_instruction": "Be brief."}, None),
+        ({}, {"system_instruction": "Be brief."}, 'has no `system`, and its results say "Be brief."'),
+        ({"endpoint": "chat"}, {"config": {"model": "local-completions"}}, 'and its results say "completions"'),
+        ({"endpoint": "chat"}, {"config": {"model": "local-chat-completions"}}, None),
+        ({"endpoint": "completions"}, {"config": {"model": "hf"}}, "and its results do not tell"),
+        ({"fewshot_as_turns": True}, {"fewshot_as_multiturn": False}, "as_turns: true`, and its results say false"),
+        (
+            {"tasks": [{"task": "t", "max_tokens": 9}]},
+            {"configs": {"t": {"generation_kwargs": {"max_gen_toks": 48}}}},
+            "says `max_tokens: 9`, and its results say 48",
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_asked_otherwise_than_the_suite_says_is_refused(
+    tmp_path: Path, suite: dict[str, Any], told: dict[str, Any], says: str | None
+) -> None:
+    path = beside(written(tmp_path, "t", line(0, {"q": 1})), "t", **told)
+    if says is None:
+        assert len(read_arm(Arm.BASELINE, path, asked(**suite)).observations) == 1
+        return
+    with pytest.raises(SuiteError, match=re.escape(says)):
+        read_arm(Arm.BASELINE, path, asked(**suite))
+
+
+def harness(tmp_path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    path = beside(written(tmp_path, "t", line(0, {"q": 1})), "t", config=config)
+    return dict(read_arm(Arm.BASELINE, path, asked()).observations[0].harness)
+
+
+def test_the_backend_and_its_settings_are_part_of_how_an_arm_was_asked(tmp_path: Path) -> None:
+    one = {"base_url": "http://a", "model": "f16", "num_concurrent": 8, "max_gen_toks": 256}
+    plain = harness(tmp_path, {"model": "local-completions", "model_args": one})
+    assert (plain["backend"], plain["model_args.max_gen_toks"]) == ("local-completions", "256")
+    elsewhere = {**one, "base_url": "http://b", "model": "q8_0", "num_concurrent": 1}
+    assert harness(tmp_path, {"model": "local-completions", "model_args": elsewhere}) == plain
+    assert harness(tmp_path, {"model": "hf", "model_args": one}) != plain
+    assert harness(tmp_path, {"model": "local-completions", "model_args": {**one, "max_gen_toks": 16}}) != plain
+    assert harness(tmp_path, {"model": "local-completions", "model_args": {**one, "seed": 99}}) != plain
+
+
+def test_settings_as_one_text_are_the_same_settings_and_no_secret_is_kept(tmp_path: Path) -> None:
+    text = "base_url=http://a,model=f16,max_gen_toks=16,api_key=sk-1,header={'x-auth': 'sk-2', 'y': 'sk-3'}"
+    kept = harness(tmp_path, {"model": "local-completions", "model_args": text})
+    assert kept["model_args.max_gen_toks"] == "16"
+    assert "sk-" not in json.dumps(kept)
+
+
+def test_a_run_is_known_by_when_it_began_and_not_by_what_was_answered(tmp_path: Path) -> None:
+    path = written(tmp_path, "t", line(0, {"q": 1}))
+    first = read_arm(Arm.BASELINE, beside(path, "t"), asked()).runs
+    assert read_arm(Arm.BASELINE, beside(path, "t", model_name="other"), asked()).runs == first
+    assert not read_arm(Arm.BASELINE, beside(path, "t", date=2.5), asked()).runs & first
+
+
+def test_a_samples_file_without_its_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"there is no results_\*\.json of its date beside it"):
+        read_arm(Arm.BASELINE, written(tmp_path, "t", line(0, {"q": 1})), asked())
+
+
+def test_results_of_another_task_are_not_those_of_the_samples(tmp_path: Path) -> None:
+    path = beside(written(tmp_path, "t", line(0, {"q": 1})), "t", results={"else": {}})
+    with pytest.raises(SuiteError, match="have nothing of the task 't'"):
+        read_arm(Arm.BASELINE, path, asked())
 
 
 @pytest.mark.parametrize("places", [("a", "b"), ("", "")], ids=["two models", "twice"])

@@ -12,6 +12,7 @@ from benchgate.quality.scoring import chosen, mean_scores, scored
 from benchgate.quality.spool import Scored
 
 TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
+UNREAD = "[invalid]"
 PICK = PlannedTask("t", {}, ({"id": "a"},), metric="acc_norm", output_type="multiple_choice")
 
 
@@ -86,7 +87,9 @@ def test_the_option_chosen_is_that_of_the_judged_metric() -> None:
 
 
 def test_askings_of_one_item_are_one_score() -> None:
-    lines = [[Scored("t", "a", "d", "p", "t", score, choice)] for score, choice in ((1.0, "x"), (0.0, "y"), (0.0, "z"))]
+    lines = [
+        [Scored("t", "a", "d", "p", "t", score, choice)] for score, choice in ((1.0, "x"), (0.0, "y"), (0.0, UNREAD))
+    ]
     [mean] = mean_scores(lines)
     assert mean.score == pytest.approx(1 / 3)
-    assert mean.choice == "x"
+    assert (mean.choice, mean.unread) == ("x", 1)

@@ -7,6 +7,8 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import canonical_json
+from benchgate.quality.functions import module_file
+from benchgate.quality.ignoring import nothing_left
 from benchgate.quality.tasks import load_tasks
 from benchgate.suite.quality import Quality
 from tests.shells.quality_helpers import tasks_of
@@ -63,13 +65,13 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("generate_until", "loglikelihood_rolling", "task.yaml:5:14: output_type: Input should be 'generate_until'"),
+        ("generate_until", "loglikelihood_rolling", "task.yaml:5:14: output_type: expected 'generate_until'"),
         ("generate_until", "multiple_choice", "task.yaml:8:20: generation_kwargs: nothing is generated here"),
         ("generate_until", "multiple_choice", "doc_to_choice: is missing; name the column with the options"),
-        ("metric: exact_match", "metric: rouge", "metric_list[0].metric: Input should be 'exact_match'"),
+        ("metric: exact_match", "metric: rouge", "metric_list[0].metric: expected 'exact_match'"),
         ("metric: exact_match", "metric: acc", "task.yaml:9:24: metric_list[0].metric: generate_until has no acc; use"),
-        ("metric: exact_match", "metric: bleu", "metric_list[0]: Value error, bleu is aggregated by `bleu`"),
-        ("dataset_path: json", "dataset_path: gsm8k", "task.yaml:2:15: dataset_path: Input should be 'json'"),
+        ("metric: exact_match", "metric: bleu", "metric_list[0]: bleu is aggregated by `bleu`"),
+        ("dataset_path: json", "dataset_path: gsm8k", "task.yaml:2:15: dataset_path: expected 'json'"),
         ("test_split: test", "test_split: train", "test_split: `data_files` has no split 'train'; it has `test`"),
         ("test: rows", "train: rows", "dataset_kwargs.data_files.train: is neither the `test_split` nor the `few"),
         ("task: capitals", "task: capitals\nfewshot_split: more", "fewshot_split: `data_files` has no split 'more'"),
@@ -85,8 +87,8 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
             "task.yaml:1:1: it draws its answers at temperature 0.5, and asks only once",
         ),
         ("task: capitals", "task: capitals\nprocess_docs: x", "process_docs: unknown key"),
-        ("test_split: test\n", "", "test_split: Field required"),
-        ("temperature: 0, ", "", "task.yaml:8:20: generation_kwargs.temperature: Field required"),
+        ("test_split: test\n", "", "test_split: is missing"),
+        ("temperature: 0, ", "", "task.yaml:8:20: generation_kwargs.temperature: is missing"),
         (
             '["\\n"]',
             f"[{', '.join('abcdefghijklmnopq')}]",
@@ -94,6 +96,11 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
         ),
         ("{{country}}", "{{contry}}", "doc_to_text: the rows have no `contry`; their columns are `capital`, `country`"),
         ("doc_to_target: capital", "doc_to_target: captal", "doc_to_target: 'captal' is neither a column"),
+        (
+            "metric_list:",
+            'filter_list: [{name: f, filter: [{function: regex, regex_pattern: "([A-Z"}]}]\nmetric_list:',
+            "filter_list[0].filter[0].regex_pattern: is no pattern: unterminated character set",
+        ),
         ("{{country}}", "{{country.upper()}}", "doc_to_text: calls, macros and imports are not allowed"),
         ("{{country}}", "{{country|attr('x')}}", "doc_to_text: the filter `attr` is not allowed"),
         ("{{country}}", "{{country", "doc_to_text: not a template"),
@@ -163,6 +170,61 @@ def test_a_target_that_would_be_scored_as_something_else_is_refused_with_its_lin
     task = TASK.replace("doc_to_target: capital", f"doc_to_target: {target}")
     found = problems_of(tmp_path, task, ROWS + json.dumps({"id": "c", "country": "Chad", "capital": capital}) + "\n")
     assert found[-1].startswith(f"rows.jsonl:3: {expected}"), found
+
+
+@pytest.mark.parametrize(
+    ("ignoring", "capital", "refused"),
+    [
+        ("ignore_numbers: true", "42", "nothing is left of the target '42' once what the metric ignores is taken out"),
+        ("ignore_numbers: true", "$4.20", "nothing is left of the target '$4.20'"),
+        ("ignore_punctuation: true", "?!", "nothing is left of the target '?!'"),
+        ('regexes_to_ignore: ["[0-9]", "x"]', "4x2", "nothing is left of the target '4x2'"),
+        ('regexes_to_ignore: ["("]', "z", "`regexes_to_ignore` has '(', which is no pattern: missing )"),
+        ("ignore_numbers: true", "catch 22", None),
+        ('regexes_to_ignore: [","]', "4,200", None),
+        ("ignore_case: true", "?!", None),
+    ],
+)
+def test_target_of_which_the_metric_ignores_all_is_refused(
+    tmp_path: Path, ignoring: str, capital: str, refused: str | None
+) -> None:
+    task = TASK.replace("metric: exact_match,", f"metric: exact_match, {ignoring},")
+    rows = ROWS + json.dumps({"id": "c", "country": "Chad", "capital": capital}) + "\n"
+    if refused is None:
+        (tmp_path / "task.yaml").write_text(task)
+        (tmp_path / "rows.jsonl").write_text(rows)
+        assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 3
+    else:
+        assert problems_of(tmp_path, task, rows)[-1].startswith(f"rows.jsonl:3: capital: {refused}")
+
+
+def test_what_another_metric_than_the_judged_one_ignores_is_of_no_matter(tmp_path: Path) -> None:
+    listed = "metric_list: [{metric: bleu}, {metric: exact_match, ignore_numbers: true}]"
+    (tmp_path / "task.yaml").write_text(f"{TASK.partition('metric_list')[0]}{listed}\n")
+    (tmp_path / "rows.jsonl").write_text(ROWS.replace("Rome", "42"))
+    assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 2
+
+
+def test_right_answer_of_signs_alone_may_be_ignored_beside_others() -> None:
+    punctuation = {"ignore_punctuation": True}
+    assert nothing_left(["!!!", "Chk Chk Chk"], punctuation) is None
+    assert nothing_left(["!!!", "?"], punctuation) == "!!!"
+    assert nothing_left(["12", "twelve"], {"ignore_numbers": True}) == "12"
+
+
+def test_function_is_found_in_its_package_with_nothing_of_it_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "elsewhere" / "foreign_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('this must not run')\n")
+    (package / "own.py").write_text("raise SystemExit('this must not run')\n")
+    monkeypatch.syspath_prepend(package.parent)
+    assert module_file("foreign_package.own.pick", tmp_path) == package / "own.py"
+    assert module_file("foreign_package.pick", tmp_path) == package / "__init__.py"
+    for nowhere in ("foreign_package.other.pick", "no_such_package.own.pick", "pick"):
+        with pytest.raises(ImportError, match="there is no module"):
+            module_file(nowhere, tmp_path)
 
 
 def test_brackets_inside_a_target_are_a_text_like_any_other(tmp_path: Path) -> None:
@@ -244,14 +306,26 @@ def test_a_folder_to_include_must_be_there(tmp_path: Path) -> None:
         ({"metric": "f1"}, "it has no metric 'f1'; it has exact_match"),
         ({"cluster": "town"}, "its rows have no column 'town'; they have id, country, capital"),
         ({"few_shot": 3}, "3 examples are asked for; say where from"),
+        ({"metric": "chrf", "scale": "binary"}, "chrf is a score in between; remove `scale: binary`"),
     ],
 )
 def test_what_a_suite_says_of_a_task_must_be_there(tmp_path: Path, said: dict[str, object], expected: str) -> None:
-    (tmp_path / "capitals.yaml").write_text(TASK)
+    metrics = TASK if said.get("metric") != "chrf" else TASK.replace("[{metric", "[{metric: chrf}, {metric")
+    (tmp_path / "capitals.yaml").write_text(metrics)
     (tmp_path / "rows.jsonl").write_text(ROWS)
     with pytest.raises(SuiteError) as caught:
         load_tasks(tmp_path, Quality.model_validate({"tasks": [{"task": "capitals.yaml", **said}]}))
-    assert expected in str(caught.value)
+    assert f"quality.tasks[0]: capitals.yaml: {expected}" in str(caught.value)
+
+
+def test_a_data_file_without_rows_is_named_as_one_would_type_it_with_the_task_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/task.yaml").write_text(TASK.replace("rows.jsonl", "../rows.jsonl"))
+    (tmp_path / "rows.jsonl").write_text("")
+    with pytest.raises(SuiteError) as caught:
+        tasks_of(tmp_path, "t/task.yaml")
+    [problem] = caught.value.problems
+    assert problem.source == str(tmp_path / "rows.jsonl") and "the `data_files` of task.yaml" in problem.message
 
 
 def test_the_documented_task_file_loads(tmp_path: Path) -> None:

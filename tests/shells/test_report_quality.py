@@ -22,6 +22,7 @@ from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
+from tests.fakes.evals import Answers, evidence_of, suite_of
 from tests.fakes.measured import Effect, SuiteText, measured
 
 MINUS = "\N{MINUS SIGN}"
@@ -154,6 +155,21 @@ def test_the_short_form_names_recovery_flips_and_the_worst_task() -> None:
     assert "over 2 tasks, 80 items" in lines[0]
     assert lines[1].startswith("6 answers flipped (7.50 %)")
     assert lines[2].startswith(f"worst task tiny_add: {MINUS}5.00 points (")
+
+
+def test_the_short_form_counts_the_tasks_and_items_that_it_speaks_of() -> None:
+    alike, one_lost = (Answers([1.0] * 80), Answers([1.0] * 80)), (Answers([1.0] * 80), Answers([0.0] + [1.0] * 79))
+    points = Answers([40.0] * 60, harness={"scale": "continuous"})
+    lines = _short_form({"a": alike, "b": one_lost, "chrf": (points, points)})
+    assert lines[0].endswith(" over 2 tasks, 160 items")
+    assert lines[1].startswith("1 answer flipped (")
+    assert _short_form({"a": alike, "b": alike})[-1] == "no task scores lower"
+
+
+def _short_form(tasks: dict[str, tuple[Answers, Answers]]) -> tuple[str, ...]:
+    suite = suite_of([{**MARGIN, "task": "a"}], list(tasks))
+    found = evidence_of(suite, tasks)
+    return quality_lines(found, judge(suite, found))
 
 
 def test_how_the_tasks_were_asked_is_told_once_where_it_is_the_same_and_counts_are_no_setting() -> None:

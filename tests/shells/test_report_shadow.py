@@ -35,6 +35,14 @@ def item(n: int, *, differs: bool = False, texts: bool = False, **changed: objec
     return replace(one, **changed)  # type: ignore[arg-type]  # by the keyword
 
 
+def test_an_empty_answer_is_not_a_call_that_failed() -> None:
+    empty = item(1, candidate=None, error="candidate: empty")
+    failed = item(2, candidate=None, candidate_facts=None, error="candidate: HTTP 500")
+    section = shadow_section(evidence(item(0), empty, failed), 0.05)
+    assert section is not None
+    assert section.failed == "1 prompt had a call that failed; 1 prompt had an empty answer"
+
+
 def evidence(*items: ShadowItem) -> Evidence:
     return replace(fake.evidence(), shadow=ShadowObservation(items, len(items), None))
 

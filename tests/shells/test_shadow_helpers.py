@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from benchgate.model.shadow import Judged, Label
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.plan.shadow import some_asked_twice
 from benchgate.shadow.helpers import NOBODY, Helpers, helpers_of
+from benchgate.shadow.judge_prompt import BUILT_IN
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits, Shadow
 from benchgate.targets.dialect import DIALECTS, Target
@@ -162,7 +164,11 @@ def helped(**urls: str) -> tuple[dict[str, object], Callable[[str | None], Helpe
 def embedding(vectors: dict[str, list[float]]) -> Respond:
     def respond(received: Received) -> Iterator[Step]:
         assert received.path == "/v1/embeddings" and received.body is not None
-        data = [{"index": n, "embedding": vectors[text]} for n, text in enumerate(received.body["input"])]
+        texts = received.body["input"]
+        data = [
+            {"index": n, "embedding": vectors.get(text, [1.0 - n, float(n)])}  # unknown texts are unlike
+            for n, text in enumerate(texts)
+        ]
         yield json_response({"data": data})
 
     return respond
@@ -179,7 +185,7 @@ def test_texts_near_enough_are_the_same_and_only_those_that_differ_are_sent() ->
             answering(lambda r: "It rains."), answering(lambda r: said[r.prompt]), *prompts,
             helpers=helpers(None), **sections,
         )  # fmt: skip
-        assert len(near.requests) == 2
+        assert len(near.requests) == 1 + 2  # the first tells whether the endpoint can tell texts apart
         assert all(request.headers["authorization"] == "Bearer secret-0" for request in near.requests)
     labels = [item.with_primary.label for item in seen.items if item.with_primary is not None]
     assert labels == [Label.SEMANTIC, Label.DIFFERENT, Label.EXACT]
@@ -203,6 +209,27 @@ def test_what_could_not_be_embedded_is_missing_and_not_the_same() -> None:
             )
         assert item.error is None and item.with_primary is not None
         assert (item.with_primary.similarity, item.with_primary.differs) == (None, True)
+        assert item.similarity_error is not None and item.similarity_error.startswith("HTTP ")
+
+
+def test_an_endpoint_for_which_everything_is_alike_makes_nothing_the_same() -> None:
+    def constant(received: Received) -> Iterator[Step]:
+        assert received.body is not None
+        yield json_response(
+            {"data": [{"index": n, "embedding": [0.6, 0.8]} for n in range(len(received.body["input"]))]}
+        )
+
+    with ScriptedServer(constant) as near:
+        sections, helpers = helped(similarity=near.url)
+        prompt = ShadowPrompt("p", "hi")
+        item = only(
+            compare(answering(lambda r: "one"), answering(lambda r: "two"), prompt, helpers=helpers(None), **sections)
+        )
+        assert len(near.requests) == 1
+    assert item.differs_from_primary
+    assert item.similarity_error == (
+        "two texts that have nothing in common have a cosine of 1.000, and from 0.95 on texts count as the same"
+    )
 
 
 def judging(choose: Callable[[str, str], str]) -> Respond:
@@ -221,7 +248,17 @@ def longest(one: str, other: str) -> str:
     return json.dumps({"verdict": "tie" if len(one) == len(other) else "A" if len(one) > len(other) else "B"})
 
 
-def verdicts(choose: Callable[[str, str], str], candidate: str, *, baseline: str = "It rains.") -> ShadowItem:
+def always(verdict: str) -> Callable[[str, str], str]:
+    return lambda one, other: json.dumps({"verdict": verdict})
+
+
+OWN_PROMPT = BUILT_IN + "\n"
+"""A suite's own prompt may ask for anything, so its judge is not tried out on nonsense."""
+
+
+def verdicts(
+    choose: Callable[[str, str], str], candidate: str, *, baseline: str = "It rains.", prompt: str | None = None
+) -> ShadowItem:
     with ScriptedServer(judging(choose)) as judge:
         sections, helpers = helped(judge=judge.url)
         return only(
@@ -229,7 +266,7 @@ def verdicts(choose: Callable[[str, str], str], candidate: str, *, baseline: str
                 answering(lambda r: baseline),
                 answering(lambda r: candidate),
                 ShadowPrompt("p", "weather?"),
-                helpers=helpers(None),
+                helpers=helpers(prompt),
                 **sections,
             )
         )
@@ -239,15 +276,23 @@ def test_a_judge_is_asked_in_both_positions_and_only_agreement_counts() -> None:
     assert verdicts(longest, "Rain.").judged is Judged.LOSS
     assert verdicts(longest, "It rains, and hard.").judged is Judged.WIN
     assert verdicts(longest, "Sun is up").judged is Judged.TIE
-    assert verdicts(lambda a, b: '{"verdict": "A"}', "Rain.").judged is Judged.INCONSISTENT
-    assert verdicts(lambda a, b: '{"verdict": "B"}', "Rain.").judged is Judged.INCONSISTENT
+    for place in ("A", "B"):
+        swayed = verdicts(always(place), "Rain.", prompt=OWN_PROMPT)
+        assert swayed.judged is Judged.INCONSISTENT
+
+
+@pytest.mark.parametrize("verdict", ["A", "B", "tie"])
+def test_a_judge_to_whom_nonsense_is_as_good_as_an_answer_says_nothing(verdict: str) -> None:
+    item = verdicts(always(verdict), "Rain.")
+    assert item.judged is Judged.MISSING
+    assert "does not find nonsense worse than an answer" in str(item.judge_error)
 
 
 def test_answers_that_are_one_are_a_tie_that_nobody_is_asked_about() -> None:
     def never(one: str, other: str) -> str:
         raise AssertionError
 
-    item = verdicts(never, "It rains.")
+    item = verdicts(never, "It rains.", prompt=OWN_PROMPT)
     assert item.judged is item.judged_itself is Judged.TIE
 
 
@@ -321,6 +366,25 @@ def test_nothing_that_anybody_wrote_is_kept_unless_asked_for() -> None:
             assert only(both).judged is Judged.MISSING
     kept = compare(answering(lambda r: r.prompt), answering(lambda r: r.prompt), prompt, store_text=True)
     assert only(kept).prompt_text == CANARY
+
+
+def test_a_key_that_an_answer_repeats_is_neither_kept_nor_sent_to_a_judge() -> None:
+    key = "key-4f1d-of-the-candidate"
+
+    def echoing(received: Received) -> Iterator[Step]:
+        yield from replying({"content": f"sent with {received.headers['authorization']}"})(received)
+
+    with (
+        ScriptedServer(answering(lambda r: "It rains.")) as ours,
+        ScriptedServer(echoing) as theirs,
+        ScriptedServer(judging(longest)) as judge,
+    ):
+        sections, helpers = helped(judge=judge.url)
+        arms = target(Arm.BASELINE, ours.url), replace(target(Arm.CANDIDATE, theirs.url), api_key=key)
+        shadow = Shadow.model_validate({"prompts": "unused", "store_text": True, **sections})
+        [seen] = mirror(*arms, [ShadowPrompt("p", "?")], shadow, Limits(), helpers=helpers(OWN_PROMPT))
+        assert judge.requests and not any(key in request.prompt for request in judge.requests)
+    assert only(seen).candidate_text == "sent with [redacted]"
 
 
 def test_a_key_that_is_not_set_is_found_before_anything_is_asked() -> None:

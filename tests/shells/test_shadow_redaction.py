@@ -47,6 +47,18 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
         ("AccountKey=abc123def456==;EndpointSuffix=x", "AccountKey=<KEY_1>;EndpointSuffix=x"),
         ("my password is hunter22.", "my password is <KEY_1>"),
         ("postgres://app:s3cr3t@db.internal/x", "postgres://app:<KEY_1>@db.internal/x"),
+        ("ann\uff20mail.example", "<EMAIL_1>"),
+        ("4111\u200b1111\u00a01111\u20111111", "<CARD_1>"),
+        ("gsk_" + "abcdefgh" * 5 + " r8_" + "abcdefgh" * 4, "<KEY_1> <KEY_2>"),
+        ("https://hooks.slack.com/services/T0A/B0B/xyz", "https://hooks.slack.com/services/<KEY_1>"),
+        ("x-api-key: abcdefgh", "x-api-key: <KEY_1>"),
+        ("get /x?page=2&access_token=abcdef&n=1", "get /x?page=2&access_token=<KEY_1>&n=1"),
+        ("token=abcdefghijkl", "token=<KEY_1>"),
+        ("00 Authorization: Basic dXNlcjpwYXNzMTIz", "00 Authorization: Basic <KEY_1>"),
+        ("Proxy-Authorization: bearer abcdefgh", "Proxy-Authorization: bearer <KEY_1>"),
+        ("Bearer dXNlcjpwYXNz", "Bearer <KEY_1>"),
+        ("session_token=abc123def456, refreshToken: abc123", "session_token=<KEY_1>, refreshToken: <KEY_2>"),
+        ("my password is: hunter22", "my password is: <KEY_1>"),
         ("hosts 10.0.0.12 and 2001:db8::7, at 12:30:45", "hosts <IP_1> and <IP_2>, at 12:30:45"),
     ],
 )
@@ -65,6 +77,10 @@ def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expe
         "basic understanding of authorization",
         "GB00WEST12345698765432",
         "ask-learn-something-very-long",
+        "max_tokens=256, token=tok, f(token=read())",
+        "an api-key: yes",
+        "the bearer understands authorization: documentation of basics",
+        "pad_token=tokenizer.eos_token, session_token = read()",
     ],
 )
 def test_what_only_looks_a_little_like_it_stays(text: str) -> None:
@@ -111,6 +127,26 @@ def test_one_value_has_one_placeholder_in_all_the_messages_of_a_request() -> Non
     assert replaced == {"email": 4, "card": 1}
 
 
+@pytest.mark.parametrize(
+    ("label", "kept"),
+    [
+        ("customer-support/chat", "customer-support/chat"),
+        ("openai/deployments/*/chat", "openai/deployments/*/chat"),
+        ("sk-abcdefghijklmnopqrst/chat", "*/chat"),
+        ("tenant/jane.doe/chat", "tenant/*/chat"),
+        ("AbCdEfGhIj/chat", "*/chat"),
+        ("abcdefghijklmnopqrst/chat", "*/chat"),
+        ("acme/chat", "*/chat"),
+        ("of-jane/mail", "*"),
+    ],
+)
+def test_what_is_stored_of_a_path_is_plain_words_that_no_rule_knows(label: str, kept: str) -> None:
+    redactor = redactor_of(None, ("TENANT=acme", "ACROSS=jane/mail"))
+    found, replaced = redactor.redact(Asked("chat", label, prompt="write to bob@example.org"))
+    assert (found.label, found.prompt) == (kept, "write to <EMAIL_1>")
+    assert replaced == {"email": 1}
+
+
 def test_a_rule_of_ones_own_comes_first_and_may_name_the_part_that_is_secret() -> None:
     own = ("CUSTOMER=C-[0-9]{4}", "CITY=lives in (?P<secret>[A-Z][a-z]+)")
     assert (
@@ -146,8 +182,14 @@ def test_a_pattern_that_takes_an_age_is_stopped_by_its_name(monkeypatch: pytest.
 @pytest.mark.parametrize(
     "unit",
     ["a", "a@", "a@a.", "1", "1 ", "+1", "(0", "0-", "sk-", "eyJ", "eyJaaaaaaaa.", "AB12", "password=", "://a:", "1.",
-     ":1", "bearer ", "-----BEGIN PRIVATE KEY-----", "authorization: ", "\"'"],
+     ":1", "bearer ", "-----BEGIN PRIVATE KEY-----", "authorization: ", "\"'", "?key=", "token=", "api-key:", "://hooks.slack.com/a/",
+     "1\u200b"],
 )  # fmt: skip
 def test_no_text_keeps_a_rule_of_ours_busy(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # 100 kB that begin like a match over and over: a rule that takes the square of that takes hours.
     Redactor(RULES).redact(Asked("chat", "chat", prompt=unit * (100_000 // len(unit))))
+
+
+def test_none_stands_alone() -> None:
+    with pytest.raises(UsageError, match="`none` stands alone"):
+        redactor_of("email,none", ())

@@ -93,3 +93,13 @@ def test_keys_that_contradict_each_other_are_told_without_their_values(
         load_prompts(path)
     assert told in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_log_named_as_recorded_prompts_is_told_once_with_what_draws_from_it(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"model": "m", "messages": [{"role": "user", "content": "private"}]}\n' * 30)
+    with pytest.raises(SuiteError, match="benchgate shadow sample") as caught:
+        load_prompts(log)
+    [problem] = caught.value.problems
+    assert problem.line == 1 and "none of its 30 lines" in problem.message
+    assert "private" not in problem.message

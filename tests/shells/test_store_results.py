@@ -109,6 +109,11 @@ def test_trend_gives_each_run_its_value_and_own_verdict(store: Store) -> None:
         (first.id, first.started_at, "v1", Outcome.WARN, Arm.CANDIDATE, "c4", None, 0.1, 8),
         (second.id, second.started_at, None, None, Arm.CANDIDATE, "c4", None, 2.5, 8),
     ]
+    names = {arm: deployment.name for arm, deployment in first.arms.items()}
+    assert [(p.suite, p.deployment) for p in cost] == [("smoke", names[Arm.CANDIDATE])] * 2
+    both = store.trend("usd_per_million_output_tokens")
+    assert {p.arm: p.deployment for p in both} == names
+    assert {p.suite for p in both} == {"smoke", "other"}
     assert [p.value for p in store.trend("usd_per_million_output_tokens", arm=Arm.BASELINE)] == [1.1, 3.5, 10.0]
     assert [p.task for p in store.trend("accuracy_ratio", statistic="mean", task="reverse")] == ["reverse"] * 3
     assert store.trend("accuracy_ratio", stage="c4") == []

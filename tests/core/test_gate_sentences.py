@@ -1,0 +1,65 @@
+"""Why a check has its outcome, in words that name what decided, and how much of it the headline repeats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate.rule import Finding
+from benchgate.gate.sentences import check_reason, verdict_reason
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
+from benchgate.stats.limits import Limits
+
+ALPHA = 0.05
+
+
+def fallen(harm: float, lower: float, upper: float, p_value: float = 0.001) -> Finding:
+    """An accuracy that fell, held to a margin of 30 points."""
+    return Finding(
+        unit=Unit.RATIO, scale=Scale.DIFFERENCE, margin=0.3, method="m", n=40, n_unit="items", falls=True,
+        harm=harm, limits=Limits(lower, upper), p_value=p_value,
+    )  # fmt: skip
+
+
+def why(finding: Finding, outcome: Outcome) -> str:
+    return check_reason(finding, outcome, 0.9, ALPHA)
+
+
+def test_harm_that_may_be_beyond_the_margin_is_told_apart_from_harm_that_is() -> None:
+    said = why(fallen(0.225, 0.136, 0.349), Outcome.BLOCK)
+    may_be = "harm is shown, and it may be 34.9 points, beyond the margin of 30 points"
+    assert said == f"fell by 22.5 points (13.6 to 34.9): {may_be}"
+    beyond = why(fallen(0.4, 0.35, 0.45), Outcome.BLOCK)
+    assert beyond == "fell by 40.0 points (35.0 to 45.0), beyond the margin of 30 points"
+    ratio = replace(
+        fallen(0.0138, 0.0058, 0.0223), unit=Unit.PERPLEXITY, scale=Scale.LOG_RATIO, margin=0.02, falls=False
+    )
+    assert "it may be 2.26 %, beyond the margin of 2.02 %" in why(ratio, Outcome.BLOCK)
+
+
+@pytest.mark.parametrize(("p_value", "words"), [(0.01, "with all checks together"), (0.06, "by its test")])
+def test_likely_harm_says_whether_the_other_checks_or_its_own_test_leave_it_open(p_value: float, words: str) -> None:
+    assert f"not sure enough {words};" in why(fallen(0.2, 0.01, 0.4, p_value), Outcome.INCONCLUSIVE)
+
+
+def test_a_headline_repeats_only_the_beginning_of_a_long_reason() -> None:
+    fault = GuardResult("targets-up", True, "it cannot tell its probabilities, " + "and so on, " * 80, None)
+    said = verdict_reason(Outcome.INVALID, (), (fault,), ("f16", "q4"))
+    assert said.startswith("Nothing can be said about q4: it cannot tell its probabilities, and so on")
+    assert (len(said) < 350, said[-2:]) == (True, "….")
+
+
+def test_a_reason_that_is_a_sentence_of_its_own_stands_behind_a_colon() -> None:
+    check = _check("the items of mix come in only 9 clusters")
+    said = verdict_reason(Outcome.INCONCLUSIVE, (check,), (), ("f16", "q4"))
+    assert said.endswith(": Accuracy on mix: the items of mix come in only 9 clusters.")
+
+
+def _check(reason: str) -> CheckResult:
+    return CheckResult(
+        id="accuracy", title="Accuracy on mix", family="quality", metric="accuracy", statistic=None, stage=None,
+        task="mix", required=True, outcome=Outcome.INCONCLUSIVE, reason=reason, advice=None, unit=Unit.RATIO,
+        scale=Scale.DIFFERENCE, baseline=None, candidate=None, harm=None, lower=None, upper=None, margin=0.1,
+        p_value=None, p_holm=None, n=90, n_unit="items", method="none", notes=(),
+    )  # fmt: skip
