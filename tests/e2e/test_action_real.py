@@ -27,6 +27,7 @@ load:
   sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
 gate:
   alpha: 0.001
+  client: {{send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}}
   checks: [{check}]
 """
 ERRORS = "{metric: error_rate, max: 10%}"
