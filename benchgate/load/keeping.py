@@ -24,17 +24,19 @@ class Keeper:
         self._unkeepable: StoreError | None = None
 
     def keep(self, spooled: Spooled) -> None:
-        """Keep an answer as soon as whoever waited for it has sent the next request.
+        """Keep an answer at once; of several that end together the others when all have sent their next request.
 
-        Raises StoreError when one before it could not be kept.
+        Raises StoreError when this one, or one before it, could not be kept.
         """
         if self._unkeepable is not None:
             raise self._unkeepable
         self.count += 1
-        self._unkept.append(spooled)
-        if not self._keeping:
+        if self._keeping:
+            self._unkept.append(spooled)
+        else:
             self._keeping = True
             asyncio.get_running_loop().call_soon(self._keep_some)
+            self._spool.append(spooled)
 
     def keep_rest(self) -> None:
         """Keep what is still waiting. Raises StoreError when answers could not be kept."""
