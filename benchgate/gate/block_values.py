@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -36,6 +37,22 @@ Value = Callable[[LoadObservation], "float | None"]
 
 def block_value(metric: str, q: float) -> Value:
     """The function that makes one number of one stage execution: a quantile in seconds, or a rate per second."""
+    compute = _computed(metric, q)
+
+    def value(execution: LoadObservation) -> float | None:
+        """Computed once of each execution: checks, their notes and the history all ask for it."""
+        known = _KNOWN.setdefault(execution, {})
+        if (metric, q) not in known:
+            known[metric, q] = compute(execution)
+        return known[metric, q]
+
+    return value
+
+
+_KNOWN: WeakKeyDictionary[LoadObservation, dict[tuple[str, float], float | None]] = WeakKeyDictionary()
+
+
+def _computed(metric: str, q: float) -> Value:
     if metric in LATENCIES:
         return lambda o: metrics.quantile(LATENCIES[metric](o.requests), q)
     rate = metrics.output_tokens_per_s if metric == "output_throughput" else metrics.requests_per_s

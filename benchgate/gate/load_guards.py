@@ -160,8 +160,7 @@ def _longer_by_row(evidence: Evidence, stage: str) -> str | None:
 
 
 def _at_limit(execution: LoadObservation) -> BoolArray:
-    ended = np.array([reason == "length" for reason in execution.requests.finish_reason], dtype=np.bool_)
-    return ended & succeeded(execution.requests)
+    return execution.requests.finish_reason.are(("length",)) & succeeded(execution.requests)
 
 
 def _names(suite: Suite) -> list[str]:
@@ -177,7 +176,7 @@ def _share(executions: dict[int, LoadObservation], marked: Callable[[LoadObserva
 
 
 def _by_usage(execution: LoadObservation) -> BoolArray:
-    return np.array([source == TokenSource.USAGE for source in execution.requests.token_source], dtype=np.bool_)
+    return execution.requests.token_source.are((TokenSource.USAGE,))
 
 
 def _undercounted(execution: LoadObservation) -> BoolArray:

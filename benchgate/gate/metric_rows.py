@@ -49,8 +49,8 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
                     yield MetricRow(arm, name, None, place.name, None, value, len(blocks))
             for metric, of in LATENCIES.items():
                 pooled = np.concatenate([of(block.requests) for block in blocks])
-                for statistic, q in STATISTICS.items():
-                    value = metrics.quantile(pooled, q)
+                values = metrics.quantiles(pooled, tuple(STATISTICS.values()))
+                for statistic, value in zip(STATISTICS, values, strict=True):
                     if value is not None:
                         yield MetricRow(arm, f"{metric}_s", statistic, place.name, None, value, len(pooled))
 

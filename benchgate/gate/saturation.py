@@ -61,7 +61,7 @@ def doubtful_failures(columns: RequestColumns) -> int:
 
     Every other failure is something the server said or did.
     """
-    return sum(error in (ErrorClass.TIMEOUT, *_SERVERS_OWN, ErrorClass.CLIENT) for error in columns.error)
+    return int(np.count_nonzero(columns.error.are((ErrorClass.TIMEOUT, *_SERVERS_OWN, ErrorClass.CLIENT))))
 
 
 def _lost_requests(columns: RequestColumns) -> Iterator[str]:
@@ -69,8 +69,7 @@ def _lost_requests(columns: RequestColumns) -> Iterator[str]:
     count = int(np.count_nonzero(unsent))
     if count:
         yield f"{count} of {len(columns)} requests were never sent (allowed: none)"
-    own = np.array([error == ErrorClass.CLIENT for error in columns.error], dtype=np.bool_)
-    count = int(np.count_nonzero(own & ~unsent))
+    count = int(np.count_nonzero(columns.error.are((ErrorClass.CLIENT,)) & ~unsent))
     if count:
         what = f"{count} of {len(columns)} requests failed by a fault of the load generator's own machine"
         yield f"{what} (allowed: none)"
@@ -81,7 +80,7 @@ def _undispatched(columns: RequestColumns) -> BoolArray:
 
     That it takes no connection is its own, and so is an earlier turn of a conversation that it failed.
     """
-    excused = np.array([error not in (None, ErrorClass.CLIENT) for error in columns.error], dtype=np.bool_)
+    excused = ~columns.error.are((None, ErrorClass.CLIENT))
     never: BoolArray = columns.sent_ns == records.ABSENT
     return never & ~excused
 

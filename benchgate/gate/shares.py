@@ -36,7 +36,7 @@ def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
         return _invalid_answers
     wanted = ErrorClass.HTTP_429.value if metric == "rejected" else failure
     if wanted is not None:
-        return lambda o: (sum(error == wanted for error in o.requests.error), len(o.requests))
+        return lambda o: (int(np.count_nonzero(o.requests.error.are((wanted,)))), len(o.requests))
     return lambda o: (len(o.requests) - int(metrics.succeeded(o.requests).sum()), len(o.requests))
 
 

@@ -16,7 +16,6 @@ from benchgate.gate.guard import SPEED, held, tripped, unknown
 from benchgate.gate.telemetry_values import Counted, counted, executions_of, windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import cached_ratio
-from benchgate.model.packing import joined
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, TelemetryWindow
 from benchgate.model.verdict import GuardResult
@@ -255,7 +254,7 @@ def _hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
 
 
 def _hits_of_answers(evidence: Evidence, names: list[str], arm: Arm) -> float | None:
-    return cached_ratio(joined([o.requests for o in evidence.load if o.arm is arm and o.stage in names]))
+    return cached_ratio(*(o.requests for o in evidence.load if o.arm is arm and o.stage in names))
 
 
 def _shares(level: Level) -> bool:

@@ -138,7 +138,7 @@ def _generated_tokens(parts: Sequence[RequestColumns], unrecorded: int, longest:
     """Only an answer that came whole with the server's own count is known; any other has up to the longest."""
     known, unknown = 0, unrecorded
     for part in parts:
-        by_usage = np.array([source == TokenSource.USAGE for source in part.token_source], dtype=np.bool_)
+        by_usage = part.token_source.are((TokenSource.USAGE,))
         whole = succeeded(part) & by_usage
         known += int(part.output_tokens[whole].sum())
         unknown += int(np.count_nonzero(~whole))

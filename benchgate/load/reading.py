@@ -18,6 +18,7 @@ from benchgate.load.spool import read_spool
 from benchgate.model.ask import Ask
 from benchgate.model.packing import ColumnBuilder, parted
 from benchgate.model.records import ErrorClass, IntArray, RequestColumns
+from benchgate.model.text_column import TextColumn
 from benchgate.targets.refusals import Secret
 
 _NS = 1_000_000_000
@@ -75,4 +76,4 @@ def _without_repeats(columns: RequestColumns, names: IntArray) -> RequestColumns
         return columns
     error = [ErrorClass.PROTOCOL if again else was for was, again in zip(columns.error, repeated, strict=True)]
     detail = [_TWICE if again else was for was, again in zip(columns.error_detail, repeated, strict=True)]
-    return replace(columns, error=tuple(error), error_detail=tuple(detail))
+    return replace(columns, error=TextColumn.of(error), error_detail=TextColumn.of(detail))

@@ -9,6 +9,7 @@ from dataclasses import fields
 import numpy as np
 
 from benchgate.model.records import ABSENT, IntArray, RequestColumns, RequestRecord
+from benchgate.model.text_column import TextBuilder, TextColumn
 
 _BLOCK_ROWS = 65536
 
@@ -23,11 +24,8 @@ class ColumnBuilder:
         self._chunk_start, self._chunk_ns = array("q", [0]), _column()
         self._first_answer_ns, self._reasoning_tokens, self._cached_tokens = _column(), _column(), _column()
         self._valid, self._left, self._tokenless = _column(), _column(), _column()
-        self._token_source: list[str | None] = []
-        self._finish_reason: list[str | None] = []
-        self._error: list[str | None] = []
-        self._error_detail: list[str | None] = []
-        self._texts: dict[str | None, str | None] = {}  # each different text once
+        self._token_source, self._finish_reason = TextBuilder(), TextBuilder()
+        self._error, self._error_detail = TextBuilder(), TextBuilder()
 
     def add(self, record: RequestRecord) -> None:
         """Add one row."""
@@ -47,11 +45,10 @@ class ColumnBuilder:
         self._valid.append(_or_absent(record.valid))
         self._left.append(record.left)
         self._tokenless.append(record.tokenless)
-        once = self._texts.setdefault
-        self._token_source.append(record.token_source)
-        self._error.append(record.error)
-        self._finish_reason.append(once(record.finish_reason, record.finish_reason))
-        self._error_detail.append(once(record.error_detail, record.error_detail))
+        self._token_source.add(record.token_source)
+        self._error.add(record.error)
+        self._finish_reason.add(record.finish_reason)
+        self._error_detail.add(record.error_detail)
 
     def columns(self) -> RequestColumns:
         """The rows in order of their index. The builder is spent: its memory is theirs."""
@@ -73,10 +70,10 @@ class ColumnBuilder:
                 valid=_array(self._valid),
                 left=_array(self._left),
                 tokenless=_array(self._tokenless),
-                token_source=_spent(self._token_source),
-                finish_reason=_spent(self._finish_reason),
-                error=_spent(self._error),
-                error_detail=_spent(self._error_detail),
+                token_source=self._token_source.column(),
+                finish_reason=self._finish_reason.column(),
+                error=self._error.column(),
+                error_detail=self._error_detail.column(),
             )
         )
 
@@ -109,7 +106,7 @@ def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
         elif isinstance(values[0], np.ndarray):
             whole[column.name] = np.concatenate(values)
         else:
-            whole[column.name] = tuple(text for part in values for text in part)
+            whole[column.name] = TextColumn.joined(values)
     return in_order(RequestColumns(**whole))  # type: ignore[arg-type]  # typed by name
 
 
@@ -119,7 +116,7 @@ def _rows(columns: RequestColumns, rows: IntArray) -> RequestColumns:
     for column in fields(RequestColumns):
         values = getattr(columns, column.name)
         if column.name not in ("chunk_start", "chunk_ns"):
-            moved[column.name] = values[rows] if isinstance(values, np.ndarray) else _picked(values, rows)
+            moved[column.name] = values[rows] if isinstance(values, np.ndarray) else values.take(rows)
     moved["chunk_start"], moved["chunk_ns"] = _chunks_in(columns, rows)
     return RequestColumns(**moved)  # type: ignore[arg-type]  # typed by name
 
@@ -139,16 +136,6 @@ def _chunks_in(columns: RequestColumns, order: IntArray) -> tuple[IntArray, IntA
 
 def _starts(lengths: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def _picked(texts: tuple[str | None, ...], order: IntArray) -> tuple[str | None, ...]:
-    return tuple([texts[row] for row in order.tolist()])
-
-
-def _spent(texts: list[str | None]) -> tuple[str | None, ...]:
-    kept = tuple(texts)
-    texts.clear()
-    return kept
 
 
 def _column() -> array[int]:

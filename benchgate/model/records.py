@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
+from benchgate.model.text_column import TextColumn
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -95,7 +96,7 @@ class RequestRecord:
     tokenless: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RequestColumns:
     """The records of one stage of one arm in one block, packed; row i is planned request `index[i]`.
 
@@ -120,10 +121,14 @@ class RequestColumns:
     valid: IntArray
     left: IntArray
     tokenless: IntArray
-    token_source: tuple[str | None, ...]
-    finish_reason: tuple[str | None, ...]
-    error: tuple[str | None, ...]
-    error_detail: tuple[str | None, ...]
+    token_source: TextColumn
+    finish_reason: TextColumn
+    error: TextColumn
+    error_detail: TextColumn
+
+    def __post_init__(self) -> None:
+        for name in ("token_source", "finish_reason", "error", "error_detail"):  # from whatever sequence of texts
+            object.__setattr__(self, name, TextColumn.of(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -150,10 +155,10 @@ class RequestColumns:
             valid=_ints([r.valid for r in rows]),
             left=_ints([r.left for r in rows]),
             tokenless=_ints([r.tokenless for r in rows]),
-            token_source=tuple(r.token_source for r in rows),
-            finish_reason=tuple(r.finish_reason for r in rows),
-            error=tuple(r.error for r in rows),
-            error_detail=tuple(r.error_detail for r in rows),
+            token_source=TextColumn.of(r.token_source for r in rows),
+            finish_reason=TextColumn.of(r.finish_reason for r in rows),
+            error=TextColumn.of(r.error for r in rows),
+            error_detail=TextColumn.of(r.error_detail for r in rows),
         )
 
     def to_columns(self) -> ColumnMap:

@@ -84,7 +84,7 @@ class ClientUse:
         return self.cpu_s / (self.wall_s * self.workers) if self.wall_s > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LoadObservation:
     """One load stage, or one class of traffic in it, of one arm in one block.
 

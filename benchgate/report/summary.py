@@ -14,7 +14,6 @@ import numpy as np
 
 from benchgate.model import metrics
 from benchgate.model.metrics import Slo
-from benchgate.model.packing import joined
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, ShadowItem
 from benchgate.model.run import LoadObservation, ShadowObservation
 
@@ -84,8 +83,8 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         send_lag_p99_s=metrics.quantile(_pooled(metrics.send_lag_s, columns), 0.99),
         read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),
         left=sum(len(o.left) for o in observations),
-        reasoning_ratio=metrics.reasoning_ratio(joined(columns)),
-        validity_ratio=metrics.validity_ratio(joined(columns)),
+        reasoning_ratio=metrics.reasoning_ratio(*columns),
+        validity_ratio=metrics.validity_ratio(*columns),
     )
 
 
@@ -173,16 +172,17 @@ def _failures(columns: Sequence[RequestColumns]) -> dict[str, int]:
     """Requests that did not succeed by class, most frequent first; without a class it is how they ended."""
     counts: Counter[str] = Counter()
     for c in columns:
-        for row in np.flatnonzero(~metrics.succeeded(c)):
-            counts[c.error[row] or f"finish {c.finish_reason[row] or 'missing'}"] += 1
+        failed = np.flatnonzero(~metrics.succeeded(c))
+        for error, finish in zip(c.error.take(failed), c.finish_reason.take(failed), strict=True):
+            counts[error or f"finish {finish or 'missing'}"] += 1
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _token_sources(columns: Sequence[RequestColumns], succeeded: Sequence[BoolArray]) -> dict[str, int]:
     counts = Counter(
-        c.token_source[row] or "unknown"
+        source or "unknown"
         for c, s in zip(columns, succeeded, strict=True)
-        for row in np.flatnonzero(s & (c.tokenless != 1))
+        for source in c.token_source.take(np.flatnonzero(s & (c.tokenless != 1)))
     )
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from benchgate.errors import EvidenceError
 from benchgate.model.records import ColumnMap, IntArray
+from benchgate.model.text_column import TextColumn
 
 CODEC = "columns/1+zlib"
 """Name of this layout, stored with every blob so that a later one can live beside it."""
@@ -67,7 +68,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def decode(data: bytes, *, codec: str, sha256: str) -> dict[str, Array | tuple[str | None, ...]]:
+def decode(data: bytes, *, codec: str, sha256: str) -> dict[str, Array | TextColumn]:
     """The columns of stored bytes, in the order of their names.
 
     Raises EvidenceError when the codec is unknown or the bytes are not exactly those that were written.
@@ -86,10 +87,10 @@ def decode(data: bytes, *, codec: str, sha256: str) -> dict[str, Array | tuple[s
 
 def _column_head(name: str, column: Array | Sequence[str | None]) -> _ColumnHead:
     if not isinstance(column, np.ndarray):
-        if isinstance(column, str) or not all(text is None or isinstance(text, str) for text in column):
+        if isinstance(column, str) or not all(text is None or isinstance(text, str) for text in _words(column)):
             raise ValueError(f"column {name!r} holds something that is neither text nor None")
-        encoded = _encoded(column)
-        size = len(column) * _INT64.itemsize + sum(len(encoded[text]) for text in column)
+        counts = TextColumn.of(column).counts()
+        size = len(column) * _INT64.itemsize + sum(len(_encoded(text)) * count for text, count in counts.items())
         return _ColumnHead(name, "text", "", len(column), size)
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise ValueError(
@@ -102,19 +103,23 @@ def _column_head(name: str, column: Array | Sequence[str | None]) -> _ColumnHead
 def _body(head: _ColumnHead, column: Array | Sequence[str | None]) -> Iterator[bytes]:
     """The bytes of a column, in parts."""
     if not isinstance(column, np.ndarray):
-        encoded = _encoded(column)
-        lengths = (_NO_TEXT if text is None else len(encoded[text]) for text in column)
-        yield from _int64_body(np.fromiter(lengths, dtype=np.int64, count=len(column)))
-        yield b"".join([encoded[text] for text in column])
+        texts = TextColumn.of(column)
+        encoded = [_encoded(text) for text in texts.words]
+        lengths = [_NO_TEXT if text is None else len(of) for text, of in zip(texts.words, encoded, strict=True)]
+        yield from _int64_body(np.array(lengths, dtype=np.int64)[texts.codes])
+        yield b"".join(map(encoded.__getitem__, texts.codes.tolist()))
     elif head.kind == "int64":
         yield from _int64_body(column)
     else:
         yield column.astype(np.dtype(head.dtype)).tobytes()
 
 
-def _encoded(texts: Sequence[str | None]) -> dict[str | None, bytes]:
-    """Each different text once, as bytes: a million rows have few."""
-    return {text: b"" if text is None else text.encode("utf-8", "surrogatepass") for text in set(texts)}
+def _words(column: Sequence[str | None]) -> Sequence[str | None]:
+    return column.words if isinstance(column, TextColumn) else column
+
+
+def _encoded(text: str | None) -> bytes:
+    return b"" if text is None else text.encode("utf-8", "surrogatepass")
 
 
 def _int64_body(values: IntArray) -> Iterator[bytes]:
@@ -136,31 +141,43 @@ def _decode_int64(body: memoryview, rows: int) -> IntArray:
     return np.cumsum(steps.view(_INT64), dtype=np.int64)
 
 
-def _decode_texts(body: memoryview, rows: int) -> tuple[str | None, ...]:
+def _decode_texts(body: memoryview, rows: int) -> TextColumn:
+    """Rows of one length at a time: a column of classes has few lengths, and each of those is one array of bytes."""
     at = rows * _INT64.itemsize
     lengths = _decode_int64(body[:at], rows)
-    there = np.flatnonzero(lengths != _NO_TEXT)
-    texts: list[str | None] = [None] * rows
-    known: dict[bytes, str] = {}
-    packed = bytes(body)
-    for row, length in zip(there.tolist(), lengths[there].tolist(), strict=True):
-        raw = packed[at : at + length]
-        text = known.get(raw)
-        if text is None:
-            text = known[raw] = raw.decode("utf-8", "surrogatepass")
-        texts[row] = text
-        at += length
-    if at != len(body):
-        raise ValueError(f"texts of {at} bytes in a body of {len(body)}")
-    return tuple(texts)
+    sizes = np.maximum(lengths, 0)
+    if (lengths < _NO_TEXT).any() or at + int(sizes.sum()) != len(body):
+        raise ValueError(f"texts of {at + int(sizes.sum())} bytes in a body of {len(body)}")
+    packed = np.frombuffer(body, dtype=np.uint8)
+    starts = at + np.cumsum(sizes) - sizes
+    words: list[str | None] = []
+    codes = np.empty(rows, dtype=np.int32)
+    by_length = np.argsort(lengths, kind="stable")
+    borders = np.flatnonzero(np.diff(lengths[by_length])) + 1
+    for alike in np.split(by_length, borders) if rows else ():
+        found, which = _different(packed, starts[alike], int(lengths[alike[0]]))
+        codes[alike] = which + len(words)
+        words += found
+    return TextColumn(tuple(words), codes)
 
 
-def _decode_plain(plain: bytes) -> dict[str, Array | tuple[str | None, ...]]:
+def _different(packed: npt.NDArray[np.uint8], starts: IntArray, length: int) -> tuple[list[str | None], IntArray]:
+    """The different texts of so many bytes that begin at these places, and which of them each is."""
+    if length == _NO_TEXT:
+        return [None], np.zeros(len(starts), dtype=np.int64)
+    if length == 0:
+        return [""], np.zeros(len(starts), dtype=np.int64)
+    every = packed[starts[:, None] + np.arange(length)]
+    found, which = np.unique(every.view(f"V{length}").reshape(-1), return_inverse=True)
+    return [bytes(word).decode("utf-8", "surrogatepass") for word in found], which
+
+
+def _decode_plain(plain: bytes) -> dict[str, Array | TextColumn]:
     (header_length,) = _HEADER_LENGTH.unpack_from(plain)
     at = _HEADER_LENGTH.size + header_length
     heads = [_ColumnHead(**head) for head in json.loads(plain[_HEADER_LENGTH.size : at])]
     view = memoryview(plain)
-    columns: dict[str, Array | tuple[str | None, ...]] = {}
+    columns: dict[str, Array | TextColumn] = {}
     for head in heads:
         body = view[at : at + head.size]
         if len(body) != head.size:
@@ -172,7 +189,7 @@ def _decode_plain(plain: bytes) -> dict[str, Array | tuple[str | None, ...]]:
     return columns
 
 
-def _decode_column(head: _ColumnHead, body: memoryview) -> Array | tuple[str | None, ...]:
+def _decode_column(head: _ColumnHead, body: memoryview) -> Array | TextColumn:
     if head.kind == "text":
         return _decode_texts(body, head.rows)
     if head.kind == "int64":

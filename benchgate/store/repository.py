@@ -16,6 +16,8 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -48,6 +50,8 @@ from benchgate.store.telemetry_rows import read_telemetry
 from benchgate.store.writer import RunWriter, sealed_telemetry
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
+
+_READERS = 4
 
 
 class Store:
@@ -137,7 +141,7 @@ class Store:
             arms = fetch(connection, tables.arms_of([run_id]))
             found, windows = (_in_order(connection, table, run_id) for table in (tables.observation, tables.telemetry))
             sealed = sealed_telemetry(connection, run_id)
-        seen = [_read_observation(run_id, observation) for observation in found]
+        seen = _read_observations(run_id, found)
         telemetry = tuple(_read_telemetry(run_id, window) for window in windows)
         run = rows.read_run(row, arms)
         sha256 = rows.evidence_sha256(row, arms, found, sealed)
@@ -237,6 +241,12 @@ def _read_telemetry(run_id: str, row: rows.Row) -> TelemetryWindow:
     except (EvidenceError, ValueError, KeyError, TypeError) as exc:
         place = f"{row['arm']} {row['stage']}"
         raise EvidenceError(f"run {run_id}, telemetry {row['seq']} ({place}): {exc}") from exc
+
+
+def _read_observations(run_id: str, found: Sequence[rows.Row]) -> list[rows.Observation]:
+    """Each of them, in order, several at a time: unpacking and hashing need no interpreter."""
+    with ThreadPoolExecutor(max_workers=_READERS) as readers:
+        return list(readers.map(partial(_read_observation, run_id), found))
 
 
 def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:

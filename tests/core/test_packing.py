@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from benchgate.model.packing import ColumnBuilder, in_order, joined, parted
 from benchgate.model.records import LATER, ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.text_column import TextColumn
 
 INSTANTS = st.integers(-(2**62), 2**62)
 COUNTS = st.none() | st.integers(0, 2**31)
@@ -70,7 +71,10 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
             **{name: index for name in ("output_tokens", "http_status", "reconnects", *LATER)},
             "chunk_start": np.concatenate([[0], np.cumsum(lengths)]),
             "chunk_ns": np.repeat(index, lengths),
-            **{name: (None,) * count for name in ("token_source", "finish_reason", "error", "error_detail")},
+            **{
+                name: TextColumn.of([None] * count)
+                for name in ("token_source", "finish_reason", "error", "error_detail")
+            },
         }  # type: ignore[arg-type]  # typed by name
     )
     moved = in_order(columns)

@@ -57,7 +57,7 @@ def test_body_is_read_as_its_framing_says(steps: list[Step], kept: bool) -> None
     with ScriptedServer(lambda _: steps) as server:
         columns = run(server.url, closed(2)).requests
         assert server.connections == (1 if kept else 2)
-    assert (columns.error, columns.output_tokens.tolist()) == ((None, None), [2, 2])
+    assert (tuple(columns.error), columns.output_tokens.tolist()) == ((None, None), [2, 2])
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ def test_background_goes_on_until_the_others_are_done_and_is_then_broken_off() -
         result = run(server.url, chat(4, 40_000_000), batch(3, 1, background=True))
     talk, rest = result.classes
     assert talk.requests.error == (None,) * 4
-    assert (rest.requests.index.tolist(), rest.requests.error) == ([0, 1], (None, None))
-    assert (rest.left.index.tolist(), rest.left.error, rest.left.left.tolist()) == ([2], (None,), [1])
+    assert (rest.requests.index.tolist(), tuple(rest.requests.error)) == ([0, 1], (None, None))
+    assert (rest.left.index.tolist(), tuple(rest.left.error), rest.left.left.tolist()) == ([2], (None,), [1])
     assert len(rest.left.chunk_ns) == 1  # what was seen until then
 
 

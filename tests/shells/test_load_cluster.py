@@ -161,7 +161,7 @@ def test_killed_worker_is_named_and_its_requests_are_never_sent_twice(two: Clust
     assert set(columns.error[::2]) == {ErrorClass.CLIENT}
     assert set(columns.sent_ns[::2].tolist()) == {-1}
     assert result.client.faults == (f"worker 1 of 2 at {first} was lost",)
-    assert (again.requests.error, again.client.faults) == ((None, None), ())
+    assert (tuple(again.requests.error), again.client.faults) == ((None, None), ())
     once = [f"prompt {number}" for number in (2, 3, 4, 5, 6, 7, 9, 11)]
     assert sorted(prompt for prompt in asked_for if prompt not in ("prompt 0", "prompt 1")) == sorted(once)
 

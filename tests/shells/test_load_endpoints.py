@@ -89,7 +89,7 @@ def test_answer_in_one_piece_may_take_longer_than_a_first_token() -> None:
     with ScriptedServer(slowly) as server:
         assert run(server.url, whole, first_token_s=0.1).requests.error == (None,)
         late = run(server.url, whole, first_token_s=0.1, total_s=0.1).requests
-    assert (late.error, late.error_detail) == (("timeout",), ("not over within 0.1 s",))
+    assert (tuple(late.error), tuple(late.error_detail)) == (("timeout",), ("not over within 0.1 s",))
 
 
 def answers(*bodies: bytes) -> ScriptedServer:

@@ -120,7 +120,7 @@ def test_killed_worker_is_named_and_nothing_planned_goes_missing(first_worker: l
     assert columns.error_detail[6] == "worker 1 of 2 was lost before this request was over"
     assert columns.sent_ns[6] == -1
     assert result.client.faults == ("worker 1 of 2 was lost",)
-    assert (again.requests.error, again.client.faults) == ((None, None), ())  # it was replaced
+    assert (tuple(again.requests.error), again.client.faults) == ((None, None), ())  # it was replaced
 
 
 def test_worker_that_starts_late_says_so() -> None:

@@ -44,7 +44,7 @@ def test_second_send_that_is_dropped_too_is_a_failure() -> None:
     with ScriptedServer(lambda received: [CLOSE]) as server:
         columns = run(server.url, closed(1)).requests
         assert len(server.requests) == 2
-    assert (columns.error, columns.reconnects.tolist()) == ((ErrorClass.STREAM_BROKEN,), [1])
+    assert (tuple(columns.error), columns.reconnects.tolist()) == ((ErrorClass.STREAM_BROKEN,), [1])
 
 
 @pytest.mark.usefixtures("idle_at_once", "slow_machine")

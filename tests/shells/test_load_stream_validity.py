@@ -163,4 +163,4 @@ def test_stream_sent_byte_by_byte_is_whole() -> None:
 
     with ScriptedServer(respond) as server:
         columns = run(server.url, closed(1)).requests
-    assert (columns.error, columns.output_tokens.tolist(), len(columns.chunk_ns)) == ((None,), [3], 3)
+    assert (tuple(columns.error), columns.output_tokens.tolist(), len(columns.chunk_ns)) == ((None,), [3], 3)

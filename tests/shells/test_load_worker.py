@@ -82,7 +82,7 @@ def test_completions_endpoint_is_asked_and_read() -> None:
     with ScriptedServer(answering(lambda received: "a b c")) as server:
         columns = run(server.url, closed(1, endpoint="completions")).requests
         assert server.requests[0].path == "/v1/completions"
-    assert (columns.error, columns.output_tokens.tolist(), len(columns.chunk_ns)) == ((None,), [3], 3)
+    assert (tuple(columns.error), columns.output_tokens.tolist(), len(columns.chunk_ns)) == ((None,), [3], 3)
 
 
 def test_base_address_with_a_path_is_kept() -> None:
@@ -216,7 +216,11 @@ def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
     steps: list[Step] = [stream_head(), *gap * 6, finish("stop") + LAST_CHUNK]
     with ScriptedServer(always(*steps)) as server:
         columns = run(server.url, closed(1), limits(stall_s=0.2)).requests
-    assert (columns.error, columns.token_source, columns.output_tokens.tolist()) == ((None,), ("chunks",), [6])
+    assert (tuple(columns.error), tuple(columns.token_source), columns.output_tokens.tolist()) == (
+        (None,),
+        ("chunks",),
+        [6],
+    )
 
 
 def test_response_without_end_is_cut_at_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:

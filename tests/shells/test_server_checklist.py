@@ -92,7 +92,7 @@ def test_tokens_of_a_stream_that_broke_are_no_output() -> None:
 def test_abort_by_a_server_that_shuts_down_is_a_failure_though_the_stream_looks_whole() -> None:
     recorded = capture(f"{VLLM}/chat_stream")
     columns = answered([recorded.wire(events=[*recorded.events[:4], aborted_event(), DONE]), CLOSE])
-    assert (columns.error, columns.finish_reason) == ((ErrorClass.STREAM_BROKEN,), ("abort",))
+    assert (tuple(columns.error), tuple(columns.finish_reason)) == ((ErrorClass.STREAM_BROKEN,), ("abort",))
     assert "'abort'" in str(columns.error_detail[0])
 
 
@@ -188,7 +188,7 @@ def test_answer_is_over_at_done_though_the_connection_stays_open() -> None:
     with ScriptedServer(respond) as server:
         columns = run(server.url, closed(1)).requests
         assert not closing
-    assert (columns.error, columns.output_tokens.tolist()) == ((None,), [8])
+    assert (tuple(columns.error), columns.output_tokens.tolist()) == ((None,), [8])
 
 
 @pytest.mark.parametrize("events", [0, 1, 4], ids=["after the head", "after the role event", "in the middle"])
@@ -212,7 +212,7 @@ def test_stream_in_one_read_says_what_it_says_in_the_reads_of_the_recording(name
     whole = answered([recorded.wire(), CLOSE], endpoint=endpoint)
     parts = answered(recorded.as_recorded(), endpoint=endpoint)
     for columns in (whole, parts):
-        assert (columns.error, len(columns.chunk_ns)) == ((None,), len(texts_of(recorded.body)))
+        assert (tuple(columns.error), len(columns.chunk_ns)) == ((None,), len(texts_of(recorded.body)))
     assert whole.output_tokens.tolist() == parts.output_tokens.tolist()
 
 
@@ -275,7 +275,7 @@ ERRORS: dict[str, tuple[str, ErrorClass, str]] = {
 def test_words_of_every_shape_of_error_body_reach_the_record(case: str) -> None:
     name, error, words = ERRORS[case]
     columns = answered([capture(name).wire(), CLOSE])
-    assert (columns.error, columns.error_detail) == ((error,), (words,))
+    assert (tuple(columns.error), tuple(columns.error_detail)) == ((error,), (words,))
 
 
 @pytest.mark.parametrize("case", ERRORS)
