@@ -46,12 +46,13 @@ def kld_bound(baseline: Listing, candidate: Listing, *, named: bool = True) -> f
     restriction on A it is sum over K of p ln(p/q) + (1 - P_K) ln((1 - P_K) / (1 - Q_K)), which is nothing at all where
     two models have no token in common: the broken candidate would be the one that looks best. That simpler bound is all
     there is where tokens are told by texts that may stand for several (`named` is false): one that is not seen in a
-    list may still be in it.
+    list may still be in it. Raises ValueError for a listing in which nothing has any probability: a bound of nothing
+    would be the best there is.
     """
     length = min(len(baseline), len(candidate))
     p, q = _most_probable(baseline, length), _most_probable(candidate, length)
     if not p or not q:
-        return 0.0
+        raise ValueError("none of the tokens listed has any probability")
     shared = [token for token in p if token in q]
     known = sum(p[token] * math.log(p[token] / q[token]) for token in shared)
     only = sorted((value for token, value in p.items() if named and token not in q), reverse=True)

@@ -124,8 +124,7 @@ def _with_permutations(
 ) -> ItemHarm:
     subsets = subset_mean_limits(gaps, alpha, generator)
     flipped = sign_flip_p(gaps - tested, generator=generator)
-    if subsets is None or flipped is None:
-        return found
+    assert subsets is not None and flipped is not None, "t over the same items found them finite"
     limits = Limits(min(found.limits.lower, subsets.lower), max(found.limits.upper, subsets.upper))
     return ItemHarm(found.estimate, limits, max(found.p_harm, flipped), found.n, f"{found.method}; sign flips")
 
@@ -138,5 +137,5 @@ def _with_few(found: ItemHarm, gaps: FloatArray, span: float, alpha: float) -> I
     gain = span * clopper_pearson(int(np.count_nonzero(gaps < 0)), len(gaps), alpha).upper
     limits = Limits(min(found.limits.lower, -gain), found.limits.upper)
     p_sign = sign_p(gaps)
-    p_harm = found.p_harm if p_sign is None else max(found.p_harm, p_sign)
-    return ItemHarm(found.estimate, limits, p_harm, found.n, found.method)
+    assert p_sign is not None, "t over the same items found them finite"
+    return ItemHarm(found.estimate, limits, max(found.p_harm, p_sign), found.n, found.method)

@@ -12,10 +12,14 @@ import numpy as np
 
 from benchgate.stats.distributions import binom_cdf, binom_pmf, norm_ppf
 from benchgate.stats.limits import check_alpha
-from benchgate.stats.proportions import mcnemar_harm_p, tango_p_margin
+from benchgate.stats.proportions import mcnemar_harm_p, score_statistic, tango_p_margin
 
 _TAILS = 8
 """Standard deviations of the number of differing items that are looked at."""
+_SELF_WEIGHT = 0.5
+"""What a prompt takes off the excess when the baseline differs from itself (`excess`)."""
+_MOST_ODD = 2 / 3
+"""Of prompts with an odd one among three answers, those where it is one of the baseline's two."""
 
 
 def chance_of_harm_shown(n: int, flips: float, harm: float, alpha: float = 0.05) -> float:
@@ -28,6 +32,41 @@ def chance_of_pass(n: int, flips: float, margin: float, alpha: float = 0.05, *, 
     """How often Tango's upper limit stays below the margin: of an equal candidate, or of one that loses `harm`."""
     _check(n, flips, harm, alpha)
     return _chance(n, flips, harm, lambda b, c: tango_p_margin(b, c, n, margin) < alpha, rises=False)
+
+
+def chance_of_excess_pass(n: int, itself: float, margin: float, alpha: float = 0.05) -> float:
+    """How often the excess disagreement of an equal candidate is shown to be below the margin.
+
+    `itself` is the share of prompts on which the baseline differs from itself. Of three answers of equals that differ
+    at all, each is the odd one as often: half as many prompts as `itself` are a candidate against two that agree (+1),
+    `itself` a baseline at odds with itself (-1/2), and the limits are those of `excess_disagreement`.
+    """
+    check_alpha(alpha)
+    if n < 1 or not 0 <= itself < _MOST_ODD or not 0 < margin < 1:
+        raise ValueError(f"n={n}, itself={itself!r}, margin={margin!r}: expected prompts, itself < 2/3, 0 < margin < 1")
+    z = norm_ppf(1 - alpha)
+
+    def shown(b: int, c: int) -> bool:
+        return score_statistic(b, c, n, margin, weight=_SELF_WEIGHT) < -z
+
+    if itself == 0:
+        return float(shown(0, 0))
+    return _over_differing(n, itself / _MOST_ODD, 1 / 3, shown, rises=False)
+
+
+def excess_sd(itself: float) -> float:
+    """Deviation of one prompt's excess x - y for an equal candidate: √(itself/2 + itself/4), by the same law."""
+    return math.sqrt(0.75 * itself)
+
+
+def independent_items(n: int, clusters: int, alike: float) -> int:
+    """How many independent items tell as much as n in so many clusters (Kish 1965): n / (1 + (n/clusters - 1)·alike).
+
+    `alike` is the intra-class correlation of their differences, from 0 to 1. At least 1.
+    """
+    if not (0 < clusters <= n and 0 <= alike <= 1):
+        raise ValueError(f"n={n}, {clusters} clusters, alike={alike!r}: expected 0 < clusters <= n, 0 <= alike <= 1")
+    return max(1, math.floor(n / (1 + (n / clusters - 1) * alike)))
 
 
 def detectable_drop(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float:
@@ -69,11 +108,15 @@ def _chance(n: int, flips: float, harm: float, shown: Callable[[int, int], bool]
     if flips in (0, 1) and flips == abs(harm):  # every item, or none, is lost (or gained)
         lost, gained = (n if harm > 0 else 0), (n if harm < 0 else 0)
         return float(shown(lost, gained))
-    spread = _TAILS * math.sqrt(n * flips * (1 - flips)) + 1
-    numbers = np.arange(max(0, math.floor(n * flips - spread)), min(n, math.ceil(n * flips + spread)) + 1)
-    loss = (flips + harm) / (2 * flips)
+    return _over_differing(n, flips, (flips + harm) / (2 * flips), shown, rises=rises)
+
+
+def _over_differing(n: int, differ: float, loss: float, shown: Callable[[int, int], bool], *, rises: bool) -> float:
+    """The same over how many items differ, each of which is a loss with this probability."""
+    spread = _TAILS * math.sqrt(n * differ * (1 - differ)) + 1
+    numbers = np.arange(max(0, math.floor(n * differ - spread)), min(n, math.ceil(n * differ + spread)) + 1)
     total = 0.0
-    for m, weight in zip(numbers.tolist(), binom_pmf(numbers, n, flips), strict=True):
+    for m, weight in zip(numbers.tolist(), binom_pmf(numbers, n, differ), strict=True):
         edge = _edge(m, shown, rises=rises)
         below = binom_cdf(edge - 1, m, loss) if loss < 1 else float(m <= edge - 1)
         total += weight * (1 - below if rises else below)

@@ -16,7 +16,7 @@ from benchgate.stats.distributions import binom_sf, t_ppf, t_sf
 from benchgate.stats.limits import Limits, check_alpha
 
 _EXACT_UP_TO = 20
-"""Sign flips are enumerated up to this many differences (2**20 sums), sampled above."""
+"""Sign flips are counted up to this many differences (every pattern of one half with every one of the other)."""
 _SAMPLED_FLIPS = 9_999
 _ROUNDING = 1e-12
 """A spread of log ratios or shares below this is floating point's, not the deployments'."""
@@ -93,14 +93,22 @@ def sign_flip_p(differences: FloatArray, *, generator: np.random.Generator | Non
     # Sums of the same numbers in another order differ by rounding; without slack a tie would count as smaller.
     at_least = float(values.sum()) - 1e-12 * float(np.abs(values).sum())
     if len(values) <= _EXACT_UP_TO:
-        sums = np.zeros(1)
-        for value in np.abs(values):
-            sums = np.concatenate([sums + value, sums - value])
-        return float(np.mean(sums >= at_least))
+        half = len(values) // 2
+        first, second = _signed_sums(values[:half]), np.sort(_signed_sums(values[half:]))
+        below = np.searchsorted(second, at_least - first, side="left")
+        return 1.0 - float(below.sum()) / float(2 ** len(values))
     if generator is None:
         raise ValueError(f"{len(values)} differences have too many sign patterns to list; pass a seeded generator")
     signs = generator.integers(0, 2, size=(_SAMPLED_FLIPS, len(values)), dtype=np.int8) * 2 - 1
     return float((1 + np.count_nonzero(signs @ values >= at_least)) / (1 + _SAMPLED_FLIPS))
+
+
+def _signed_sums(values: FloatArray) -> FloatArray:
+    """The sums of the values under every pattern of signs."""
+    sums = np.zeros(1)
+    for value in np.abs(values):
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
 
 
 def sign_p(differences: FloatArray) -> float | None:

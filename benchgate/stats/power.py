@@ -1,14 +1,54 @@
-"""How much evidence a margin needs, before it is paid for."""
+"""How much evidence a margin needs, and how little harm so much evidence shows, before it is paid for.
+
+Of paired blocks: the power of Student's t is exact, by the noncentral t law. What several looks at them make of it is
+in `look_power`; shares of requests are in `share_power`, items of evals in `item_power`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from scipy.stats import nct, norm, t
-
+from benchgate.stats.distributions import norm_ppf, t_ppf
 from benchgate.stats.limits import check_alpha
 
-_MOST_PAIRS = 1_000_000
+_MOST = 1_000_000
+"""Pairs, or standard deviations of harm, beyond which no number is told."""
+_HALVINGS = 60
+
+
+def chance_shown(n: int, sd: float, harm: float, *, alpha: float = 0.05) -> float:
+    """The chance that a one-sided t-test over `n` paired differences with this deviation shows a mean of `harm`.
+
+    P(T > t(1-alpha, n-1)), T noncentral with shift harm·√n/sd (Johnson, Kotz and Balakrishnan 1995, chapter 31). By
+    symmetry it is also the chance that an equal candidate's upper limit stays below a margin of `harm`. 0 below two
+    differences. ValueError for a deviation that is not above 0.
+    """
+    from scipy.special import nctdtr
+
+    check_alpha(alpha)
+    if not sd > 0:
+        raise ValueError(f"a standard deviation of {sd!r}; expected one above 0")
+    if n < 2:
+        return 0.0
+    # 1 - cdf: the upper tail itself is not a number for some large shifts where the cdf is a clean 0.
+    return float(1 - nctdtr(n - 1, harm * math.sqrt(n) / sd, t_ppf(1 - alpha, n - 1)))
+
+
+def detectable_harm(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+    """The smallest mean harm that `n` paired differences show with this chance. None below two of them."""
+    _check(alpha, power)
+    if n < 2:
+        return None
+    return _smallest(lambda harm: chance_shown(n, sd, harm, alpha=alpha) >= power, sd / math.sqrt(n))
+
+
+def blocks_needed(sd: float, harm: float, *, alpha: float = 0.05, power: float = 0.95) -> int | None:
+    """Paired differences for a t-test to show a mean of `harm` with the given power. None beyond a million."""
+    _check(alpha, power)
+    if not (sd > 0 and harm > 0):
+        raise ValueError(f"deviation {sd!r} and harm {harm!r} must both be above 0")
+    return fewest(lambda n: chance_shown(n, sd, harm, alpha=alpha) >= power, most=_MOST)
 
 
 def pairs_needed(run_cv_ratio: float, change_ratio: float, *, alpha: float = 0.05, power: float = 0.95) -> int | None:
@@ -20,21 +60,24 @@ def pairs_needed(run_cv_ratio: float, change_ratio: float, *, alpha: float = 0.0
     _check(alpha, power)
     if not (run_cv_ratio > 0 and change_ratio > 0):
         raise ValueError(f"cv {run_cv_ratio!r} and change {change_ratio!r} must both be above 0")
-    shift = math.log1p(change_ratio) / (math.sqrt(2) * run_cv_ratio)
+    return blocks_needed(math.sqrt(2) * run_cv_ratio, math.log1p(change_ratio), alpha=alpha, power=power)
 
-    def reached(n: int) -> bool:
-        # 1 - cdf: nct.sf is not a number for some large shifts where cdf is a clean 0.
-        return bool(1 - nct.cdf(t.ppf(1 - alpha, n - 1), n - 1, shift * math.sqrt(n)) >= power)
 
-    low, high = 1, 2
-    while not reached(high):
-        low, high = high, high * 2
-        if high > _MOST_PAIRS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+def requests_for_quantile(
+    log_sd: float, q: float, change_ratio: float, *, alpha: float = 0.05, power: float = 0.95
+) -> int:
+    """Requests of each arm for a change of one quantile, were they independent and log-normal.
+
+    ln of the q-quantile of N requests has the standard error s·√(q(1-q)/N)/φ(z(q)), s the deviation of ln(latency),
+    so N = 2·((z(1-alpha) + z(power))·s·√(q(1-q))/(φ(z(q))·ln(1+change)))². Requests of a server wait for each other,
+    so this is the least it takes.
+    """
+    _check(alpha, power)
+    if not (log_sd > 0 and 0 < q < 1 and change_ratio > 0):
+        raise ValueError(f"sd {log_sd!r}, q {q!r}, change {change_ratio!r}: expected sd and change above 0, 0 < q < 1")
+    density = math.exp(-(norm_ppf(q) ** 2) / 2) / math.sqrt(2 * math.pi)
+    error = log_sd * math.sqrt(q * (1 - q)) / density
+    return math.ceil(2 * ((norm_ppf(1 - alpha) + norm_ppf(power)) * error / math.log1p(change_ratio)) ** 2)
 
 
 def items_needed(discordance_ratio: float, margin: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
@@ -46,9 +89,68 @@ def items_needed(discordance_ratio: float, margin: float, *, alpha: float = 0.05
     _check(alpha, power)
     if not 0 < margin <= discordance_ratio <= 1:
         raise ValueError(f"margin {margin!r} and discordance {discordance_ratio!r}: expected 0 < margin <= f <= 1")
-    spread = float(norm.ppf(1 - alpha)) * math.sqrt(discordance_ratio)
-    spread += float(norm.ppf(power)) * math.sqrt(discordance_ratio - margin**2)
+    spread = norm_ppf(1 - alpha) * math.sqrt(discordance_ratio)
+    spread += norm_ppf(power) * math.sqrt(discordance_ratio - margin**2)
     return math.ceil((spread / margin) ** 2)
+
+
+def detectable_difference(n: int, discordance_ratio: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+    """The smallest difference that `n` paired items show, by the same formula: at most 1, or None.
+
+    Items that lose differ, so a difference above the discordance is looked for at a discordance as large as itself.
+    """
+    _check(alpha, power)
+    if n < 1 or not 0 <= discordance_ratio <= 1:
+        raise ValueError(f"{n} items, discordance {discordance_ratio!r}: expected items, and a share from 0 to 1")
+
+    def enough(difference: float) -> bool:
+        return items_needed(max(discordance_ratio, difference), difference, alpha=alpha, power=power) <= n
+
+    if not enough(1.0):
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def values_needed(sd: float, difference: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
+    """Independent paired values whose mean shows a difference: n = ((z(1-alpha) + z(power))·sd/difference)².
+
+    Of the excess disagreement of a shadow comparison, sd is that of x - y over prompts.
+    """
+    _check(alpha, power)
+    if not (sd >= 0 and difference > 0):
+        raise ValueError(f"sd {sd!r} and difference {difference!r}: expected sd of 0 or more, difference above 0")
+    return max(1, math.ceil(((norm_ppf(1 - alpha) + norm_ppf(power)) * sd / difference) ** 2))
+
+
+def fewest(enough: Callable[[int], bool], *, most: int) -> int | None:
+    """The fewest of which a rising condition holds, from 1 on; None where `most` are not enough."""
+    low, high = 0, 1
+    while not enough(high):
+        low, high = high, high * 2
+        if low >= most:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _smallest(enough: Callable[[float], bool], scale: float) -> float | None:
+    """The smallest value of which a rising condition holds, by `scale`; None where a million times it is too small."""
+    high = scale
+    while not enough(high):
+        high *= 2
+        if high > _MOST * scale:
+            return None
+    low = 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def _check(alpha: float, power: float) -> None:

@@ -21,6 +21,19 @@ def min_n_for_upper_limit(q: float, alpha: float) -> int:
     return math.ceil(math.log(alpha) / math.log(q))
 
 
+def fewest_of_a_quantile(q: float) -> int:
+    """How many observations a high quantile is to be taken of: 29 for p90, 59 for p95, 299 for p99.
+
+    As many as its 95 % upper limit takes; three lie above it on average. Of fewer the order statistic that stands for
+    it is the largest one or close to it, and its own quantile is lower: the 19th of 20 lies at p90, not at p95. What
+    such a number says of a tail that grew beyond the quantile is too little.
+    """
+    return min_n_for_upper_limit(q, _OF_A_LIMIT)
+
+
+_OF_A_LIMIT = 0.05  # whatever error a check may spend: what is compared stays what it is
+
+
 def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits | None:
     """One-sided limits of the q-quantile of independent observations (David and Nagaraja, Order Statistics, 7.1).
 
@@ -34,11 +47,16 @@ def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits
     n = len(ordered)
     if n < max(min_n_for_upper_limit(q, alpha), min_n_for_upper_limit(1 - q, alpha)):
         return None
-    upper_rank = binom_ppf(1 - alpha, n, q) + 1
+    lower_rank, upper_rank = limit_ranks(n, q, alpha)
+    return Limits(float(ordered[lower_rank - 1]), float(ordered[upper_rank - 1]))
+
+
+def limit_ranks(n: int, q: float, alpha: float) -> tuple[int, int]:
+    """Which of n ordered values, counted from 1, are the lower and the upper limit; there must be enough for both."""
     # ppf is the first count whose chance of "this many or fewer" reaches alpha; below it the chance is under alpha.
     first = binom_ppf(alpha, n, q)
     lower_rank = first + 1 if binom_cdf(first, n, q) <= alpha else first
-    return Limits(float(ordered[lower_rank - 1]), float(ordered[upper_rank - 1]))
+    return lower_rank, binom_ppf(1 - alpha, n, q) + 1
 
 
 def _check_q(q: float) -> None:

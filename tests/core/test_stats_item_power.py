@@ -9,10 +9,14 @@ import pytest
 
 from benchgate.stats.clusters import cluster_mean
 from benchgate.stats.distributions import binom_pmf, norm_ppf
+from benchgate.stats.excess import excess_disagreement
 from benchgate.stats.item_power import (
+    chance_of_excess_pass,
     chance_of_harm_shown,
     chance_of_pass,
     detectable_drop,
+    excess_sd,
+    independent_items,
     questions_needed,
     unpaired_items_needed,
 )
@@ -104,3 +108,40 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="alpha"):
         chance_of_harm_shown(100, 0.1, 0.0, alpha=0.9)
     assert norm_ppf(0.95) == pytest.approx(1.6448536)
+
+
+@pytest.mark.parametrize(("n", "itself", "margin"), [(400, 0.05, 0.02), (1000, 0.3, 0.05), (120, 0.02, 0.05)])
+def test_chance_that_an_equals_disagreement_is_shown_to_be_small_is_what_draws_give(
+    n: int, itself: float, margin: float
+) -> None:
+    generator = np.random.default_rng(8)
+    # three answers of equals: the candidate is the odd one of three as often as either of the baseline's
+    kinds = generator.choice(3, p=[itself / 2, itself, 1 - 1.5 * itself], size=(400, n))
+    passed = []
+    for row in kinds:
+        x = np.where(row == 0, 1.0, np.where(row == 1, 0.5, 0.0))
+        found = excess_disagreement(x, np.where(row == 1, 1.0, 0.0), 0.05)
+        assert found is not None
+        passed.append(found.limits.upper < margin)
+    assert chance_of_excess_pass(n, itself, margin) == pytest.approx(np.mean(passed), abs=0.075)
+    spread = np.std(np.where(kinds == 0, 1.0, np.where(kinds == 1, -0.5, 0.0)))
+    assert excess_sd(itself) == pytest.approx(spread, rel=0.04)
+
+
+def test_a_baseline_that_never_differs_from_itself_leaves_all_or_nothing() -> None:
+    assert (chance_of_excess_pass(20, 0.0, 0.02), chance_of_excess_pass(500, 0.0, 0.02)) == (0.0, 1.0)
+
+
+def test_items_of_clusters_are_worth_their_number_of_clusters_at_least() -> None:
+    assert independent_items(400, 40, 0.0) == 400
+    assert independent_items(400, 40, 1.0) == 40
+    assert independent_items(400, 40, 0.3) == 108  # 400 / (1 + 9 * 0.3)
+
+
+def test_disagreements_and_clusters_that_cannot_be_are_refused() -> None:
+    for n, itself, margin in ((0, 0.1, 0.1), (10, 0.7, 0.1), (10, 0.1, 1.0)):
+        with pytest.raises(ValueError, match="expected prompts"):
+            chance_of_excess_pass(n, itself, margin)
+    for n, clusters, alike in ((10, 0, 0.5), (10, 11, 0.5), (10, 5, 1.5)):
+        with pytest.raises(ValueError, match="clusters"):
+            independent_items(n, clusters, alike)

@@ -7,8 +7,18 @@ import math
 import numpy as np
 import pytest
 
+from benchgate.stats.item_power import excess_sd
 from benchgate.stats.paired import paired_t
-from benchgate.stats.power import items_needed, pairs_needed
+from benchgate.stats.power import (
+    blocks_needed,
+    chance_shown,
+    detectable_difference,
+    detectable_harm,
+    items_needed,
+    pairs_needed,
+    requests_for_quantile,
+    values_needed,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +37,9 @@ def test_pairs_needed_for_a_change_of_3_5_10_and_20_percent(cv: float, pairs: tu
     assert tuple(pairs_needed(cv, change) for change in (0.03, 0.05, 0.10, 0.20)) == pairs
 
 
-def test_less_power_needs_fewer_pairs() -> None:
-    assert [pairs_needed(0.05, change, power=0.8) for change in (0.03, 0.05, 0.10, 0.20)] == [37, 15, 6, 3]
+@pytest.mark.parametrize(("cv", "pairs"), [(0.03, (15, 7, 4, 3)), (0.05, (37, 15, 6, 3)), (0.10, (143, 54, 16, 6))])
+def test_less_power_needs_fewer_pairs(cv: float, pairs: tuple[int, ...]) -> None:
+    assert tuple(pairs_needed(cv, change, power=0.8) for change in (0.03, 0.05, 0.10, 0.20)) == pairs
 
 
 def test_planned_pairs_find_the_change_they_were_planned_for() -> None:
@@ -45,12 +56,26 @@ def test_a_hopeless_plan_has_no_number() -> None:
     ("discordance", "margin", "items", "items_at_80_percent"),
     [
         (0.02, 0.01, 2160, 1235),
+        (0.02, 0.02, 536, 308),
+        (0.035, 0.01, 3783, 2162),
         (0.035, 0.02, 942, 539),
+        (0.035, 0.03, 416, 239),
         (0.05, 0.005, 21639, 12364),
+        (0.05, 0.01, 5406, 3090),
         (0.05, 0.02, 1348, 771),
         (0.05, 0.03, 596, 342),
+        (0.05, 0.05, 211, 122),
+        (0.08, 0.01, 8653, 4944),
+        (0.08, 0.02, 2160, 1235),
+        (0.08, 0.03, 957, 548),
         (0.08, 0.05, 341, 196),
         (0.10, 0.01, 10817, 6181),
+        (0.10, 0.02, 2701, 1544),
+        (0.10, 0.03, 1198, 685),
+        (0.10, 0.05, 428, 246),
+        (0.15, 0.01, 16228, 9272),
+        (0.15, 0.02, 4053, 2317),
+        (0.20, 0.01, 21639, 12364),
         (0.20, 0.02, 5406, 3090),
     ],
 )
@@ -68,3 +93,76 @@ def test_impossible_plans_are_refused() -> None:
         items_needed(0.05, 0.02, power=1.0)
     with pytest.raises(ValueError, match="alpha"):
         pairs_needed(0.02, 0.05, alpha=0.7)
+
+
+def test_a_chance_of_finding_it_is_that_of_drawn_differences() -> None:
+    drawn = np.random.default_rng(2).normal(0.05, 0.06, size=(4000, 8))
+    found = [test.p_harm <= 0.05 for row in drawn if (test := paired_t(row, 0.05)) is not None]
+    assert chance_shown(8, 0.06, 0.05) == pytest.approx(np.mean(found), abs=0.025)
+    assert chance_shown(1, 0.06, 0.05) == 0
+    assert chance_shown(8, 0.06, 0.0) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("power", [0.8, 0.95])
+def test_the_smallest_harm_that_is_seen_is_the_one_that_takes_so_many_blocks(power: float) -> None:
+    harm = detectable_harm(10, 0.05, power=power)
+    assert harm is not None
+    assert chance_shown(10, 0.05, harm) == pytest.approx(power, abs=1e-6)
+    assert blocks_needed(0.05, harm * 1.0001, power=power) == 10
+    assert detectable_harm(1, 0.05) is None
+
+
+def test_no_harm_is_told_that_no_number_holds() -> None:
+    assert detectable_harm(2, 1.0, alpha=1e-15, power=0.999) is None
+
+
+@pytest.mark.parametrize(
+    ("log_sd", "q", "requests"),
+    [
+        (0.3, 0.5, (1286, 337, 93)),
+        (0.3, 0.95, (3655, 958, 262)),
+        (0.3, 0.99, (11406, 2989, 817)),
+        (0.5, 0.5, (3571, 936, 256)),
+        (0.5, 0.9, (6643, 1741, 476)),
+        (0.5, 0.95, (10152, 2661, 727)),
+        (0.5, 0.99, (31683, 8303, 2269)),
+        (0.8, 0.95, (25988, 6810, None)),
+        (0.8, 0.99, (81107, 21255, 5809)),
+    ],
+)
+def test_requests_for_a_change_of_a_quantile_by_5_10_and_20_percent(
+    log_sd: float, q: float, requests: tuple[int | None, ...]
+) -> None:
+    for change, expected in zip((0.05, 0.10, 0.20), requests, strict=True):
+        if expected is not None:
+            assert requests_for_quantile(log_sd, q, change) == pytest.approx(expected, rel=1e-4, abs=1)
+
+
+def test_the_smallest_difference_of_items_is_the_one_that_takes_so_many() -> None:
+    seen = detectable_difference(1348, 0.05, power=0.95)
+    assert seen is not None
+    assert seen == pytest.approx(0.02, abs=1e-4)
+    # above the discordance, items that are lost are what differs
+    harm = detectable_difference(30, 0.01)
+    assert harm is not None
+    assert items_needed(harm, harm, power=0.8) == 30
+    assert detectable_difference(1, 0.05) is None
+
+
+@pytest.mark.parametrize(("itself", "excess", "prompts"), [(0.05, 0.02, 1000), (0.3, 0.05, 974)])
+def test_prompts_for_an_excess(itself: float, excess: float, prompts: int) -> None:
+    # (3.29 sd / e)²: 2 points over 5 % are seen with 95 % in about a thousand
+    assert values_needed(excess_sd(itself), excess) == pytest.approx(prompts, rel=0.02)
+
+
+def test_powers_of_what_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="deviation"):
+        chance_shown(5, 0.0, 0.1)
+    with pytest.raises(ValueError, match="above 0"):
+        blocks_needed(0.1, 0.0)
+    with pytest.raises(ValueError, match="expected sd"):
+        requests_for_quantile(0.5, 1.0, 0.05)
+    with pytest.raises(ValueError, match="discordance"):
+        detectable_difference(0, 0.05)
+    with pytest.raises(ValueError, match="difference"):
+        values_needed(0.1, 0.0)

@@ -1,0 +1,125 @@
+"""Where a series changed: E-divisive, which asks for no law of the values.
+
+Matteson and James, "A nonparametric approach for multiple change point analysis of multivariate data", JASA 109 (2014),
+334-345, for one variable and with the exponent 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from benchgate.model.records import FloatArray
+from benchgate.stats.limits import check_alpha
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The best place to cut a stretch: `at` is the first value after it, and `distance` the statistic there."""
+
+    at: int
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change: the first value after it, the medians of the stretches on both sides of it, and its p-value."""
+
+    at: int
+    before: float
+    after: float
+    p_value: float
+
+
+def change_points(
+    values: FloatArray, generator: np.random.Generator, alpha: float, *, least: int = 5, permutations: int = 499
+) -> tuple[Change, ...]:
+    """Every change of a series, in order: the best cut of any stretch, then of the stretches it leaves, while it holds.
+
+    A cut holds when the statistic of the best one, over all stretches, is reached by few enough of `permutations`
+    series in which every stretch's values stand in another order: its p-value is (1 + as large) / (1 + permutations),
+    and holds up to `alpha`. So values of one law are cut with the probability `alpha`; values that hang together from
+    one to the next are cut more often. A stretch has `least` values or more. ValueError for a value that is not finite,
+    and for so few permutations that no p-value could hold.
+    """
+    check_alpha(alpha)
+    if 1 / (1 + permutations) > alpha:
+        raise ValueError(f"{permutations} permutations cannot show anything at {alpha:g}")
+    series = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(series).all():
+        raise ValueError("a value of the series is not finite")
+    bounds, found = [0, len(series)], list[tuple[int, float]]()
+    while (best := _best(series, bounds, least)) is not None:
+        p_value = _permutation_p(best.distance, series, bounds, generator, alpha, least, permutations)
+        if p_value is None:
+            break
+        bounds = sorted([*bounds, best.at])
+        found.append((best.at, p_value))
+    return tuple(_change(series, bounds, at, p_value) for at, p_value in sorted(found))
+
+
+def best_split(values: FloatArray, least: int) -> Split | None:
+    """The cut with the largest energy distance between what is before it and the stretch that follows it.
+
+    Over every cut and every end k of what follows, n values before and m after it: nm/(n+m) · (2·mean |x - y| - mean
+    |x - x'| - mean |y - y'|), the last two over different values. None where there is no room for two stretches, or no
+    spread at all.
+    """
+    size = len(values)
+    if size < 2 * least or np.ptp(values) == 0:
+        return None
+    sums = np.zeros((size + 1, size + 1))  # sums[i, j]: all distances of the first i values from the first j
+    sums[1:, 1:] = np.abs(values[:, None] - values[None, :]).cumsum(axis=0).cumsum(axis=1)
+    cut, end = np.meshgrid(np.arange(least, size - least + 1), np.arange(2 * least, size + 1), indexing="ij")
+    before, after = cut.astype(np.float64), (end - cut).astype(np.float64)
+    possible = after >= least
+    after = np.where(possible, after, least)
+    inside, whole, across = sums[cut, cut], sums[end, end], sums[cut, end]
+    apart = 2 * (across - inside) / (before * after)
+    apart -= inside / (before * (before - 1)) + (whole - 2 * across + inside) / (after * (after - 1))
+    statistic = np.where(possible, before * after / (before + after) * apart, -np.inf)
+    row, column = np.unravel_index(int(np.argmax(statistic)), statistic.shape)
+    return Split(int(cut[row, column]), float(statistic[row, column]))
+
+
+def _best(series: FloatArray, bounds: list[int], least: int) -> Split | None:
+    """The best cut of any of the stretches."""
+    best: Split | None = None
+    for start, end in pairwise(bounds):
+        split = best_split(series[start:end], least)
+        if split is not None and (best is None or split.distance > best.distance):
+            best = Split(start + split.at, split.distance)
+    return best
+
+
+def _permutation_p(
+    distance: float,
+    series: FloatArray,
+    bounds: list[int],
+    generator: np.random.Generator,
+    alpha: float,
+    least: int,
+    permutations: int,
+) -> float | None:
+    """The p-value where it is at most `alpha`; None as soon as it cannot be."""
+    at_least = distance * (1 - 1e-9)  # the same values in another order add up a little differently
+    larger = 0
+    for _ in range(permutations):
+        other = _best(_shuffled(series, bounds, generator), bounds, least)
+        larger += other is not None and other.distance >= at_least
+        if 1 + larger > alpha * (1 + permutations):
+            return None
+    return (1 + larger) / (1 + permutations)
+
+
+def _shuffled(series: FloatArray, bounds: list[int], generator: np.random.Generator) -> FloatArray:
+    stretches = pairwise(bounds)
+    return np.concatenate([generator.permutation(series[start:end]) for start, end in stretches])
+
+
+def _change(series: FloatArray, bounds: list[int], at: int, p_value: float) -> Change:
+    place = bounds.index(at)
+    before, after = series[bounds[place - 1] : at], series[at : bounds[place + 1]]
+    return Change(at, float(np.median(before)), float(np.median(after)), p_value)
