@@ -17,6 +17,7 @@ from benchgate.sim.prompts import (
     response_prompt,
 )
 from benchgate.sim.refused import Refused
+from benchgate.sim.said import told_to_say
 from benchgate.sim.settings import SimSettings
 from benchgate.sim.shapes import Unsupported, json_pieces, spoiled
 from benchgate.sim.wanted import read_wanted
@@ -104,7 +105,7 @@ def _generation(body: _Body) -> Ask:
     reasoning = thought_tokens(endpoint, key, settings)
     length, reason = answer_length(endpoint, data, key, reasoning or 0, settings)
     length = min(length, most_tokens(settings) - len(prompt))
-    saying, length, reason = _saying(body, key, min(reasoning or 0, length), length, reason)
+    saying, length, reason = _saying(body, prompt, min(reasoning or 0, length), length, reason)
     check_context(len(prompt), length, settings)  # what follows a schema may be longer than it was to be
     return Ask(
         endpoint=endpoint,
@@ -202,19 +203,22 @@ def _streaming(data: Mapping[str, object]) -> tuple[bool, Mapping[str, object]]:
     return stream, options if isinstance(options, dict) else {}
 
 
-def _saying(body: _Body, key: int, thought: int, length: int, reason: str) -> tuple[Saying, int, str]:
+def _saying(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[Saying, int, str]:
     """What the answer says, its length, and why it ends there; of a length as drawn where it is free to have it."""
-    wanted, limit = read_wanted(body.endpoint, body.data, key), limit_of(body.data)
-    if wanted.schema is None:
+    key, limit = body.key(prompt), limit_of(body.data)
+    wanted = read_wanted(body.endpoint, body.data, key)
+    pieces = told_to_say(prompt.text, key, body.settings.says_ratio)
+    if wanted.schema is not None:
+        try:
+            pieces = json_pieces(wanted.schema, key, length - thought, cut=False)
+        except Unsupported as error:
+            raise Refused(400, f"the JSON schema cannot be followed: {error}", param=wanted.param) from None
+    if pieces is None:
         return Saying(key, thought), length, reason
-    try:
-        pieces = json_pieces(wanted.schema, key, length - thought, cut=False)
-    except Unsupported as error:
-        raise Refused(400, f"the JSON schema cannot be followed: {error}", param=wanted.param) from None
     room = len(pieces) if limit is None else limit - thought
     if len(pieces) > room:
         return Saying(key, thought, pieces[:room], wanted.tool), thought + room, "length"
-    if _share(key) < body.settings.invalid_json_ratio:
+    if wanted.schema is not None and _share(key) < body.settings.invalid_json_ratio:
         pieces = spoiled(pieces, key)
     return Saying(key, thought, pieces, wanted.tool), thought + len(pieces), "tool_calls" if wanted.tool else "stop"
 

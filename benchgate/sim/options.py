@@ -53,6 +53,7 @@ _SERVER: Mapping[str, _Option] = {
     "output_tokens": ("output_tokens", _bounds),
     "reasoning_tokens": ("reasoning_tokens", _bounds),
     "invalid_json": ("invalid_json_ratio", parse_share),
+    "says": ("says_ratio", parse_share),
     "context": ("context_tokens", _as_it_is),
     "adapters": ("adapters", tuple),
     "faults": ("faults", tuple),

@@ -71,6 +71,7 @@ class SimSettings:
     output_tokens: tuple[int, int] | None = None  # bounds of answers that end by themselves
     reasoning_tokens: tuple[int, int] | None = None  # bounds of what is thought before the answer
     invalid_json_ratio: float = 0.0  # share of the answers to a schema that are no JSON
+    says_ratio: float | None = None  # share of the prompts `say: TEXT` that get TEXT; None: they are prompts as others
     model: str = "sim"
     adapters: tuple[str, ...] = ()  # names of models that are the model with an adapter
     context_tokens: int = 131_072
@@ -100,6 +101,8 @@ class SimSettings:
             raise UsageError(f"jitter_ratio is {self.jitter_ratio:g}; it must be from 0 up to, not including, 1")
         if not 0 <= self.invalid_json_ratio <= 1:
             raise UsageError(f"invalid_json_ratio is {self.invalid_json_ratio:g}; it must be from 0 to 1")
+        if self.says_ratio is not None and not 0 <= self.says_ratio <= 1:
+            raise UsageError(f"says_ratio is {self.says_ratio:g}; it must be from 0 to 1")
         _check_bounds("output_tokens", self.output_tokens, 1)
         _check_bounds("reasoning_tokens", self.reasoning_tokens, 0)
         if self.image_tokens is not None:
