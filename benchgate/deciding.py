@@ -16,6 +16,7 @@ from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import Verdict
+from benchgate.model.waiver import Waivers
 from benchgate.publish import github
 from benchgate.report.document import document_json, verdict_document, with_exit_code
 from benchgate.report.html import render_html
@@ -54,10 +55,19 @@ class Decision:
         return document_json(with_exit_code(self.document, exit_code))
 
 
-def decide_stored(store: Store, run_id: str, against: str | None = None, *, policy: Suite | None = None) -> Decision:
+def decide_stored(
+    store: Store,
+    run_id: str,
+    against: str | None = None,
+    *,
+    policy: Suite | None = None,
+    waivers: Waivers | None = None,
+    keep: bool = True,
+) -> Decision:
     """Judge a stored run: against its own baseline, or against the candidate of the stored run `against`.
 
     `policy` replaces the gate and slo that the run was measured under; what was measured stays what it was.
+    `waivers` are those that are known of it. Without `keep` nothing is stored: who only looks at a run does not decide.
     """
     if against == run_id:
         raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
@@ -67,9 +77,9 @@ def decide_stored(store: Store, run_id: str, against: str | None = None, *, poli
         policy=_judged_by(policy, evidence.run) if policy is not None else None,
         reference_outcome=store.own_outcome(against) if against is not None else None,
     )
-    verdict = judge(terms.suite(evidence.run), evidence, reference)
+    verdict = judge(terms.suite(evidence.run), evidence, reference, waivers=waivers)
     document = verdict_document(evidence.run, verdict, against=reference.run if reference else None, terms=terms)
-    fault = _keep(store, evidence, verdict, document, against)
+    fault = _keep(store, evidence, verdict, document, against) if keep else None
     return Decision(evidence, reference, verdict, terms, document, fault)
 
 

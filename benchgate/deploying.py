@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,8 @@ from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
 from benchgate.load.room import require_room
 from benchgate.model.ask import Endpoint
-from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import ONE_SERVER, StartUp, TargetFault
+from benchgate.model.deployment import Arm, Deployment, flattened
+from benchgate.model.run import CHANGED, ONE_SERVER, StartUp, TargetFault
 from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
@@ -27,7 +27,9 @@ from benchgate.suite.schema import DeploymentSpec, Start, Suite
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target, dialect_of
-from benchgate.targets.probe import still_alive, wait_ready
+from benchgate.targets.probe import still_alive, wait_ready, what_it_says
+from benchgate.telemetry.hardware import accelerator_facts
+from benchgate.telemetry.sources import sources_of
 from benchgate.units import show_duration
 
 _THIS_MACHINE = "this machine"
@@ -104,6 +106,7 @@ def bring_up(
     except (EmbeddedError, TargetError) as fault:
         raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
     require_room(suite, plan, arm, facts)
+    facts |= accelerator_facts(sources_of(spec, target, os.environ), target)
     found = replace(deployment, facts=facts)
     for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms
         writer.set_arm(side, found)
@@ -193,6 +196,27 @@ def require_alive(suite: Suite, target: Target, when: str) -> None:
     reason = still_alive(target, endpoint=endpoints_of(suite)[0])
     if reason is not None:
         raise TargetDown(TargetFault(target.arm, when, reason))
+
+
+def said_by(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, object]]:
+    """What each deployment that is not ours says of itself now; nobody else can change one that benchgate started."""
+    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+    return {
+        arm: what_it_says(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
+    }
+
+
+def require_unchanged(suite: Suite, targets: Mapping[Arm, Target], said: Mapping[Arm, Mapping[str, object]]) -> None:
+    """Raises TargetDown when a deployment says something else of itself than it said at the start.
+
+    What it no longer says is not known to have changed: a server need not answer such questions when it is busy.
+    """
+    for arm, now in said_by(suite, targets).items():
+        before, after = dict(flattened(said[arm])), dict(flattened(now))
+        changed = [name for name, value in before.items() if after.get(name, value) != value]
+        if changed:
+            told = "; ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
+            raise TargetDown(TargetFault(arm, "after the last measurement", f"{CHANGED}: {told}"))
 
 
 def same_server(one: Target, other: Target) -> bool:

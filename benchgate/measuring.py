@@ -9,24 +9,36 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
 from benchgate.acting import Acts, bring_back
-from benchgate.deploying import TargetDown, bring_up, endpoints_of, measure_starts, require_alive, require_two
+from benchgate.deploying import (
+    TargetDown,
+    bring_up,
+    endpoints_of,
+    measure_starts,
+    require_alive,
+    require_two,
+    require_unchanged,
+    said_by,
+)
 from benchgate.errors import TargetError
 from benchgate.gate.arm_search import alternating, most_looks, search_of
 from benchgate.gate.quality_early import shows_harm
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
 from benchgate.load.worker import Shard, StageResult, stage_shard
+from benchgate.looking import Looks
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
 from benchgate.model.records import ErrorClass
-from benchgate.model.run import LoadObservation, TargetFault
+from benchgate.model.run import Evidence, LoadObservation, TargetFault
+from benchgate.model.waiver import Waivers
 from benchgate.plan.capacity import look_stage
 from benchgate.plan.material import Material
-from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage
 from benchgate.quality.divergence import diverge
 from benchgate.quality.harness import evaluate
 from benchgate.quality.probing import probe_scoring
@@ -64,8 +76,14 @@ def measure(
     progress: Progress,
     workers: int = 1,
     cluster: str | None = None,
+    *,
+    so_far: Callable[[], Evidence],
+    waivers: Waivers | None = None,
 ) -> bool:
     """Measure all that the plan holds; True when it was all measured, False when a deployment was not there.
+
+    Of the load as many blocks as it takes to settle it: `so_far` gives what the store has of the run by then, `waivers`
+    are those it will be judged with.
 
     Paths of certificates in the suite are relative to `suite_dir`. The load comes from `workers` processes of this
     machine, or from the workers of a cluster whose dask scheduler has the address `cluster`.
@@ -83,17 +101,22 @@ def measure(
                 for arm in arms
             }
             require_two(suite, targets)
+            said = said_by(suite, targets)
             _require_scoring(suite, plan, targets)
             if suite.load is not None:
                 with _fleet(suite.load, log_dir / "load", workers, cluster) as fleet:
                     watches = {arm: stack.enter_context(_watch(suite, arm, targets[arm])) for arm in arms}
                     log = log_dir / "actions.log"
-                    position = _measure_load(suite, suite.load, plan, targets, watches, writer, progress, fleet, log)
+                    looks = Looks(suite, suite.load, so_far, waivers, writer, progress.note)
+                    position = _measure_load(
+                        suite, suite.load, plan, targets, watches, writer, progress, fleet, log, looks
+                    )
                     material = plan.material
                     _measure_capacity(suite, suite.load, targets, watches, writer, progress, fleet, position, material)
             _measure_quality(suite, plan, targets, writer, log_dir, progress)
             _measure_divergence(suite, plan, targets, writer, progress)
             _measure_shadow(suite, suite_dir, plan, targets, writer, progress)
+            require_unchanged(suite, targets, said)
         except TargetDown as down:
             writer.add_target_fault(down.fault)
             return False
@@ -127,32 +150,73 @@ def _measure_load(
     progress: Progress,
     fleet: Fleet | ClusterFleet,
     log: Path,
+    looks: Looks,
 ) -> int:
-    """Warm both arms up, then every block: each stage on one arm and at once on the other. Returns the executions."""
-    progress.begin("load", (len(plan.warmup) + sum(len(block.stages) for block in plan.blocks)) * len(targets))
+    """Warm both arms up, then block by block: each stage on one arm and at once on the other. Returns the executions.
+
+    After each look the load goes on with the blocks up to the next one, unless it is settled by then.
+    """
+    phases = list(pairwise((0, *(load.looks or (load.blocks,)))))
+    warmup = len(plan.warmup) * len(targets)
+    position = 0
+    for first, end in phases:
+        blocks = plan.blocks[first:end]
+        steps = sum(len(block.stages) for block in blocks) * len(targets)
+        progress.begin(f"load, blocks {first + 1} to {end}" if load.looks else "load", steps + (0 if first else warmup))
+        if first == 0:
+            _warm_up(suite, load, plan, targets, progress, fleet)
+        for block in blocks:
+            looks.begin_block()
+            position = _measure_block(suite, load, block, targets, watches, writer, progress, fleet, log, position)
+        if looks.end_after(end):
+            break
+    return position
+
+
+def _warm_up(
+    suite: Suite,
+    load: Load,
+    plan: Plan,
+    targets: dict[Arm, Target],
+    progress: Progress,
+    fleet: Fleet | ClusterFleet,
+) -> None:
     for stage in plan.warmup:
         for arm in targets:
             fleet.run(_asked(suite, load, targets[arm], stage))
             progress.step(f"warm-up {stage.name} on {arm}")
-    position = 0
-    for block in plan.blocks:
-        for stage in block.stages:
-            for arm in block.order:
-                place = partial(_observations, stage.name, arm, block.number, position)
-                acts = Acts(_actions(load, stage.name), targets[arm], stage.name, log)
-                with watches[arm].stage() as looks:
-                    result = _sent(fleet, _asked(suite, load, targets[arm], stage), place, writer, acts)
-                window = watches[arm].window(looks, stage.name, arm, block.number, position)
-                if window is not None:
-                    writer.add_telemetry(window)
-                position += 1
-                where = f"block {block.number + 1} of {len(plan.blocks)}, stage {stage.name}"
-                progress.step(f"{where} on {arm}")
-                _journal(writer, acts, arm, block.number)
-                if acts.actions:
-                    _bring_back(suite, targets[arm], acts.actions, f"after {where}")
-                elif _looks_dead(result):
-                    require_alive(suite, targets[arm], f"after {where}")
+
+
+def _measure_block(
+    suite: Suite,
+    load: Load,
+    block: PlannedBlock,
+    targets: dict[Arm, Target],
+    watches: dict[Arm, Watch],
+    writer: RunWriter,
+    progress: Progress,
+    fleet: Fleet | ClusterFleet,
+    log: Path,
+    position: int,
+) -> int:
+    """Each stage of a block on one arm and at once on the other; returns the position of what comes next."""
+    for stage in block.stages:
+        for arm in block.order:
+            place = partial(_observations, stage.name, arm, block.number, position)
+            acts = Acts(_actions(load, stage.name), targets[arm], stage.name, log)
+            with watches[arm].stage() as looks:
+                result = _sent(fleet, _asked(suite, load, targets[arm], stage), place, writer, acts)
+            window = watches[arm].window(looks, stage.name, arm, block.number, position)
+            if window is not None:
+                writer.add_telemetry(window)
+            position += 1
+            where = f"block {block.number + 1} of {load.blocks}, stage {stage.name}"
+            progress.step(f"{where} on {arm}")
+            _journal(writer, acts, arm, block.number)
+            if acts.actions:
+                _bring_back(suite, targets[arm], acts.actions, f"after {where}")
+            elif _looks_dead(result):
+                require_alive(suite, targets[arm], f"after {where}")
     return position
 
 

@@ -16,6 +16,7 @@ from benchgate.circumstances import environment_facts, fresh_run_id, known_clien
 from benchgate.deciding import Decision, decide_stored
 from benchgate.deploying import declared
 from benchgate.errors import Problem, SuiteError, UsageError
+from benchgate.foretelling import judged_checks, known_at, known_in
 from benchgate.importing import live_only, read_import
 from benchgate.load.cluster_crew import require_distributed
 from benchgate.load.inputs import read_inputs
@@ -24,9 +25,12 @@ from benchgate.measuring import Progress, measure
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.run import Run, RunStatus
+from benchgate.model.waiver import Waivers
 from benchgate.plan.demand import chosen_workers
 from benchgate.plan.material import NOTHING
+from benchgate.plan.power import foretell
 from benchgate.plan.preview import Preview, client_problems, preview
+from benchgate.plan.refusals import shortfalls
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.harness import require_lm_eval
@@ -53,6 +57,8 @@ class RunOptions:
     cluster: str | None = None
     allow_actions: bool = False  # whether stages may run the commands that the suite names
     allow_code: bool = False  # whether evals may run the functions, and the models' programs, that the suite lets run
+    waivers: Waivers | None = None  # what is tolerated of the candidate
+    calibration: bool = False  # whether both arms are one deployment, so that the run judges nobody
 
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
@@ -60,14 +66,46 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     require_runnable(suite, suite_dir, options)
     plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     with Store.open(options.store) as store:
-        workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
-        arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
-        run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
-        with _recorded(store, run, plan.canonical) as writer:
-            logs, weights = options.work_dir / run.id, options.work_dir / "weights"
-            complete = measure(suite, suite_dir, plan, writer, logs, weights, progress, workers, options.cluster)
-            writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
-        return decide_stored(store, run.id)
+        _require_power(store, suite, plan, progress)
+        run_id = measured_run(store, suite, suite_dir, plan, options, progress)
+        return decide_stored(store, run_id, waivers=options.waivers)
+
+
+def measured_run(
+    store: Store, suite: Suite, suite_dir: Path, plan: Plan, options: RunOptions, progress: Progress
+) -> str:
+    """Measure what the plan holds as a run of the store, whole or cut short; the run's id."""
+    workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
+    arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
+    run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
+    with _recorded(store, run, plan.canonical) as writer:
+        logs, weights = options.work_dir / run.id, options.work_dir / "weights"
+        so_far = partial(store.evidence, run.id)
+        complete = measure(
+            suite,
+            suite_dir,
+            plan,
+            writer,
+            logs,
+            weights,
+            progress,
+            workers,
+            options.cluster,
+            so_far=so_far,
+            waivers=options.waivers,
+        )
+        writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
+    return run.id
+
+
+def _require_power(store: Store, suite: Suite, plan: Plan, progress: Progress) -> None:
+    """Checks that may not carry their margins are told; UsageError for required ones that can in no case."""
+    foretold = foretell(suite, plan, judged_checks(suite, plan), known_in(store, suite, plan, reading=False))
+    short = shortfalls(foretold.checks)
+    if short.certain:
+        raise UsageError("\n".join(short.refused))
+    for line in (*short.likely, *short.told):
+        progress.note(line)
 
 
 def require_runnable(suite: Suite, suite_dir: Path, options: RunOptions) -> None:
@@ -183,7 +221,8 @@ def check_suite(suite: Suite, suite_dir: Path, source: str, *, allow_code: bool 
 def preview_suite(suite: Suite, suite_dir: Path, store_address: str, *, allow_code: bool = False) -> Preview:
     """What a run of the suite would ask, and whether this machine can. Makes no store, and sends no request of it."""
     plan = read_plan(suite, suite_dir, allow_code=allow_code)
-    return preview(suite, plan, known_client_at(store_address), usable_cpus())
+    client, known = known_client_at(store_address), known_at(store_address, suite, plan)
+    return preview(suite, plan, client, usable_cpus(), judged_checks(suite, plan), known)
 
 
 @contextmanager
@@ -228,7 +267,7 @@ class Identity:
 
 
 def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[Arm, Deployment]) -> Run:
-    stored = suite.to_stored()
+    stored = suite.to_stored() | ({"calibration": True} if options.calibration else {})
     return Run(
         id=fresh_run_id(),
         suite_name=suite.suite,

@@ -10,12 +10,14 @@ import math
 import re
 
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
-_DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h)")
-_NO_TIME = re.compile(r"0+(?:\.0+)?\s*(?:ns|us|µs|ms|s|m|min|h)?")
+_DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h|d)")
+_NO_TIME = re.compile(r"0+(?:\.0+)?\s*(?:ns|us|µs|ms|s|m|min|h|d)?")
 _RATE = re.compile(_NUMBER + r"\s*(?:req)?/\s*(?P<unit>s|m|min|h)")
 _PERCENT = re.compile(_NUMBER + r"\s*%")
 _POINTS = re.compile(_NUMBER + r"\s*(?:points?|pp|pts?)")
 _PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*h(?:our)?")
+_DOLLARS = re.compile(r"\$\s*" + _NUMBER)
+_USD = re.compile(_NUMBER + r"\s*USD")
 _MULTIPLE = re.compile(_NUMBER + r"\s*x")
 _NATS = re.compile(_NUMBER + r"\s*nats?")
 _COUNT = re.compile(r"\d{1,9}")
@@ -25,7 +27,9 @@ _SIZE = re.compile(_NUMBER + r"\s*(?P<unit>MiB|GiB|TiB)")
 _SHOWN_CHARACTERS = 40
 _LEAST_NATS = 1e-6
 _BYTES = {"MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
+}  # fmt: skip
 
 
 def _match(pattern: re.Pattern[str], text: object, what: str, example: str) -> re.Match[str]:
@@ -94,6 +98,13 @@ def parse_count(text: object) -> int:
 def parse_price_usd_per_hour(text: object) -> float:
     """`"$32/h"` → 32.0, the price of the whole deployment per hour."""
     return _quantity(_match(_PRICE, text, "price", '"$32/h"'), "price")
+
+
+def parse_usd(text: object) -> float:
+    """`"40 USD"` or `"$40"` → 40.0, a sum of money."""
+    dollars = isinstance(text, str) and text.strip().startswith("$")
+    match = _match(_DOLLARS if dollars else _USD, text, "sum of money", '"40 USD" or "$40"')
+    return _quantity(match, "sum of money")
 
 
 def parse_tokens(text: object) -> int:
@@ -169,7 +180,8 @@ def show_number(value: float) -> str:
 
 def as_written(shown: str) -> str:
     """A bound that someone wrote down, without the zeros that measured values carry: `95.0 %` → `95 %`."""
-    return re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?=x?(?: |$))", r"\1\2", shown)
+    written = re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?=x?(?: |$))", r"\1\2", shown)
+    return re.sub(r"(?<![\d.,])1 points\b", "1 point", written)
 
 
 def _three_digits(value: float, *, signed: bool = False) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from benchgate import __version__
 from benchgate.cli import (
+    calibrate_command,
     doctor_command,
     import_command,
     init_command,
@@ -22,6 +23,7 @@ from benchgate.cli import (
     shadow_run,
     sim_command,
     tool_commands,
+    waive_command,
 )
 from benchgate.cli.interruption import interrupted_code, unwind_when_told
 from benchgate.errors import BenchgateError, ExitCode
@@ -45,6 +47,8 @@ app.command()(result_commands.gate)
 app.command()(result_commands.report)
 app.command()(measure_commands.validate)
 app.command()(plan_command.plan)
+app.command()(calibrate_command.calibrate)
+app.command()(waive_command.waive)
 app.command()(doctor_command.doctor)
 app.command()(result_commands.trend)
 app.command()(tool_commands.load)

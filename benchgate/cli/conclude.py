@@ -11,16 +11,38 @@ import typer
 
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format
-from benchgate.errors import ExitCode, PublishError
+from benchgate.errors import ExitCode, PublishError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
 
 
-def conclude(decision: Decision, output: Format, *, strict: bool, report: Path | None, publish: bool = False) -> None:
-    """Print the verdict whatever else fails, then raise typer.Exit with the verdict's code, or 13."""
-    code = finish(decision, output, strict=strict, report=report, publish=publish)
+def conclude(
+    decision: Decision,
+    output: Format,
+    *,
+    strict: bool,
+    report: Path | None,
+    publish: bool = False,
+    explain: str | None = None,
+) -> None:
+    """Print the verdict whatever else fails, then raise typer.Exit with the verdict's code, or 13.
+
+    `explain` is the id of a check whose arithmetic is printed: instead of the text, or in the JSON. Raises UsageError
+    where there is no such check.
+    """
+    if explain is not None:
+        _require_explainable(decision, explain, output)
+    code = finish(decision, output, strict=strict, report=report, publish=publish, explain=explain)
     raise typer.Exit(int(code))
+
+
+def _require_explainable(decision: Decision, check: str, output: Format) -> None:
+    from benchgate.report.explained import find_check
+
+    if output is Format.MARKDOWN:
+        raise UsageError("--explain prints text or json; leave --format markdown out")
+    find_check(decision.verdict, check)
 
 
 def finish(
@@ -31,6 +53,7 @@ def finish(
     report: Path | None,
     publish: bool = False,
     show: Callable[[str], object] | None = None,
+    explain: str | None = None,
 ) -> ExitCode:
     """Write the report, publish, show; the exit code, which stands in what is shown, says how all of it went.
 
@@ -45,7 +68,9 @@ def finish(
         code = interrupted_code()
         raise
     finally:
-        (show or _print)(shown(decision, output, code))
+        (show or _print)(
+            shown(decision, output, code) if explain is None else _explained(decision, output, code, explain)
+        )
     for fault in faults:
         sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
     return code
@@ -74,6 +99,16 @@ def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterat
         yield str(error)
 
 
+def _explained(decision: Decision, output: Format, code: ExitCode, name: str) -> str:
+    from benchgate.report.document import document_json, with_exit_code
+    from benchgate.report.explained import find_check, render_explanation, with_steps
+
+    check = find_check(decision.verdict, name)
+    if output is Format.JSON:
+        return document_json(with_exit_code(with_steps(decision.document, check), code))
+    return render_explanation(decision.verdict, check)
+
+
 def shown(decision: Decision, output: Format, code: ExitCode) -> str:
     """The decision as text for stdout, of a process that ends with this code."""
     if output is Format.JSON:
@@ -82,11 +117,17 @@ def shown(decision: Decision, output: Format, code: ExitCode) -> str:
         from benchgate.report.markdown import render_markdown
 
         return render_markdown(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    from benchgate.report.load_end import load_end_lines
     from benchgate.report.quality_section import quality_lines
     from benchgate.report.text import render_text
 
     reference = decision.reference.run if decision.reference is not None else None
     quality = quality_lines(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
     return render_text(
-        decision.verdict, decision.evidence.run, against=reference, terms=decision.terms, quality=quality
+        decision.verdict,
+        decision.evidence.run,
+        against=reference,
+        terms=decision.terms,
+        quality=quality,
+        load=load_end_lines(decision.evidence),
     )

@@ -17,10 +17,12 @@ from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.several import conclude_each
 from benchgate.cli.suite_files import missing_files, placed_in
+from benchgate.cli.waiver_files import waivers_for_run, waivers_for_stored
 from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
+    from benchgate.model.waiver import Waivers
     from benchgate.pipeline import RunOptions
     from benchgate.plan.preview import Preview
     from benchgate.suite.schema import Suite
@@ -37,6 +39,7 @@ def run(
     cluster: options.ClusterOption = None,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
+    waivers: options.WaiversOption = None,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -45,8 +48,10 @@ def run(
     """Measure two deployments and judge the candidate, or each of several; exits with the (worst) verdict's code."""
     path = find_suite(suite)
     refuse_unwritable(report)
-    given = _Given(store, work_dir, cluster, allow_actions, allow_code)
-    several = load_suite(path).candidates if candidate is None else ()
+    declared = load_suite(path)
+    tolerated = waivers_for_run(waivers, declared)
+    given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated)
+    several = declared.candidates if candidate is None else ()
     if not several:
         decision = _measure(path, baseline, candidate, given, label)
         conclude(decision, output, strict=strict, report=report, publish=True)
@@ -65,11 +70,14 @@ def compare(
     baseline: Annotated[str, typer.Argument(help="Stored run (id, prefix, label, @latest, @previous), or deployment.")],
     candidate: Annotated[str, typer.Argument(help="Stored run, or deployment, to judge.")],
     suite: Annotated[str | None, typer.Option("--suite", help="Measure these two deployments of a suite now.")] = None,
+    explain: options.ExplainOption = None,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
     cluster: options.ClusterOption = None,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
+    waivers: options.WaiversOption = None,
+    as_of: options.AsOfOption = None,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -78,8 +86,14 @@ def compare(
     """Judge the candidate of one stored run against another's; with --suite, measure first."""
     if suite is not None:
         refuse_unwritable(report)
-        given = _Given(store, work_dir, cluster, allow_actions, allow_code)
-        decision = _measure(find_suite(suite), baseline, candidate, given, label)
+        if explain is not None:
+            raise UsageError("--explain is for stored runs; measure first, then `benchgate gate --explain CHECK`")
+        if as_of is not None:
+            raise UsageError("--as-of is for stored runs: what is measured now is judged now; leave it out")
+        path = find_suite(suite)
+        tolerated = waivers_for_run(waivers, load_suite(path))
+        given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated)
+        decision = _measure(path, baseline, candidate, given, label)
     elif cluster is not None:
         raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
     else:
@@ -87,8 +101,11 @@ def compare(
         from benchgate.store.repository import Store
 
         with Store.open(store, create=False) as opened:
-            decision = deciding.decide_stored(opened, opened.resolve(candidate), opened.resolve(baseline))
-    conclude(decision, output, strict=strict, report=report, publish=suite is not None)
+            judged = opened.resolve(candidate)
+            against = opened.resolve(baseline)
+            tolerated = waivers_for_stored(waivers, as_of, opened.run(judged))
+            decision = deciding.decide_stored(opened, judged, against, waivers=tolerated)
+    conclude(decision, output, strict=strict, report=report, publish=suite is not None, explain=explain)
 
 
 def validate(
@@ -98,6 +115,7 @@ def validate(
     """Check suites and their data: every problem at once, with its place."""
     from benchgate import pipeline
     from benchgate.suite.rules import each_candidate
+    from benchgate.suite.usual_checks import line_of, usual_checks
 
     problems: list[str] = []
     for reference in suites:
@@ -118,6 +136,8 @@ def validate(
             continue
         times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
         typer.echo(f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}")
+        if suite.gate.checks == usual_checks(suite):
+            typer.echo("\n".join(["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]))
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         raise typer.Exit(int(ExitCode.USAGE))
@@ -132,7 +152,7 @@ def _asked(found: Preview) -> str:
     asked = f"{load}, {items}, {found.shadow_requests:,} shadow requests"
     texts = f", {found.text_positions:,} positions of fixed texts" if found.text_positions else ""
     unread = f" (and those of {len(found.to_fetch)} data sets that were not looked into)" if found.to_fetch else ""
-    return f"{starts}{found.blocks} blocks, {asked}{texts}{unread}"
+    return f"{starts}{found.blocks_told}, {asked}{texts}{unread}"
 
 
 def demo(
@@ -185,12 +205,21 @@ class _Given:
     cluster: str | None = None
     allow_actions: bool = False
     allow_code: bool = False
+    waivers: Waivers | None = None
 
     def options(self, label: str | None) -> RunOptions:
         """The options of one run."""
         from benchgate.pipeline import RunOptions
 
-        return RunOptions(self.store, self.work_dir.resolve(), label, self.cluster, self.allow_actions, self.allow_code)
+        return RunOptions(
+            store=self.store,
+            work_dir=self.work_dir.resolve(),
+            label=label,
+            cluster=self.cluster,
+            allow_actions=self.allow_actions,
+            allow_code=self.allow_code,
+            waivers=self.waivers,
+        )
 
 
 def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], given: _Given) -> None:

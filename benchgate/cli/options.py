@@ -42,6 +42,14 @@ ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", help="dask scheduler whose workers send the load, like tcp://scheduler:8786."),
 ]
+WaiversOption = Annotated[Path | None, typer.Option("--waivers", help="File of reviewed waivers (docs/waivers.md).")]
+AsOfOption = Annotated[
+    str | None, typer.Option("--as-of", help="Day (UTC) on which waivers are looked at; today unless said.")
+]
 
 WORK_DIR = DEFAULT_WORK_DIR
 STORE = DEFAULT_STORE
+ExplainOption = Annotated[
+    str | None,
+    typer.Option("--explain", metavar="CHECK", help="Show how this check came to its outcome, step by step."),
+]

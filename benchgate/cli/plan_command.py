@@ -12,6 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.places import find_suite
+from benchgate.cli.plan_checks import check_lines, total_lines
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
 from benchgate.units import show_duration, show_number
@@ -33,9 +34,10 @@ def plan(
     allow_code: options.AllowCodeOption = False,
     output: Annotated[PlanFormat, typer.Option("--format", help="How to print the plan.")] = PlanFormat.TEXT,
 ) -> None:
-    """Print what a run would ask, sending nothing; exits with 2 when the load generator here cannot deliver it."""
-    from dataclasses import asdict
+    """Print what a run would ask and what its checks can show, sending nothing.
 
+    Exits with 2 when the load generator here cannot deliver it, or a required check cannot carry its margin.
+    """
     from benchgate import pipeline
     from benchgate.cli.measure_commands import load_suite
     from benchgate.suite.rules import each_candidate
@@ -48,16 +50,25 @@ def plan(
             for one in each_candidate(declared)
         }
     if output is PlanFormat.JSON:
-        each = [asdict(preview) for preview in found.values()]
+        each = [_document(preview) for preview in found.values()]
         plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
         whole = plans if declared.candidates else each[0]
         sys.stdout.write(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
         sys.stdout.write("\n".join(_texts(str(path), found, declared.candidates)) + "\n")
-        sys.stderr.write(_told((*preview.unknowns, *preview.foregone) for preview in found.values()))
-    if any(preview.problems for preview in found.values()):
-        sys.stderr.write(_told(preview.problems for preview in found.values()))
+        sys.stderr.write(_told((*preview.unknowns, *preview.underpowered) for preview in found.values()))
+    against = [(*preview.problems, *preview.refused) for preview in found.values()]
+    if any(against):
+        sys.stderr.write(_told(against))
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _document(found: Preview) -> dict[str, object]:
+    """A plan as plain JSON values."""
+    from dataclasses import asdict
+
+    checks = [{**asdict(check), "short": check.short} for check in found.checks]
+    return {**asdict(found), "checks": checks}
 
 
 def _told(of_each: Iterable[Sequence[str]]) -> str:
@@ -87,8 +98,9 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         for row in rows:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield ""
-        requests = f"{found.load_requests:,} requests, {found.warmup_requests:,} of them warm-up"
-        yield f"load     {found.blocks} blocks {where}: {requests}; {_tokens(found)}"
+        most = "at most " if found.fewest_blocks < found.blocks else ""
+        requests = f"{most}{found.load_requests:,} requests, {found.warmup_requests:,} of them warm-up"
+        yield f"load     {found.blocks_told} {where}: {requests}; {_tokens(found)}"
         yield f"         {_time(found)}"
     if found.capacity_requests:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends as soon as it knows"
@@ -102,6 +114,8 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         asked = ((found.judge_requests, "to a judge"), (found.similarity_requests, "for embeddings"))
         beside = "".join(f", and at most {number:,} {what}" for number, what in asked if number)
         yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{beside}"
+    yield from check_lines(found.checks, found.promotion)
+    yield from total_lines(found.totals)
     if found.stages:
         yield f"client   {_client(found)}"
 

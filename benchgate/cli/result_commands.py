@@ -15,6 +15,7 @@ from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
+from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, PublishError, UsageError
 from benchgate.units import show_duration, show_nats, show_number, show_percent
 
@@ -34,6 +35,12 @@ def gate(
     policy: Annotated[
         str | None, typer.Option("--policy", help="Judge by this suite's gate section instead of the stored one.")
     ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Stored run whose candidate it is held against, as in `compare`.")
+    ] = None,
+    waivers: options.WaiversOption = None,
+    as_of: options.AsOfOption = None,
+    explain: options.ExplainOption = None,
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
     report: options.ReportOption = None,
@@ -46,14 +53,19 @@ def gate(
 
     suite = load_suite(find_suite(policy)) if policy is not None else None
     with Store.open(store, create=False) as opened:
-        decision = deciding.decide_stored(opened, opened.resolve(run), policy=suite)
-    conclude(decision, output, strict=strict, report=report)
+        run_id = opened.resolve(run)
+        reference = opened.resolve(against) if against is not None else None
+        tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        decision = deciding.decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
+    conclude(decision, output, strict=strict, report=report, explain=explain)
 
 
 def report(
     run: RunArgument = "@latest",
     against: Annotated[str | None, typer.Option("--against", help="Stored run to compare with.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the HTML file.")] = Path("report.html"),
+    waivers: options.WaiversOption = None,
+    as_of: options.AsOfOption = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write the HTML report of a stored run or comparison."""
@@ -62,7 +74,9 @@ def report(
 
     with Store.open(store, create=False) as opened:
         reference = opened.resolve(against) if against is not None else None
-        decision = deciding.decide_stored(opened, opened.resolve(run), reference)
+        run_id = opened.resolve(run)
+        tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        decision = deciding.decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     try:
         deciding.write_report(decision, out)
     except PublishError as error:

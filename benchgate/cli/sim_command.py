@@ -57,6 +57,9 @@ def sim(
         str | None, typer.Option("--reasoning-tokens", help="Answers begin with MIN:MAX tokens of reasoning.")
     ] = None,
     invalid_json: Annotated[str, typer.Option("--invalid-json", help="Share of JSON answers that are none.")] = "0%",
+    says: Annotated[
+        str | None, typer.Option("--says", help="Share of the prompts `say: TEXT` that are answered by TEXT.")
+    ] = None,
     image_tokens: Annotated[int | None, typer.Option("--image-tokens", help="Take images, at so many tokens.")] = None,
     embedding_size: Annotated[int, typer.Option("--embedding-size", help="Numbers in an embedding.")] = 64,
     fault: Annotated[

@@ -1,47 +1,16 @@
-"""Do the two deployments differ in anything but the change that is judged?
-
-What a candidate is (its weights, its model's name and size, its address, its price) may differ: that is the change.
-What serves it must be the same, or be declared as part of the change by the policy's `allow_different`: a newer engine
-that is faster hides weights that are slower. Why these fields: docs/decisions.md, "Arms that differ".
-"""
+"""Are the two sides served alike, but for what the policy declares as the change? What is compared: `differences`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Iterable
 
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.differences import between, sides_of
 from benchgate.gate.guard import SPEED, held, tripped, unknown
-from benchgate.model.deployment import Arm, Deployment, canonical_json
+from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import AT_THE_START, Evidence
-from benchgate.model.verdict import GuardResult
+from benchgate.model.verdict import Difference, GuardResult
 from benchgate.suite.schema import Suite
-
-
-def _first_of(deployment: Deployment, *names: str) -> object:
-    """The first of these that the server said of itself, or that the suite declared."""
-    told = {**deployment.settings, **deployment.facts}
-    return next((told[name] for name in names if name in told), None)
-
-
-def _request_fields(deployment: Deployment) -> object:
-    """Headers that are written out count too: a gateway may route by them, and a server may act on them."""
-    said = {name: value for name in ("extra", "leave_out", "headers") if (value := deployment.settings.get(name))}
-    return canonical_json(said).decode("utf-8", "replace") if said else "none"
-
-
-_FIELDS: Mapping[str, tuple[str, Callable[[Deployment], object]]] = MappingProxyType(
-    {
-        "engine": ("the engine", lambda d: d.engine),
-        "engine_version": ("the engine's version", lambda d: _first_of(d, "engine_version")),
-        "context": ("the longest context", lambda d: _first_of(d, "max_model_len", "context_tokens")),
-        "slots": ("the slots", lambda d: _first_of(d, "slots")),
-        "threads": ("the threads", lambda d: _first_of(d, "threads")),
-        "vocabulary": ("the size of the vocabulary", lambda d: _first_of(d, "n_vocab")),
-        "accelerators": ("the number of accelerators", lambda d: d.accelerators),
-        "request_fields": ("the extra fields or headers of requests", _request_fields),
-        "proxy": ("the way there", lambda d: "by a proxy" if d.settings.get("proxy") else "direct"),
-    }
-)
 
 
 def arms_alike(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -51,28 +20,29 @@ def arms_alike(evidence: Evidence, suite: Suite) -> GuardResult:
         return tripped("arms-alike", "the run does not know both deployments", "run the suite again", (SPEED,))
     if any(fault.when == AT_THE_START for fault in evidence.target_faults):
         return unknown("arms-alike", "a deployment was not there, so what it is was not asked")
-    baseline, candidate = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
-    differing = {
-        name: f"{title} ({_show(one)} for the baseline, {_show(other)} for the candidate)"
-        for name, (title, value_of) in _FIELDS.items()
-        if (one := value_of(baseline)) != (other := value_of(candidate))
-    }
-    if "engine" in differing and "engine" in suite.gate.allow_different:
-        differing.pop("engine_version", None)  # the version of another engine is another one
-    undeclared = [name for name in differing if name not in suite.gate.allow_different]
+    return _alike("arms-alike", "arms", (arms[Arm.BASELINE], arms[Arm.CANDIDATE]), suite.gate.allow_different)
+
+
+def sides_alike(comparison: Comparison, suite: Suite) -> GuardResult:
+    """The same of the two candidates that a comparison of stored runs holds against each other."""
+    sides = sides_of(comparison)
+    if sides is None:
+        return tripped("sides-alike", "a run does not know its candidate", "run the suite again", (SPEED,))
+    return _alike("sides-alike", "deployments of the two runs", sides, suite.gate.allow_different)
+
+
+def _alike(name: str, who: str, sides: tuple[Deployment, Deployment], allowed: Collection[str]) -> GuardResult:
+    differing = [one for one in between(*sides, allowed) if one.field is not None]
+    undeclared = [one for one in differing if not one.declared]
     if undeclared:
-        what = f"the arms differ in {_joined(differing[name] for name in undeclared)}"
-        declare = f"`gate.allow_different: [{', '.join(undeclared)}]`"
+        fields = dict.fromkeys(str(one.field) for one in undeclared)
+        declare = f"`gate.allow_different: [{', '.join(fields)}]`"
         remedy = f"serve both alike; or, when that is the change to judge, write {declare}"
-        return tripped("arms-alike", what, remedy, (SPEED,))
+        return tripped(name, f"the {who} differ in {_told(undeclared)}", remedy, (SPEED,))
     if differing:
-        return held("arms-alike", f"the arms differ only in what the policy allows: {_joined(differing.values())}")
-    return held("arms-alike", "both arms are served alike, as far as the servers say")
+        return held(name, f"the {who} differ only in what the policy allows: {_told(differing)}")
+    return held(name, f"{'both arms' if who == 'arms' else 'both'} are served alike, as far as the servers say")
 
 
-def _show(value: object) -> str:
-    return "not told" if value is None else str(value)
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return ", ".join(parts)
+def _told(differing: Iterable[Difference]) -> str:
+    return ", ".join(f"{d.what} ({d.baseline} for the baseline, {d.candidate} for the candidate)" for d in differing)

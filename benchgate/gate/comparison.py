@@ -25,6 +25,12 @@ class Comparison:
         """Whether two stored runs are compared."""
         return self.reference is not None
 
+    @property
+    def apart(self) -> bool:
+        """Whether nothing ties two stored runs together: one of them measured its candidate without a live baseline."""
+        reference = self.reference
+        return reference is not None and 1 in (len(arms_of(self.judged)), len(arms_of(reference)))
+
     def baseline_name(self) -> str:
         """Name of what the candidate is held against."""
         if self.reference is not None:

@@ -8,32 +8,45 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchgate.gate.attempts import attempt_notes
 from benchgate.gate.comparison import Comparison, arms_of
+from benchgate.gate.creep import creep_checks
+from benchgate.gate.decision_steps import decision_steps
+from benchgate.gate.differences import differences
+from benchgate.gate.drift import drift_notes
 from benchgate.gate.findings import Measured, measured
 from benchgate.gate.guard import kinds_of
 from benchgate.gate.guards import run_guards
+from benchgate.gate.in_context import in_context
+from benchgate.gate.next_step import next_step
+from benchgate.gate.noise_notes import noise_notes
 from benchgate.gate.rule import Finding, Problem, decide
 from benchgate.gate.second_look import held_to_all_blocks
-from benchgate.gate.sentences import check_advice, check_reason, check_title, verdict_reason
+from benchgate.gate.sentences import check_advice, check_reason
+from benchgate.gate.showing import check_title
 from benchgate.gate.specs import CheckSpec, concrete_checks, family_of
+from benchgate.gate.verdict_sentence import verdict_reason
+from benchgate.gate.waiving import Waived, apply_waivers
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict, policy_sha256
+from benchgate.model.verdict import HISTORY, CheckResult, GuardResult, Outcome, Scale, Verdict, policy_sha256
+from benchgate.model.waiver import Waivers
 from benchgate.stats.multiplicity import holm
 from benchgate.suite.schema import Suite
 
 
-def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> Verdict:
+def judge(
+    suite: Suite, judged: Evidence, reference: Evidence | None = None, *, waivers: Waivers | None = None
+) -> Verdict:
     """The verdict on a run's candidate: against its own baseline, or against the candidate of a stored run."""
     comparison = Comparison(judged, reference)
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
-    found = measured(specs, suite, comparison)
-    findings = [_spoilt(spec, one.finding, guards) for spec, one in zip(specs, found, strict=True)]
-    adjusted = _adjusted(specs, findings)
-    findings = held_to_all_blocks(found, findings, adjusted, _adjusted(specs, _over_all(found)), suite.gate)
-    checks = tuple(
-        _result(spec, finding, p_holm, suite) for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
-    )
+    checks = check_results(specs, suite, comparison, guards)
+    added = creep_checks(suite, judged, checks) if reference is None else ()
+    notes = (*attempt_notes(judged), *drift_notes(suite, judged, checks)) if reference is None else ()
+    notes = (*notes, *noise_notes(comparison, suite))
+    waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
+    checks = (*waived.checks, *added)
     outcome = roll_up(checks, guards)
     alone = reference is None and len(arms_of(judged)) == 1
     names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
@@ -44,20 +57,53 @@ def judge(suite: Suite, judged: Evidence, reference: Evidence | None = None) -> 
         guards=guards,
         alpha=suite.gate.alpha,
         policy_sha256=policy_sha256(suite.to_stored()["gate"]),
+        differences=differences(comparison, suite),
+        notes=notes,
+        next_step=next_step(outcome, checks, guards),
+        waivers=waived.states,
+        as_of=waivers.as_of if waivers is not None else None,
+    )
+
+
+def check_results(
+    specs: tuple[CheckSpec, ...],
+    suite: Suite,
+    comparison: Comparison,
+    guards: tuple[GuardResult, ...],
+    *,
+    untested: int = 0,
+) -> tuple[CheckResult, ...]:
+    """Every check's outcome. `untested` required checks are still to come: they count as if they showed nothing.
+
+    Whatever they show, the outcomes here will not be milder for it: Holm's p-values fall with any one of them.
+    """
+    found = measured(specs, suite, comparison)
+    findings = [_spoilt(spec, one.finding, guards) for spec, one in zip(specs, found, strict=True)]
+    adjusted = _adjusted(specs, findings, untested)
+    findings = held_to_all_blocks(found, findings, adjusted, _adjusted(specs, _over_all(found), untested), suite.gate)
+    findings = in_context(specs, found, findings, adjusted, suite.gate)
+    tested = {
+        required: [f.p_value for s, f in zip(specs, findings, strict=True) if s.check.required is required]
+        for required in (True, False)
+    }
+    return tuple(
+        _result(spec, finding, p_holm, suite, [p for p in tested[spec.check.required] if p is not None])
+        for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
     )
 
 
 def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
     """BLOCK > INVALID > INCONCLUSIVE > WARN > PASS over required checks and guards; advisory checks can only warn.
 
-    They warn also when they could not be evaluated: a rule nobody could apply must not look like one that held. No
-    required check at all is INVALID: a gate that looked at nothing has nothing to say.
+    So can what is waived. Advisory checks warn also when they could not be evaluated: a rule nobody could apply must
+    not look like one that held. No required check at all is INVALID: a gate that looked at nothing has nothing to say.
     """
-    required = [check.outcome for check in checks if check.required]
-    outcomes = required or [Outcome.INVALID]
+    required = [check.counted for check in checks if check.required]
+    judged = any(check.required and check.family != HISTORY for check in checks)
+    outcomes = required if judged else [*required, Outcome.INVALID]
     if any(guard.tripped for guard in guards):
         outcomes = [*outcomes, Outcome.INVALID]
-    if any(check.outcome in _WARNING for check in checks if not check.required):
+    if any(check.counted in _WARNING for check in checks if not check.required):
         outcomes = [*outcomes, Outcome.WARN]
     return max(outcomes, key=lambda outcome: outcome.severity)
 
@@ -79,17 +125,21 @@ def _over_all(found: list[Measured]) -> list[Finding]:
     return [one.over_all or one.finding for one in found]
 
 
-def _adjusted(specs: tuple[CheckSpec, ...], findings: list[Finding]) -> list[float | None]:
+def _adjusted(specs: tuple[CheckSpec, ...], findings: list[Finding], untested: int) -> list[float | None]:
     """p-values after Holm, over the required checks and over the advisory ones apart."""
     adjusted: list[float | None] = [finding.p_value for finding in findings]
     for required in (True, False):
         tested = [i for i, spec in enumerate(specs) if spec.check.required is required and adjusted[i] is not None]
-        for i, p_value in zip(tested, holm([p for i in tested if (p := adjusted[i]) is not None]), strict=True):
+        p_values = [p for i in tested if (p := adjusted[i]) is not None]
+        unseen = [1.0] * (untested if required else 0)
+        for i, p_value in zip(tested, holm([*p_values, *unseen]), strict=False):
             adjusted[i] = p_value
     return adjusted
 
 
-def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suite) -> CheckResult:
+def _result(
+    spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suite, p_values: list[float]
+) -> CheckResult:
     check = spec.check
     outcome = decide(finding, p_holm, suite.gate.alpha, suite.gate.warn_fraction)
     return CheckResult(
@@ -116,8 +166,12 @@ def _result(spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suit
         p_holm=p_holm,
         n=finding.n,
         n_unit=finding.n_unit,
+        n_of=finding.n_of,
         method=finding.method,
         notes=finding.notes,
         over=check.over,
         at_least=finding.lower_is_worse if finding.scale is Scale.ABSOLUTE else None,
+        two_sided=finding.two_sided,
+        steps=decision_steps(finding, outcome, p_values, p_holm, suite.gate.alpha),
+        limits_alpha=finding.look.alpha if finding.look is not None else None,
     )

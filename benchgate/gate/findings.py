@@ -18,12 +18,17 @@ from benchgate.gate import (
     start_check,
     telemetry_checks,
 )
+from benchgate.gate.allowance import Terms
+from benchgate.gate.apart import log_ratio, share_difference
+from benchgate.gate.between_runs import CAPACITY_APART, beside, cannot_decide
 from benchgate.gate.block_values import in_other_pieces
 from benchgate.gate.clouded import Cleared, Tail, cleared
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.differences import counts_other_tokens
 from benchgate.gate.guard import SPEED_METRICS
+from benchgate.gate.looks import Look, stricter_look
 from benchgate.gate.over_checks import Span
-from benchgate.gate.rule import Bound, Finding, Problem
+from benchgate.gate.rule import Bound, Finding, Problem, at_look
 from benchgate.gate.shares import tally_of
 from benchgate.gate.specs import CheckSpec, judged_units
 from benchgate.gate.usable_blocks import left_out_notes, usable
@@ -42,9 +47,26 @@ class Measured:
 
 
 def measured(specs: tuple[CheckSpec, ...], suite: Suite, comparison: Comparison) -> list[Measured]:
-    """Every check, in order: times and rates in the usable blocks, whatever else in all of them."""
+    """Every check, in order: times and rates in the usable blocks, whatever else in all of them.
+
+    What rests on the load's blocks is held to the error that this look at them may spend.
+    """
     timed = usable(comparison, suite)
-    return [_measured(spec, suite, comparison, timed) for spec in specs]
+    look = stricter_look(suite, comparison)
+    if look is None:
+        return [_measured(spec, suite, comparison, timed) for spec in specs]
+    stricter = suite.model_copy(update={"gate": suite.gate.model_copy(update={"alpha": look.alpha})})
+    return [
+        _at_look(_measured(spec, stricter, comparison, timed), look)
+        if spec.stages
+        else _measured(spec, suite, comparison, timed)
+        for spec in specs
+    ]
+
+
+def _at_look(found: Measured, look: Look) -> Measured:
+    over_all = None if found.over_all is None else at_look(found.over_all, look)
+    return Measured(at_look(found.finding, look), over_all)
 
 
 def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
@@ -74,11 +96,18 @@ def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     finding = _find(spec, suite, comparison)
     if spec.stage is None or spec.check.over is not None:
         return finding
+    in_tokens = spec.check.margin is not None and spec.check.metric in _IN_TOKENS
+    other_tokens = counts_other_tokens(comparison, suite) if in_tokens else None
+    if comparison.apart:
+        comparison = Comparison(beside(comparison))
     return replace(
         finding,
         problem=finding.problem or _in_other_pieces(spec, comparison),
-        warning=finding.warning or load_checks.length_warning(comparison, spec.stage),
+        warning=finding.warning or other_tokens or load_checks.length_warning(comparison, spec.stage),
     )
+
+
+_IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length")
 
 
 def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
@@ -103,7 +132,8 @@ def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
         if spec.check.margin is None:
             return capacity.absolute(comparison, suite, slo=_bound(spec, suite).value)
         breach = spec.check.block_when == "breach"
-        return capacity.relative(comparison, suite, margin=spec.check.margin, breach=breach)
+        found = capacity.relative(comparison, suite, margin=spec.check.margin, breach=breach)
+        return replace(found, problem=found.problem or CAPACITY_APART) if comparison.apart else found
     if spec.check.metric == "cold_start":
         return start_check.absolute(comparison.judged, _bound(spec, suite), alpha=suite.gate.alpha)
     if spec.check.metric == "knee":
@@ -133,6 +163,8 @@ def _of_tasks(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
 def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
     check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
+    if check.margin is not None and comparison.apart:
+        return _apart(spec, suite, comparison)
     breach = check.block_when == "breach"
     tally = tally_of(check.metric, spec.slo, check.of) if check.metric in SHARE_METRICS else None
     if check.margin is not None:
@@ -140,9 +172,8 @@ def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
             return share_checks.relative(
                 comparison, check.metric, stage, tally, margin=check.margin, breach=breach, alpha=alpha
             )
-        return load_checks.relative(
-            comparison, check.metric, stage, spec.q, margin=check.margin, breach=breach, alpha=alpha
-        )
+        terms = Terms(check.margin, breach, check.direction == "either", check.least_change)
+        return load_checks.relative(comparison, stage, spec.measure, terms, alpha=alpha)
     bound = _bound(spec, suite)
     if check.over is not None:
         span = Span(stage, check.over, bound.value, bound.at_least)
@@ -154,6 +185,25 @@ def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     if tally is not None:
         return share_checks.absolute(comparison, check.metric, stage, tally, bound, alpha=alpha)
     return slo_checks.absolute(comparison, check.metric, stage, spec.q, slo=bound.value, alpha=alpha)
+
+
+def _apart(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """Without a live baseline: decided by the noise profile, and not at all where there is none that holds."""
+    check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
+    assert stage is not None and check.margin is not None, "it is asked of a margin at a stage alone"
+    breach = check.block_when == "breach"
+    if check.metric in SHARE_METRICS:
+        tally = tally_of(check.metric, spec.slo, check.of)
+        name = check.metric if check.of is None else f"{check.metric} ({check.of})"
+        falls = KINDS[check.metric].rises
+        found = share_difference(comparison, name, tally, stage, check.margin, breach=breach, falls=falls)
+    else:
+        terms = Terms(check.margin, breach, check.direction == "either", check.least_change)
+        found = log_ratio(comparison, stage, spec.measure, terms, alpha=alpha)
+    cannot = cannot_decide(comparison, suite.gate.noise_max_age_s)
+    if cannot is None or (found.problem is not None and found.problem.outcome is Outcome.INVALID):
+        return found
+    return replace(found, limits=None, p_value=None, problem=cannot)
 
 
 def _bound(spec: CheckSpec, suite: Suite) -> Bound:

@@ -17,7 +17,7 @@ TOKENS = "tokens"
 
 SPEED_METRICS = frozenset({*LATENCY_METRICS, *THROUGHPUT_METRICS, "goodput", "capacity", "knee"})
 TOKEN_METRICS = frozenset(
-    {"tpot", "output_throughput", "goodput", "capacity", "knee"}
+    {"tpot", "output_throughput", "output_length", "goodput", "capacity", "knee"}
 )  # goodput: by the TPOT bound of its SLO
 
 

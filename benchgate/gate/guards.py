@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
-from benchgate.gate.arms_alike import arms_alike
+from benchgate.gate.arms_alike import arms_alike, sides_alike
 from benchgate.gate.background_guard import background_guards
 from benchgate.gate.comparison import Comparison, arms_of, load_of, quality_of
 from benchgate.gate.guard import TO_ITS_END, held, looked_at, tripped, unknown
-from benchgate.gate.load_guards import load_guards
+from benchgate.gate.load_guards import guards_apart, load_guards
+from benchgate.gate.looks import blocks_measured
 from benchgate.gate.places import places
 from benchgate.gate.quality_guards import quality_guards
 from benchgate.gate.shadow_guards import shadow_guards
 from benchgate.gate.specs import concrete_checks, judged_units
 from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.gate.what_differs import what_differs
+from benchgate.gate.who_answers import two_deployments
 from benchgate.model.deployment import Arm
-from benchgate.model.run import CANNOT_SCORE, ONE_SERVER, REFUSES, Evidence, RunStatus
+from benchgate.model.run import CANNOT_SCORE, CHANGED, ONE_SERVER, REFUSES, Evidence, RunStatus
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.metric_kinds import TASK_METRICS
 from benchgate.suite.schema import Quality, Suite
@@ -26,19 +28,30 @@ from benchgate.suite.schema import Quality, Suite
 def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     """Every guard with its finding, tripped or not, in a fixed order; one that had nothing to look at says so."""
     runs = [comparison.judged] if comparison.reference is None else [comparison.reference, comparison.judged]
-    results = [*_comparable(comparison)]
+    results = [*_no_calibration(runs), *_comparable(comparison, suite)]
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
         results += looked_at(load_guards(evidence, suite), None if evidence.load else "no load was measured")
         results += background_guards(evidence, suite)
         results += telemetry_guards(evidence, suite)
         results += looked_at([arms_alike(evidence, suite)], _NOT_ASKED if evidence.run.imported else None)
+        results.append(two_deployments(evidence))
         results += shadow_guards(evidence)
+    results += looked_at(guards_apart(comparison, suite), None if comparison.judged.load else "no load was measured")
     results += quality_guards(comparison, suite)
     return tuple(results)
 
 
-def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
+def _no_calibration(runs: Sequence[Evidence]) -> Iterator[GuardResult]:
+    """A calibration measured one deployment twice: whatever its checks find, nobody in it is a candidate."""
+    for evidence in runs:
+        if evidence.run.calibrates:
+            name = evidence.run.arms[Arm.BASELINE].name if Arm.BASELINE in evidence.run.arms else "its baseline"
+            what = f"run {evidence.run.id} is a calibration: it measured {name} against itself, so it judges nobody"
+            yield tripped("no-calibration", what, "measure a candidate with `benchgate run`", _EVERYTHING)
+
+
+def _comparable(comparison: Comparison, suite: Suite) -> Iterator[GuardResult]:
     """Two stored runs must have measured the same thing, beside the same baseline."""
     reference = comparison.reference
     if reference is None:
@@ -52,15 +65,23 @@ def _comparable(comparison: Comparison) -> Iterator[GuardResult]:
     clients = [_senders(evidence) for evidence in (reference, judged)]
     if clients[0] == clients[1]:
         yield held("same-client", f"both runs were sent by the same: {clients[0]}")
+    elif comparison.apart:
+        what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
+        yield tripped("same-client", what, "measure the two deployments in one run", ("load",))
     else:
         what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
         yield held("same-client", f"{what}; what that changes, it changes of each run's own baseline too")
     fingerprints = [evidence.run.arms[Arm.BASELINE].fingerprint for evidence in (reference, judged)]
-    if fingerprints[0] != fingerprints[1]:
+    if comparison.apart:
+        yield unknown(
+            "same-baseline", "a run measured its candidate alone: margins are held to a noise profile instead"
+        )
+    elif fingerprints[0] != fingerprints[1]:
         what = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
         yield tripped("same-baseline", what, "measure the two deployments in one run", _EVERYTHING)
     else:
         yield held("same-baseline", "both runs had the same baseline beside them")
+    yield from looked_at([sides_alike(comparison, suite)], _NOT_ASKED if judged.run.imported else None)
 
 
 def _senders(evidence: Evidence) -> str:
@@ -93,6 +114,7 @@ _REMEDIES = {
     ),
     ONE_SERVER: "correct the suite and run again",
     CANNOT_SCORE: "correct the suite and run again",
+    CHANGED: "let nobody deploy to it or change it while it is measured, and run again",
 }
 """Of a deployment that is there, by what its fault says."""
 
@@ -135,7 +157,7 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
         return tripped("all-measured", "the fixed texts were not read", _once_more(evidence))
     if suite.shadow is not None and evidence.shadow is None:
         return tripped("all-measured", "the shadow comparison was not made", _once_more(evidence))
-    blocks = range(suite.load.blocks if suite.load else 0)
+    blocks = range(_blocks_due(evidence, suite))
     for place, arm in product(places(suite), arms_of(evidence)):
         observed = load_of(evidence, place.name, arm)
         for block in blocks:
@@ -145,6 +167,20 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
                 what = f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
                 return tripped("all-measured", what, _once_more(evidence))
     return held("all-measured", "everything planned has its record")
+
+
+def _blocks_due(evidence: Evidence, suite: Suite) -> int:
+    """How many blocks there must be: all of them, or those before the look at which the run says that its load ended.
+
+    Without that word a run that lacks blocks was cut short, however few would have done.
+    """
+    if suite.load is None:
+        return 0
+    ended = evidence.ended
+    at_a_look = ended is not None and ended.of == suite.load.blocks and ended.blocks in suite.load.looks
+    if ended is not None and at_a_look and blocks_measured(suite, evidence) == ended.blocks:
+        return ended.blocks
+    return suite.load.blocks
 
 
 def _stopped_unheld(evidence: Evidence, suite: Suite) -> str | None:
@@ -167,4 +203,4 @@ def _is_of(quality: Quality | None, task: str, name: str) -> bool:
     return task == name or (entry is not None and entry.name == name)
 
 
-_EVERYTHING = ("load", "quality", "shadow")
+_EVERYTHING = ("load", "quality", "divergence", "shadow")

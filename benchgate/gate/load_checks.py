@@ -1,167 +1,152 @@
-"""Latency and throughput against the baseline: paired log ratios over interleaved blocks.
+"""Latency, throughput and length of answers against the baseline: paired log ratios over interleaved blocks.
 
-One number per block and arm (a quantile, or a rate), because requests inside a block are not independent. Blocks are:
-the same prompts on the same schedule, in A B B A order.
+One number per block and arm (a quantile, a rate, a mean over paired requests), because requests inside a block are not
+independent. Blocks are: the same prompts on the same schedule, in A B B A order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.block_values import (
-    LATENCIES,
-    LOOK_AT_ERRORS,
-    NO_PACE,
-    RATE_UNITS,
-    Value,
-    block_value,
-    too_few,
-    unpaced,
-)
-from benchgate.gate.comparison import Comparison, load_of, paired_load
+from benchgate.gate.allowance import Allowance, Terms, allowance, log_margin
+from benchgate.gate.block_pairs import Measure, block_pairs
+from benchgate.gate.block_values import RATE_UNITS, too_few
+from benchgate.gate.comparison import Comparison, paired_load
+from benchgate.gate.load_steps import log_ratio_steps
+from benchgate.gate.pair_notes import pair_notes
 from benchgate.gate.rule import Finding, Problem
+from benchgate.gate.which_arm import which_arm
 from benchgate.model import metrics
-from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
-from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.limits import Limits
-from benchgate.stats.paired import paired_t, sign_flip_p, sign_p, two_sample_t
+from benchgate.stats.paired import Paired, paired_t, sign_p, two_sample_t
 
 _LENGTH_BAND = (0.9, 1.1)  # outside it tokens/s compares different work
-_EXACT_SIGN_FLIP_BLOCKS = 20  # 2^20 sign patterns are enumerated; beyond, the t-test alone is reported
 
 
-def relative(
-    comparison: Comparison, metric: str, stage: str, q: float, *, margin: float, breach: bool, alpha: float
-) -> Finding:
+def relative(comparison: Comparison, stage: str, measure: Measure, terms: Terms, *, alpha: float) -> Finding:
     """Harm as a log ratio per block, against a margin given as a ratio.
 
     Latency: d = ln(candidate/baseline), allowed up to ln(1 + margin). Throughput: d = ln(baseline/candidate), allowed
-    up to -ln(1 - margin), so that "5 %" means 5 % fewer tokens/s.
+    up to -ln(1 - margin), so that "5 %" means 5 % fewer tokens/s. Either way: within ±ln(1 + margin).
     """
-    slower_is_higher = metric in LATENCIES
-    log_margin = math.log1p(margin) if slower_is_higher else -math.log1p(-margin)
-    value = block_value(metric, q)
-    pairs = paired_load(comparison.judged, stage)
     empty = Finding(
-        unit=Unit.SECONDS if slower_is_higher else RATE_UNITS[metric],
+        unit=unit_of(measure),
         scale=Scale.LOG_RATIO,
-        margin=log_margin,
-        method=_METHOD_STORED if comparison.stored else _METHOD_LIVE,
-        n=len(pairs),
+        margin=log_margin(terms, measure),
+        method=_method(comparison, measure),
+        n=len(paired_load(comparison.judged, stage)),
         n_unit="blocks",
-        breach=breach,
+        breach=terms.breach,
+        two_sided=terms.two_sided,
     )
-    judged = _log_ratios(comparison.judged, stage, metric, q)
+    judged = block_pairs(comparison.judged, stage, measure)
     if isinstance(judged, Problem):
         return replace(empty, problem=judged)
-    baseline, candidate = _shown_values(comparison, stage, value)
-    shown = replace(empty, baseline=baseline, candidate=candidate)
-    tested_margin = log_margin if breach else 0.0
-    if np.isinf(judged).any():
-        return _unbounded(shown, judged, breach)
-    if comparison.reference is not None:
-        reference = _log_ratios(comparison.reference, stage, metric, q)
-        if isinstance(reference, Problem):
-            return replace(shown, problem=reference)
-        if np.isinf(reference).any():
-            reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
-            return replace(shown, problem=Problem(Outcome.INVALID, reason, "compare with a run that was promoted"))
-        test = two_sample_t(reference, judged, alpha, margin=tested_margin)
-    else:
-        test = paired_t(judged, alpha, margin=tested_margin)
-    if test is None:
-        return replace(shown, problem=too_few(len(judged)))
-    return replace(
-        shown,
-        harm=test.mean,
-        limits=test.limits,
-        p_value=test.p_harm,
-        notes=_spread_notes(comparison, pairs, judged, value),
-    )
+    reference = None if comparison.reference is None else block_pairs(comparison.reference, stage, measure)
+    if isinstance(reference, Problem):
+        return replace(empty, candidate=_geometric_mean(judged.candidate), problem=reference)
+    held_against = judged.baseline if reference is None else reference.candidate
+    shown = replace(empty, baseline=_geometric_mean(held_against), candidate=_geometric_mean(judged.candidate))
+    if reference is not None and np.isinf(reference.harm).any():
+        reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
+        return replace(shown, problem=Problem(Outcome.INVALID, reason, "compare with a run that was promoted"))
+    allowed = allowance(terms, measure, held_against)
+    if isinstance(allowed, Problem):
+        return replace(shown, problem=allowed)
+    shown = replace(shown, margin=allowed.margin, least=allowed.least, margin_told=allowed.told)
+    if np.isinf(judged.harm).any():
+        return _unbounded(shown, judged.harm)
+    found = _tested(judged.harm, None if reference is None else reference.harm, allowed, terms, alpha)
+    if found is None:
+        return replace(shown, problem=too_few(len(judged.harm)))
+    notes = (*judged.notes(measure, shown.n), *pair_notes(comparison, stage, measure, judged, alpha))
+    steps = log_ratio_steps(judged, reference, measure, allowed, terms, alpha)
+    first = which_arm(comparison, stage, judged.baseline, judged.candidate)
+    return replace(found.on(shown), notes=notes, first=first, steps=steps)
 
 
-def _log_ratios(evidence: Evidence, stage: str, metric: str, q: float) -> FloatArray | Problem:
-    """One d per block, positive = the candidate is worse; +inf where only the candidate has no finite value."""
-    slower_is_higher, value = metric in LATENCIES, block_value(metric, q)
-    ratios: list[float] = []
-    for side in Arm:
-        blocks = list(load_of(evidence, stage, side).values())
-        unusable = unpaced(metric, q, stage, blocks)
-        if unusable is not None:
-            return unusable
-    for baseline, candidate in paired_load(evidence, stage):
-        b, c = value(baseline), value(candidate)
-        where = f"stage {stage}, block {baseline.block + 1}"
-        if b is None or c is None:
-            arm = "baseline" if b is None else "candidate"
-            return Problem(Outcome.INVALID, f"{where}: the {arm} has no value for this metric", LOOK_AT_ERRORS)
-        if slower_is_higher and 0 in (b, c):
-            return Problem(Outcome.INVALID, f"{where}: the median of {metric} is 0, which is no pace", NO_PACE)
-        if not math.isfinite(b) or b <= 0:
-            return Problem(Outcome.INVALID, f"{where}: too many of the baseline's own requests failed", LOOK_AT_ERRORS)
-        if not math.isfinite(c) or c <= 0:
-            ratios.append(math.inf)
-        else:
-            ratios.append(math.log(c / b) if slower_is_higher else math.log(b / c))
-    if not ratios:
-        return Problem(Outcome.INVALID, f"stage {stage} was not measured on both arms", "see the faults of the targets")
-    return np.array(ratios, dtype=np.float64)
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """Mean harm, its limits, the p-value of no harm (with `breach`: of harm inside the margin), and what warns."""
+
+    harm: float
+    limits: Limits
+    p_value: float
+    warning: str | None = None
+
+    def on(self, finding: Finding) -> Finding:
+        """The finding with these numbers."""
+        return replace(finding, harm=self.harm, limits=self.limits, p_value=self.p_value, warning=self.warning)
 
 
-def _unbounded(finding: Finding, ratios: FloatArray, breach: bool) -> Finding:
-    """So many of the candidate's requests failed that a quantile is infinite: only signs can be tested."""
-    p_value = sign_p(ratios - (finding.margin if breach else 0.0))
+def _tested(
+    judged: FloatArray, reference: FloatArray | None, allowed: Allowance, terms: Terms, alpha: float
+) -> Tested | None:
+    """With a least change the two ends answer two questions.
+
+    Is what passes the allowance of each block below 0 (the upper one), and is what passes the least change above it
+    (the lower one and the p-value). The mean of a block's excess is what is tested, so that a baseline that varies
+    between blocks costs what it must.
+    """
+
+    def test(shift: FloatArray | float, margin: float, sign: int) -> Paired | None:
+        if reference is None:
+            return paired_t(sign * judged - shift, alpha, margin=margin)
+        return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin)
+
+    return tested(test, allowed, terms)
+
+
+Test = Callable[["FloatArray | float", float, int], "Paired | None"]
+"""t of a mean harm less a shift (of each block, or of all) over a margin; with sign -1 of a gain."""
+
+
+def tested(test: Test, allowed: Allowance, terms: Terms) -> Tested | None:
+    """The same with any such test; None where a test has no answer."""
+    margin = allowed.margin if terms.breach else 0.0
+    tests = [test(0.0, margin, 1)]
+    if terms.two_sided:
+        tests.append(test(0.0, margin, -1))
+    elif terms.least_change is not None:
+        tests += [test(allowed.margins, 0.0, 1), test(allowed.leasts, 0.0, 1)]
+    known = [one for one in tests if one is not None]
+    if len(known) < len(tests):
+        return None
+    plain = known[0]
+    if terms.least_change is None:
+        p_value = min(one.p_harm for one in known)
+        return Tested(plain.mean, plain.limits, min(1.0, len(known) * p_value))
+    inside, beyond = known[1:]
+    limits = Limits(allowed.least + beyond.limits.lower, allowed.margin + inside.limits.upper)
+    warning = allowed.beyond if plain.limits.lower > allowed.plain else None
+    return Tested(plain.mean, limits, inside.p_harm if terms.breach else beyond.p_harm, warning)
+
+
+def _unbounded(finding: Finding, ratios: FloatArray) -> Finding:
+    """So many of the candidate's requests failed that a value is infinite: only signs can be tested."""
+    p_value = sign_p(ratios - (finding.margin if finding.breach else finding.least))
     failed = int(np.isinf(ratios).sum())
     return replace(
         finding,
         harm=math.inf,
         limits=Limits(lower=-math.inf, upper=math.inf),
-        p_value=p_value,
+        p_value=min(1.0, 2 * p_value) if finding.two_sided and p_value is not None else p_value,
         method="exact sign test over blocks",
         notes=(f"in {failed} of {len(ratios)} blocks the candidate has no finite value, because its requests failed",),
     )
 
 
-def _shown_values(comparison: Comparison, stage: str, value: Value) -> tuple[float | None, float | None]:
-    """Geometric means over blocks of baseline and candidate, so that their ratio is the harm shown beside them."""
-    baseline = comparison.reference if comparison.reference is not None else comparison.judged
-    arm = Arm.CANDIDATE if comparison.stored else Arm.BASELINE
-    theirs = _geometric_mean(load_of(baseline, stage, arm).values(), value)
-    return theirs, _geometric_mean(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), value)
-
-
-def _geometric_mean(observations: Iterable[LoadObservation], value: Value) -> float | None:
-    values = [value(o) for o in observations]
-    known = [v for v in values if v is not None]
-    if not values or len(known) < len(values):
-        return None
-    if min(known) <= 0:
+def _geometric_mean(values: FloatArray) -> float:
+    """Over blocks, so that the ratio of two is the harm shown beside them; 0 or infinite where one of them is."""
+    if values.min() <= 0:
         return 0.0
-    return math.exp(sum(math.log(v) for v in known) / len(known)) if max(known) < math.inf else math.inf
-
-
-def _spread_notes(
-    comparison: Comparison, pairs: list[tuple[LoadObservation, LoadObservation]], ratios: FloatArray, value: Value
-) -> tuple[str, ...]:
-    """The paired beside the unpaired spread, and the permutation test beside the t-test."""
-    if len(ratios) < 2:
-        return ()
-    notes = [f"block-to-block spread of the paired difference {np.std(ratios, ddof=1):.1%}"]
-    baseline = [value(b) for b, _ in pairs]
-    logs = [math.log(v) for v in baseline if v is not None and 0 < v < math.inf]
-    if len(logs) == len(baseline):
-        notes[0] += f", of the baseline alone {np.std(logs, ddof=1):.1%}"
-    if not comparison.stored and len(ratios) <= _EXACT_SIGN_FLIP_BLOCKS:
-        p_value = sign_flip_p(ratios)
-        if p_value is not None:
-            notes.append(f"sign-flip permutation p = {p_value:.3g}")
-    return tuple(notes)
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values.max() < math.inf else math.inf
 
 
 def length_warning(comparison: Comparison, stage: str) -> str | None:
@@ -181,5 +166,15 @@ def length_warning(comparison: Comparison, stage: str) -> str | None:
     return f"on the same prompts the candidate's answers are {ratio:.2f} times as long as the baseline's"
 
 
-_METHOD_LIVE = "paired t over interleaved blocks of the log ratio"
-_METHOD_STORED = "Welch t between two runs' log ratios, each over its own live baseline"
+def unit_of(measure: Measure) -> Unit:
+    """What its values are in."""
+    if measure.is_latency:
+        return Unit.SECONDS
+    return RATE_UNITS.get(measure.metric, Unit.TOKENS)
+
+
+def _method(comparison: Comparison, measure: Measure) -> str:
+    if comparison.stored:
+        return "Welch t between two runs' log ratios, each over its own live baseline"
+    of = ", each the mean over its paired requests" if measure.by_request and measure.is_latency else ""
+    return f"paired t over interleaved blocks of the log ratio{of}"

@@ -7,11 +7,16 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import load_of, paired_load
+from benchgate.gate.answer_cache import load_not_cached, order_does_not_matter
+from benchgate.gate.between_runs import beside
+from benchgate.gate.comparison import Comparison, load_of, paired_load
 from benchgate.gate.guard import SPEED, TO_ITS_END, TOKENS, held, tripped
+from benchgate.gate.impossible import impossible
 from benchgate.gate.paired_guards import prompts_alike, same_rows, sent_once
 from benchgate.gate.places import places
+from benchgate.gate.same_work import same_work
 from benchgate.gate.saturation import losses
+from benchgate.gate.unjudged import failures_judged
 from benchgate.gate.usable_blocks import strained_blocks
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
@@ -28,9 +33,19 @@ _WITHHELD = 1  # events with text beyond the tokens counted: a server may close 
 
 def load_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
     """All of them, in a fixed order; without a load they hold."""
-    of_client = (_as_planned, _client_keeps_up, _one_client)
+    of_client = (_as_planned, _times_possible, _client_keeps_up, _one_client)
     of_answers = (sent_once, prompts_alike, _tokens_counted_alike, _tokens_plausible, _answers_not_too_long)
-    return [guard(evidence, suite) for guard in (*of_client, *of_answers)]
+    of_both = (same_work, load_not_cached, order_does_not_matter, failures_judged)
+    return [guard(evidence, suite) for guard in (*of_client, *of_answers, *of_both)]
+
+
+def guards_apart(comparison: Comparison, suite: Suite) -> list[GuardResult]:
+    """Those that look at both sides of the same requests, where the two sides are of two runs with nothing between."""
+    if not comparison.apart:
+        return []
+    both = beside(comparison)
+    of_both = (prompts_alike, _tokens_counted_alike, _answers_not_too_long, same_work, load_not_cached)
+    return [guard(both, suite) for guard in of_both]
 
 
 def _as_planned(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -43,6 +58,21 @@ def _as_planned(evidence: Evidence, suite: Suite) -> GuardResult:
                 remedy = f"see the error details in the report and the load generator's own machine; {TO_ITS_END}"
                 return tripped("load-as-planned", what, remedy, ("load",))
     return held("load-as-planned", "the load generator lost no request and no worker")
+
+
+def _times_possible(evidence: Evidence, suite: Suite) -> GuardResult:
+    """Nothing is answered before it is asked, and a stage lasts as long as its requests, by figures that are numbers.
+
+    Else a clock, or whoever wrote the records, is not to be believed.
+    """
+    for stage, arm in product(_names(suite), Arm):
+        for execution in load_of(evidence, stage, arm).values():
+            what = impossible(execution)
+            if what:
+                where = f"stage {stage}, block {execution.block + 1}, {arm.value}"
+                remedy = "see what clock the load generator's machines have; measure again on others"
+                return tripped("times-possible", f"{where}: {what}", remedy, ("load",))
+    return held("times-possible", "no request was answered before it was sent, and no stage was over before them")
 
 
 def _client_keeps_up(evidence: Evidence, suite: Suite) -> GuardResult:

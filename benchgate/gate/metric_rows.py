@@ -32,7 +32,12 @@ LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES)
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
-    """Every number of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero."""
+    """Every number of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero.
+
+    A calibration has none: what it measured twice is nobody's candidate.
+    """
+    if evidence.run.calibrates:
+        return ()
     rows = [*_load_rows(evidence), *_quality_rows(evidence), *divergence_rows(evidence), *_shadow_rows(evidence)]
     return tuple(row for row in rows if math.isfinite(row.value))
 

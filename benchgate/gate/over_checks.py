@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.block_values import LATENCIES, LOOK_AT_ERRORS, block_value, too_few, unpaced
+from benchgate.gate.block_pairs import Measure, Pair, grouped, no_quantile, taken_together, value_of
+from benchgate.gate.block_values import LOOK_AT_ERRORS, too_few, unpaced
 from benchgate.gate.comparison import load_of
 from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.shares import Counts, Tally, differences_of, unmeasured, widened
@@ -42,9 +43,13 @@ def ratio(evidence: Evidence, metric: str, span: Span, q: float, *, alpha: float
     pairs = _pairs(evidence, span)
     finding = _finding(span, Unit.MULTIPLE, "t-limits over blocks of ln(value at one stage / value at the other)")
     finding = replace(finding, n=len(pairs), n_unit="blocks")
-    ratios = _log_ratios(pairs, metric, span, q)
+    measure = Measure(metric, q)
+    groups = grouped(pairs, measure) if pairs else []
+    ratios = _log_ratios(groups, measure, span)
     if isinstance(ratios, Problem):
         return replace(finding, problem=ratios)
+    if len(groups) < 2 < len(pairs):
+        return replace(finding, problem=no_quantile(span.stage, measure, pairs))
     sign = -1 if span.at_least else 1  # what is tested is that it passes the bound on its wrong side
     test = paired_t(sign * ratios, alpha, margin=sign * math.log(span.bound))
     if test is None:
@@ -57,8 +62,8 @@ def ratio(evidence: Evidence, metric: str, span: Span, q: float, *, alpha: float
         harm=value,
         limits=Limits(*ends),
         p_value=test.p_harm,
-        notes=(_told(pairs, metric, span, q),) if metric in LATENCIES else (),
-        needs=_needed(test, sign * math.log(span.bound)),
+        notes=_told(groups, measure, span, len(pairs)),
+        needs=_needed(test, sign * math.log(span.bound), len(pairs)),
     )
 
 
@@ -84,11 +89,11 @@ def difference(evidence: Evidence, metric: str, span: Span, tally: Tally, *, alp
     return replace(finding, candidate=value, harm=value, limits=Limits(*ends), p_value=p_value)
 
 
-def _needed(test: Paired, bound: float) -> int | None:
+def _needed(test: Paired, bound: float, blocks: int) -> int | None:
     """About how many blocks would show on which side of the bound the ratio is: limits narrow with the root of n."""
     room = abs(bound - test.mean)
     width = test.limits.upper - test.mean
-    return math.ceil(test.n * (width / room) ** 2) if room > width / _FAR else None
+    return math.ceil(blocks * (width / room) ** 2) if room > width / _FAR else None
 
 
 def _finding(span: Span, unit: Unit, method: str) -> Finding:
@@ -111,31 +116,34 @@ def _pairs(evidence: Evidence, span: Span) -> list[tuple[LoadObservation, LoadOb
     return [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
 
 
-def _log_ratios(
-    pairs: list[tuple[LoadObservation, LoadObservation]], metric: str, span: Span, q: float
-) -> FloatArray | Problem:
-    """One per block. Failures make no ratio: an effect that comes from them is none of the load's."""
-    if not pairs:
+def _log_ratios(groups: list[list[Pair]], measure: Measure, span: Span) -> FloatArray | Problem:
+    """One per group of blocks. Failures make no ratio: an effect that comes from them is none of the load's."""
+    if not groups:
         reason = f"no block has both stage {span.stage} and stage {span.over}"
         return Problem(Outcome.INVALID, reason, "see the faults of the targets")
     for at, stage in ((0, span.over), (1, span.stage)):
-        problem = unpaced(metric, q, stage, [pair[at] for pair in pairs])
+        problem = unpaced(measure.metric, measure.q, stage, [pair[at] for group in groups for pair in group])
         if problem is not None:
             return problem
-    value, ratios = block_value(metric, q), []
-    for pair in pairs:
-        values = [value(execution) for execution in pair]
-        for execution, found in zip(pair, values, strict=True):
+    ratios = []
+    for group in groups:
+        logs = []
+        for at in (0, 1):
+            found = value_of([pair[at] for pair in group], measure)
             if found is None or not 0 < found < math.inf:
-                where = f"stage {execution.stage}, block {execution.block + 1}"
-                reason = f"{where}: {metric} has no value there, or too many of the candidate's requests failed"
+                where = f"stage {group[0][at].stage}, block {group[0][at].block + 1}"
+                reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
                 return Problem(Outcome.INVALID, reason, LOOK_AT_ERRORS)
-        ratios.append(math.log((values[1] or math.nan) / (values[0] or math.nan)))
+            logs.append(math.log(found))
+        ratios.append(logs[1] - logs[0])
     return np.array(ratios, dtype=np.float64)
 
 
-def _told(pairs: list[tuple[LoadObservation, LoadObservation]], metric: str, span: Span, q: float) -> str:
-    """The two values that the ratio is of."""
-    value = block_value(metric, q)
-    means = [math.exp(float(np.mean([math.log(value(pair[at]) or math.nan) for pair in pairs]))) for at in (1, 0)]
-    return f"{show_duration(means[0])} at {span.stage}, {show_duration(means[1])} at {span.over}"
+def _told(groups: list[list[Pair]], measure: Measure, span: Span, blocks: int) -> tuple[str, ...]:
+    """The two values that the ratio is of, and how many blocks made one."""
+    if not measure.is_latency:
+        return ()
+    values = [[value_of([pair[at] for pair in group], measure) or math.nan for group in groups] for at in (1, 0)]
+    means = [show_duration(math.exp(float(np.mean(np.log(of_stage))))) for of_stage in values]
+    told = f"{means[0]} at {span.stage}, {means[1]} at {span.over}"
+    return (told,) if len(groups) == blocks else (told, taken_together(measure, blocks, len(groups)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchgate import units as shown
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.item_steps import answers_steps, scores_steps
 from benchgate.gate.quality_alone import Alone, broken_alone
 from benchgate.gate.quality_early import stopped_finding
 from benchgate.gate.quality_figures import figure_notes
@@ -43,6 +44,7 @@ def relative(comparison: Comparison, units: Units, *, margin: float, breach: boo
     tested = margin if breach else 0.0
     harm = answers_harm([one.scores for one in paired], alpha, tested=tested)
     finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
+    finding = replace(finding, steps=answers_steps([one.scores for one in paired], alpha))
     problem = _unclear_answers_decide(paired, harm, margin, tested, alpha)
 
     def fell(one: Pairs) -> Alone:
@@ -68,6 +70,7 @@ def score(comparison: Comparison, units: Units, *, margin: float, breach: bool, 
     generator = np.random.default_rng(seed)
     harm = scores_harm(paired[0].scores, alpha, generator, tested=tested)
     finding = _with_harm(finding, paired, harm, figure_notes(comparison, units, paired, alpha))
+    finding = replace(finding, steps=scores_steps(paired[0].scores, alpha))
 
     def fell(one: Pairs) -> Alone:
         loss = scores_harm(one.scores, alpha, generator, tested=margin)

@@ -5,19 +5,18 @@ All look at what is judged; a second asking of the baseline is a floor for flips
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from benchgate import units as shown
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.guard import held, looked_at, tripped, unknown
 from benchgate.gate.quality_answers import Arms, Units, answers_not_empty, answers_readable
+from benchgate.gate.quality_cache import answers_not_cached
+from benchgate.gate.quality_known import baseline_as_known
 from benchgate.gate.quality_pairs import Pairs, is_continuous, pair_task
 from benchgate.gate.rule import Problem
 from benchgate.gate.specs import unit_name
-from benchgate.model.deployment import Arm
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import GuardResult
 from benchgate.stats.item_harm import answers_harm, scores_harm
@@ -26,13 +25,8 @@ from benchgate.stats.recovery import ScorePairs
 from benchgate.suite.schema import Suite
 
 _IMPLAUSIBLE_GAIN = 0.05
-_NO_MODEL_S = 0.001
-"""No model answers over HTTP within this time; a cache does."""
-_HARDLY_A_MODEL_S = 0.005
-_MUCH_FASTER = 20
-"""Within this time, and so many times faster than the other arm with the very same answers, is a cache too."""
 _FEW = 30
-"""Fewer answers may be all the same, or as many right as by guessing, by chance."""
+"""Of fewer answers as many may be right as by guessing, by chance."""
 _OF_ONE_ARM = frozenset({"null_answers", "retries", "stopped_early", "pid"})
 _COUNTS = ("_s", "_bytes", "_count")
 _BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
@@ -64,8 +58,8 @@ def _guards(comparison: Comparison, suite: Suite) -> Iterator[GuardResult]:
     yield _baseline_can_do_it(units)
     yield _above_chance(units, suite)
     yield _not_guessing(both, suite)
-    yield _as_known([o for o in comparison.judged.quality if o.arm is Arm.BASELINE and o.repeat == 0], suite)
-    yield _not_cached(both)
+    yield baseline_as_known(comparison.judged, suite)
+    yield answers_not_cached(both)
     yield _gain_plausible(paired, suite)
 
 
@@ -161,57 +155,6 @@ def _not_guessing(both: Mapping[str, Arms], suite: Suite) -> GuardResult:
     return held("not-guessing", "no candidate scores just what guessing does")
 
 
-def _as_known(baselines: Sequence[QualityObservation], suite: Suite) -> GuardResult:
-    """A baseline, or all of a group, that does not do what it is known to do was not asked what it was asked then."""
-    looked = False
-    for entry in suite.quality.tasks if suite.quality is not None else ():
-        own = [one for one in baselines if unit_name(suite, one.task) == entry.name]
-        items = [item for one in own for item in one.items]
-        if entry.expect is None or not items or any(map(_stopped, own)):
-            continue
-        looked = True
-        if any(map(is_continuous, own)):
-            value = float(np.mean([item.score or 0.0 for item in items]))
-            lower = upper = value
-        else:
-            right = sum(map(_right, own))
-            limits = clopper_pearson(right, len(items), suite.gate.alpha)
-            value, lower, upper = right / len(items), limits.lower, limits.upper
-        if upper < entry.expect.least or lower > entry.expect.most:
-            band = f"{shown.show_percent(entry.expect.least)} to {shown.show_percent(entry.expect.most)}"
-            what = f"the baseline scores {shown.show_percent(value)} on {entry.name}, where it is known to score {band}"
-            return tripped(
-                "baseline-as-known", what, "see what was changed: prompt, template, few-shot, limit", _SPOILS
-            )
-    if not looked:
-        return unknown("baseline-as-known", "of no task that was run to its end does `expect` say what is known of it")
-    return held("baseline-as-known", "no baseline is outside of what is known of it")
-
-
-def _not_cached(both: Mapping[str, Arms]) -> GuardResult:
-    """The very same answers in no time are one arm's answers, given twice."""
-    looked = False
-    for task, (baseline, candidate) in both.items():
-        theirs = {item.item_id: item.answer for item in baseline.items}
-        times = [_median_s(observation) for observation in (baseline, candidate)]
-        known = [time for time in times if time is not None]
-        if len(theirs) < _FEW or len(known) < len(times):
-            continue
-        looked = True
-        if any(theirs.get(item.item_id) != item.answer for item in candidate.items):
-            continue
-        much_faster = min(known) <= _HARDLY_A_MODEL_S and max(known) > _MUCH_FASTER * min(known)
-        if min(known) <= _NO_MODEL_S or much_faster:
-            arm = (baseline if times[0] == min(known) else candidate).arm.value
-            came = f"the {arm}'s came within {shown.show_duration(min(known))}"
-            what = f"all answers to {task} are the same on both arms, and {came}"
-            remedy = "switch off the cache between benchgate and the servers, or give each arm an address of its own"
-            return tripped("not-cached", what, remedy, _SPOILS)
-    if not looked:
-        return unknown("not-cached", "how long answers took is not known, or there are too few of them to tell")
-    return held("not-cached", "answers took as long as a model takes")
-
-
 def _gain_plausible(paired: Mapping[str, Pairs | Problem], suite: Suite) -> GuardResult:
     """A candidate far better than its own baseline more likely shows a broken baseline than a better candidate.
 
@@ -259,8 +202,3 @@ def _chance(observation: QualityObservation) -> float | None:
 
 def _stopped(observation: QualityObservation) -> bool:
     return bool(observation.harness.get("stopped_early"))
-
-
-def _median_s(observation: QualityObservation) -> float | None:
-    times = [item.latency_ns for item in observation.items if item.latency_ns is not None]
-    return median(times) * 1e-9 if times and len(times) == len(observation.items) else None

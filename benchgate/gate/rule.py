@@ -6,10 +6,14 @@ BLOCK needs proof of harm, and everything between says so instead of guessing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.gate.looks import Look
+from benchgate.model.verdict import Outcome, Scale, Step, Unit
+from benchgate.stats.distributions import norm_ppf
 from benchgate.stats.limits import Limits
+from benchgate.stats.sequential import repeated_p
+from benchgate.units import as_written, show_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,7 @@ class Finding:
 
     `harm` and `limits` are on `scale`, positive = worse; for an absolute check they are the candidate's own value with
     its limits and `margin` is the SLO. `p_value` tests "no harm", or, where `breach` is set, "harm within the margin".
+    Where `two_sided` is set harm has a sign, which says in which direction the value moved, and both count.
     `problem` is set when the evidence cannot carry the check: then there is no estimate and never a PASS.
     """
 
@@ -37,10 +42,20 @@ class Finding:
     falls: bool = False  # harm of a share shows as a fall (accuracy, goodput), not as a rise (errors, disagreement)
     nears: bool = True  # absolute checks only: a value close to its bound warns
     warning: str | None = None  # turns a PASS into a WARN
+    warning_advice: str | None = None  # what to do about that
     notes: tuple[str, ...] = ()
     problem: Problem | None = None
     by_estimate: bool = False  # harm counts only where the estimate itself is beyond the margin
+    quiet: bool = False  # harm that is shown to stay inside the margin is no reason to warn
+    two_sided: bool = False  # a change is harm whichever way it goes: the margin is one on both sides
+    least: float = 0.0  # on `scale`: a change up to this is no harm; `p_value` is of harm beyond it
+    margin_told: str | None = None  # how the margin is said, where its number alone does not
+    look: Look | None = None  # which look at the load it is from, where the suite has several
     needs: int | None = None  # about how many of `n_unit` in all would settle it, where the check itself can say
+    first: str | None = None  # what to look at before more is measured
+    steps: tuple[Step, ...] = ()  # how the numbers came about, in order
+    n_of: int | None = None  # how many of `n_unit` there were in all, where some were left out
+    ended_by: tuple[str, ...] = ()  # titles of the required checks of the load that block
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,28 @@ class Bound:
     at_least: bool
 
 
+def at_look(finding: Finding, look: Look) -> Finding:
+    """The same finding, made with limits at the look's own alpha: its p-value becomes the repeated one.
+
+    That is compared with alpha itself, and goes through Holm, like the p-value of a check that is looked at once.
+    """
+    finding = replace(finding, look=look, notes=(f"{look.told}; limits at {_tail(look.alpha)}", *finding.notes))
+    if finding.p_value is None:
+        return finding
+    sides = 2 if finding.two_sided else 1  # of two the p-value is twice that of the side that moved
+    p_value = min(1.0, sides * repeated_p(finding.p_value / sides, look.number, look.fractions))
+    if not finding.steps:
+        return replace(finding, p_value=p_value)
+    one_sided = finding.p_value / sides
+    where = f"B(t) >= z * sqrt({look.fractions[look.number - 1]:g}) at any t of {_listed(look.fractions)}"
+    formula = f"{'2 * ' if sides == 2 else ''}P({where})"
+    if 0 < one_sided < 1:
+        formula += f", where P(Z > z) = {one_sided:.8g}: z = {-norm_ppf(one_sided):.8g}"
+    formula += ", at most 1" if sides == 2 else ""
+    step = Step(f"p-value over all looks, seen at {look.told}", formula, f"{p_value:.6g}")
+    return replace(finding, p_value=p_value, steps=(*finding.steps, step))
+
+
 def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: float) -> Outcome:
     """The outcome of one check. `p_holm` is its p-value after Holm over the checks of its kind.
 
@@ -70,7 +107,7 @@ def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: 
         return finding.problem.outcome
     if finding.limits is None or finding.harm is None or finding.p_value is None or p_holm is None:
         return Outcome.INVALID
-    blocked = p_holm <= alpha and not (finding.by_estimate and finding.harm <= finding.margin)
+    blocked = p_holm <= alpha and not (finding.by_estimate and finding.harm <= finding.margin) and not too_soon(finding)
     if not _within(finding, finding.limits):
         return Outcome.BLOCK if blocked else Outcome.INCONCLUSIVE
     if finding.warning is not None or _real_harm(finding, finding.limits, p_holm, alpha):
@@ -78,6 +115,17 @@ def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: 
     if finding.scale is Scale.ABSOLUTE and finding.nears and slo_share(finding) > warn_fraction:
         return Outcome.WARN
     return Outcome.PASS
+
+
+def too_soon(finding: Finding) -> bool:
+    """Harm that by its own estimate stays inside the margin blocks at the last look only.
+
+    At an earlier one it is shown before non-inferiority can be, and many a candidate that the margin allows would be
+    blocked for it.
+    """
+    if finding.look is None or finding.look.last or finding.scale is Scale.ABSOLUTE or finding.harm is None:
+        return False
+    return (abs(finding.harm) if finding.two_sided else finding.harm) < finding.margin
 
 
 def slo_share(finding: Finding) -> float:
@@ -102,6 +150,8 @@ def slo_share(finding: Finding) -> float:
 
 def _within(finding: Finding, limits: Limits) -> bool:
     """The unfavourable limit stays inside the margin (or, for an SLO, does not pass it)."""
+    if finding.two_sided:
+        return -finding.margin < limits.lower and limits.upper < finding.margin
     if finding.scale is not Scale.ABSOLUTE:
         return limits.upper < finding.margin
     return limits.lower >= finding.margin if finding.lower_is_worse else limits.upper <= finding.margin
@@ -109,6 +159,16 @@ def _within(finding: Finding, limits: Limits) -> bool:
 
 def _real_harm(finding: Finding, limits: Limits, p_holm: float, alpha: float) -> bool:
     """Harm is shown although it stays inside the margin."""
-    if finding.scale is Scale.ABSOLUTE or finding.by_estimate:
+    if finding.scale is Scale.ABSOLUTE or finding.by_estimate or finding.quiet:
         return False
-    return limits.lower > 0 if finding.breach else p_holm <= alpha
+    if not finding.breach:
+        return p_holm <= alpha
+    return limits.lower > finding.least or (finding.two_sided and limits.upper < 0)
+
+
+def _tail(alpha: float) -> str:
+    return as_written(show_percent(alpha))
+
+
+def _listed(fractions: tuple[float, ...]) -> str:
+    return ", ".join(f"{fraction:g}" for fraction in fractions)

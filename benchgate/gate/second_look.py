@@ -13,7 +13,7 @@ from dataclasses import replace
 from benchgate.gate.block_values import OWN_MACHINE
 from benchgate.gate.findings import Measured
 from benchgate.gate.rule import Finding, Problem, decide
-from benchgate.gate.sentences import check_reason
+from benchgate.gate.sentences import check_reason, told_margin
 from benchgate.model.verdict import Outcome
 from benchgate.suite.schema import Gate
 
@@ -46,6 +46,8 @@ def _held(
         return finding
     told = check_reason(over_all, with_all, gate.warn_fraction, gate.alpha)
     if with_all is Outcome.WARN:
-        return replace(finding, warning=f"over all blocks: {told}")
+        told = told.removesuffix(f" of {told_margin(over_all)}")  # which stands in the sentence already
+        warning = f"over all blocks, with those that were left out because the load generator was late: {told}"
+        return replace(finding, warning=warning, warning_advice=f"weigh what all blocks show, or {OWN_MACHINE}")
     reason = f"holds only without the blocks in which the load generator was late (over all of them: {told})"
     return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, OWN_MACHINE))

@@ -8,6 +8,7 @@ import numpy as np
 
 from benchgate.gate import judge_check, shadow_validity
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.item_steps import excess_steps
 from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.shadow_notes import notes_on, warnings_on
 from benchgate.gate.shadow_rows import invalid, left_out, paired_rows
@@ -80,6 +81,7 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
         limits=excess.limits,
         p_value=excess.p_harm,
         warning="; ".join(warnings_on(rows, alpha)) or None,
+        steps=excess_steps(ours, itself, excess.limits, alpha, by_score=not stored and not judged.sampled),
         notes=(*left_out(comparison, len(rows)), *unread_notes(rows), *notes_on(rows)),
     )
     blocked = excess.limits.upper >= margin and excess.p_harm <= alpha

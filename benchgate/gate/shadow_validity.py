@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.item_steps import score_steps
 from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.shadow_rows import invalid, left_out, paired_rows
 from benchgate.model.records import ShadowItem
@@ -66,6 +67,7 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
         limits=limits,
         p_value=_harm_p(found.lost, found, margin, breach),
         notes=(f"{found.lost} lost, {found.gained} gained, of {found.n}", *left_out(comparison, len(pairs))),
+        steps=score_steps(found.lost, found.gained, found.n, alpha),
     )
     return replace(finding, problem=_only_by_cuts(found, margin, breach, alpha, limits.upper))
 

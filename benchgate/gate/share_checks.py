@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchgate.gate.comparison import Comparison, load_of, paired_load
+from benchgate.gate.load_steps import own_share_steps, share_steps
 from benchgate.gate.rule import Bound, Finding
 from benchgate.gate.shares import Counts, Tally, differences_of, unmeasured, widened
 from benchgate.model.deployment import Arm
@@ -42,7 +43,8 @@ def absolute(comparison: Comparison, metric: str, stage: str, tally: Tally, boun
         limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower)
     value = 1 - counts.share if rises else counts.share
     needs = requests_needed(counts.kept, counts.totals, bound.value if rises else 1 - bound.value, alpha)
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value, needs=needs)
+    steps = own_share_steps(counts, limits, alpha)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value, needs=needs, steps=steps)
 
 
 def relative(
@@ -85,4 +87,5 @@ def relative(
         harm=ours.share - theirs.share,
         limits=limits,
         p_value=max(p_value, test.p_harm),
+        steps=share_steps(ours, theirs, differences, alpha) if comparison.reference is None else (),
     )

@@ -16,6 +16,7 @@ from benchgate.gate.block_values import (
     unpaced,
 )
 from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.load_steps import PooledQuantile, quantile_steps, rate_steps
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
@@ -75,7 +76,7 @@ def _latency_slo(
         return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, advice))
     above = int(np.count_nonzero(pooled > finding.margin))
     p_value = binom_sf(above - 1, len(pooled), 1 - q)  # as many above the SLO, were its quantile there
-    limits = Limits(lower=order.lower, upper=math.inf)
+    limits, test = Limits(lower=order.lower, upper=math.inf), None
     if np.isfinite(per_block).all() and (per_block > 0).all():
         test = paired_t(np.log(per_block), alpha, margin=math.log(finding.margin))
         if test is None:
@@ -93,6 +94,9 @@ def _latency_slo(
         n=len(pooled),
         n_unit="requests",
         method="order-statistic limits over requests, widened to t-limits over blocks of ln(quantile)",
+        steps=quantile_steps(
+            PooledQuantile(q, estimate, order, len(pooled), above), finding.margin, alpha, per_block, test
+        ),
     )
 
 
@@ -121,7 +125,8 @@ def _throughput_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Fi
         return replace(finding, problem=too_few(len(per_block)))
     value = math.exp(-test.mean)
     limits = Limits(lower=math.exp(-test.limits.upper), upper=math.exp(-test.limits.lower))
-    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm)
+    steps = rate_steps(per_block, finding.margin, alpha)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm, steps=steps)
 
 
 def _missing(metric: str, stage: str) -> Problem:

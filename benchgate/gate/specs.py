@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchgate.gate.block_pairs import Measure
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.places import Place, places
 from benchgate.gate.quality_pairs import is_continuous, units_of
@@ -57,8 +58,13 @@ class CheckSpec:
 
     @property
     def q(self) -> float:
-        """The quantile that is judged of a latency."""
-        return STATISTICS[self.statistic] if self.statistic else 0.5
+        """The quantile that is judged of a latency; of a mean the one that it stands beside."""
+        return STATISTICS.get(self.statistic or "p50", 0.5)
+
+    @property
+    def measure(self) -> Measure:
+        """What is judged of a latency, a rate or a length against the baseline's."""
+        return Measure(self.check.metric, self.q, self.statistic)
 
     @property
     def stages(self) -> tuple[str, ...]:

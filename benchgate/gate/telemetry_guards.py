@@ -237,13 +237,14 @@ def _hit_ratios(evidence: Evidence, suite: Suite, stage: str) -> dict[Arm, float
     """
     levels = _levels(suite, stage)
     alone = [level.name for level in levels if not _shares(level)]
-    by_server = {arm: _hits_of_server(evidence, stage, arm) if len(alone) == len(levels) else None for arm in Arm}
-    by_answers = {arm: _hits_of_answers(evidence, alone, arm) for arm in Arm}
+    by_server = {arm: hits_of_server(evidence, stage, arm) if len(alone) == len(levels) else None for arm in Arm}
+    by_answers = {arm: hits_of_answers(evidence, alone, arm) for arm in Arm}
     known = [{arm: ratio for arm, ratio in told.items() if ratio is not None} for told in (by_server, by_answers)]
     return max(known, key=len)
 
 
-def _hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
+def hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
+    """Prompt tokens found in the prefix cache over those looked up, by the server's own counters over all blocks."""
     changes = [
         (window.change(Counter.PREFIX_HITS), window.change(Counter.PREFIX_QUERIES))
         for window in windows_of(evidence, stage, arm).values()
@@ -253,7 +254,8 @@ def _hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
     return sum(hits for hits, _ in known) / queries if queries > 0 else None
 
 
-def _hits_of_answers(evidence: Evidence, names: list[str], arm: Arm) -> float | None:
+def hits_of_answers(evidence: Evidence, names: list[str], arm: Arm) -> float | None:
+    """The same by what the answers say of their own prompts, over the classes of these names."""
     return cached_ratio(*(o.requests for o in evidence.load if o.arm is arm and o.stage in names))
 
 

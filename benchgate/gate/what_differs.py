@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from benchgate.units import show_found
 
 _ASKED = ("seed", "start", "load", "quality", "divergence", "shadow", "limits")
-_OF_THE_CLIENT = ("load.workers", "load.audit")  # how it is asked, and not what
+_OF_THE_CLIENT = ("load.workers", "load.audit", "load.looks", "load.limit")  # how it is asked, and not what
 _NAMED = 3  # differences; more are counted
 
 
@@ -18,7 +18,7 @@ def what_differs(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     """
     asked = [dict(_leaves({key: suite.get(key) for key in _ASKED})) for suite in (one, other)]
     names = [name for name in dict.fromkeys([*asked[0], *asked[1]]) if asked[0].get(name) != asked[1].get(name)]
-    names = [name for name in names if name not in _OF_THE_CLIENT]
+    names = [name for name in names if not name.startswith(_OF_THE_CLIENT)]
     if not names:
         return "their suites ask the same, so a file that these name (prompts, tasks, a trace) was another one"
     told = [

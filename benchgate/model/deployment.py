@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -42,6 +43,27 @@ class Deployment:
         """SHA-256 over what identifies the deployment: two with the same fingerprint are the same thing served."""
         identity = {k: v for k, v in asdict(self).items() if k not in ("name", "price_usd_per_hour")}
         return sha256_of(identity)
+
+    @property
+    def release(self) -> str:
+        """The same whatever its address: a candidate that was promoted is the next baseline, served elsewhere."""
+        identity = {k: v for k, v in asdict(self).items() if k not in ("name", "price_usd_per_hour", "url")}
+        return sha256_of(identity)
+
+
+def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested plain JSON as dotted names and texts, in order of name."""
+    for key in sorted(values, key=str):
+        value = values[key]
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(_shown(value), sort_keys=True)
+
+
+def _shown(value: object) -> object:
+    """A number as it was meant: `9ms`, kept as 0.009000000000000001 s, is 0.009."""
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def sha256_of(value: object) -> str:

@@ -10,6 +10,8 @@ from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.divergence import DivergenceObservation
+from benchgate.model.history import Attempt, PastRun
+from benchgate.model.noise import NoiseProfile
 from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
@@ -46,6 +48,11 @@ class Run:
     finished_at: str | None
     environment: Mapping[str, object]
     arms: Mapping[Arm, Deployment]
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether both of its arms are one deployment, measured to know its noise: it judges nobody."""
+        return self.suite.get("calibration") is True
 
     @property
     def imported(self) -> bool:
@@ -142,6 +149,9 @@ ONE_SERVER = "both arms are served by the same endpoint and model"
 CANNOT_SCORE = "it cannot score the given texts"
 """What a fault says where a deployment is there, and the suite asks of it what it cannot be asked."""
 
+CHANGED = "it is not what it was at the start"
+"""What a fault says of a deployment that was replaced, or served otherwise, while it was measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class TargetFault:
@@ -161,9 +171,30 @@ class StartUp:
     to_answer_s: float
 
 
+LOAD_ENDED = "load_ended"
+"""The kind of the event in a run's journal whose data is a `LoadEnd`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadEnd:
+    """Where the load of a run with several looks ended: after `blocks` of at most `of`.
+
+    `why`: what was measured "decided" it, or is "invalid" in a way that more blocks did not cure; the next look would
+    have passed the suite's limit of "time" or "cost"; or it was the "last" look.
+    """
+
+    blocks: int
+    of: int
+    why: Literal["decided", "invalid", "time", "cost", "last"]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """All that was observed in a run, as the store gives it back. Sequences are in order of observation."""
+    """All that was observed in a run, as the store gives it back. Sequences are in order of observation.
+
+    `noise` is what was known, when the run ended, of how much its baseline differs from itself; None where that was
+    never measured.
+    """
 
     run: Run
     load: tuple[LoadObservation, ...]
@@ -173,6 +204,10 @@ class Evidence:
     telemetry: tuple[TelemetryWindow, ...] = ()
     starts: tuple[StartUp, ...] = ()
     divergence: DivergenceObservation | None = None
+    noise: NoiseProfile | None = None
+    ended: LoadEnd | None = None  # where the load ended, by the journal; None for a fixed number of blocks
+    history: tuple[PastRun, ...] = ()  # promoting runs of the same measurement before this one, oldest first
+    attempts: tuple[Attempt, ...] = ()  # those that did not promote, by their first verdict, oldest first
 
 
 @dataclass(frozen=True, slots=True)

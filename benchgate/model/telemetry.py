@@ -26,6 +26,7 @@ class Gauge(StrEnum):
     GPU_MEMORY_BUSY = "gpu_memory_busy_ratio"  # share of the time in which memory was read or written at all
     GPU_MEMORY_USED = "gpu_memory_used_ratio"
     GPU_POWER = "gpu_power_w"  # of all accelerators together
+    GPU_CLOCK = "gpu_clock_hz"  # of their multiprocessors, mean over all accelerators
     CLIENT_LOAD = "client_load_average"
 
 

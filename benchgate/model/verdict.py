@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 
 from benchgate.errors import ExitCode
 from benchgate.model.deployment import sha256_of
+from benchgate.model.waiver import WAIVED, Waiver, WaiverState
 
 
 class Outcome(StrEnum):
@@ -56,12 +58,17 @@ class Unit(StrEnum):
     SECONDS = "s"
     TOKENS_PER_S = "tokens/s"
     REQUESTS_PER_S = "requests/s"
+    TOKENS = "tokens"  # of one answer
     RATIO = "ratio"
     POINTS = "points"  # a difference of two shares, 0.02 = 2 points
     MULTIPLE = "x"  # a value over another one
     COUNT = "count"
     NATS = "nats"  # of a divergence between two distributions
     PERPLEXITY = "perplexity"
+
+
+HISTORY = "history"
+"""The family of checks over earlier promotions: they never make a verdict pass."""
 
 
 class Scale(StrEnum):
@@ -73,14 +80,30 @@ class Scale(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a check's arithmetic, for a reader who does it again.
+
+    `what` names the quantity in words, `formula` is how it is had, with the numbers put in (empty for what was
+    observed), `value` is what comes out, with all the digits that the next step needs.
+    """
+
+    what: str
+    formula: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckResult:
     """One policy line and its outcome.
 
-    `harm`, `lower` and `upper` are the estimate of harm (positive = the candidate is worse) and its one-sided
-    95 % limits on `scale`; `margin` is the allowed harm, or the SLO itself when `scale` is ABSOLUTE. All are None
-    when the evidence could not give them, and then `outcome` is INVALID or INCONCLUSIVE, never PASS.
-    `p_value` tests "no harm" (for `block_when: breach`, "harm within the margin"); `p_holm` is the same after Holm's
-    step-down over the required checks, or over the advisory ones.
+    `harm`, `lower` and `upper` are the estimate of harm (positive = the candidate is worse) and its one-sided limits at
+    alpha on `scale` (at a look at the load: at what that look may spend); `margin` is the allowed harm, or the SLO
+    itself when `scale` is ABSOLUTE. All are None when the evidence could not give them, and then `outcome` is INVALID
+    or INCONCLUSIVE, never PASS. `p_value` tests "no harm" (for `block_when: breach`, "harm within the margin");
+    `p_holm` is the same after Holm's step-down over the required checks, or over the advisory ones. Where a change
+    below some size is no harm at all (`min_abs`), `p_value` is of harm beyond that; where `two_sided`, of a change in
+    either direction. Where the load has several looks, it is the repeated p-value, to be compared with alpha at any of
+    them.
     """
 
     id: str
@@ -110,6 +133,21 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     over: str | None = None  # the stage whose value the candidate's is held against, instead of a baseline's
     at_least: bool | None = None  # whether an ABSOLUTE margin is the least or the most that is allowed
+    two_sided: bool = False  # a change is harm whichever way it goes: the margin is one on both sides of 0
+    steps: tuple[Step, ...] = ()  # how the numbers came about; in no document unless it is asked for
+    limits_alpha: float | None = None  # the error of `lower` and of `upper`, where it is not the verdict's own alpha
+    n_of: int | None = None  # how many there were in all, where some were left out
+    waiver: Waiver | None = None  # who answers for it; `outcome` stays what it was without that
+
+    @property
+    def shown(self) -> str:
+        """The outcome as it is told: one that is waived is WAIVED, never PASS."""
+        return self.outcome.value if self.waiver is None else WAIVED
+
+    @property
+    def counted(self) -> Outcome:
+        """The outcome as the roll-up takes it: what is waived warns."""
+        return self.outcome if self.waiver is None else Outcome.WARN
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +167,28 @@ class GuardResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that was not the same on both sides, and whether it is part of the change that is judged.
+
+    What a candidate is (weights, model, address, price) is `declared` by being the candidate. `field` is the word of
+    `gate.allow_different` that declares whatever else may change speed or answers: undeclared, it trips `arms-alike`.
+    Neither declared nor with a field: it was only seen, and follows from the rest or says how far to trust it.
+    """
+
+    what: str
+    baseline: str
+    candidate: str
+    declared: bool
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision over one comparison, with everything it rests on.
 
     `policy_sha256` is over the gate section it was judged by; another one than the run's own suite has means that the
-    policy was replaced after the measurement.
+    policy was replaced after the measurement. `waivers` are those of this suite and candidate, `as_of` the day on which
+    they were looked at: None where no waivers were given.
     """
 
     outcome: Outcome
@@ -142,8 +197,13 @@ class Verdict:
     guards: tuple[GuardResult, ...]
     alpha: float
     policy_sha256: str | None = None
+    waivers: tuple[WaiverState, ...] = ()
+    as_of: date | None = None
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()  # what to know beyond this comparison; changes no outcome
+    next_step: str | None = None  # what to do first, in words
 
     def failing(self) -> tuple[CheckResult, ...]:
         """Checks that are not PASS, worst first, required before advisory."""
         bad = (check for check in self.checks if check.outcome is not Outcome.PASS)
-        return tuple(sorted(bad, key=lambda check: (not check.required, -check.outcome.severity)))
+        return tuple(sorted(bad, key=lambda check: (not check.required, -check.counted.severity)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
-from benchgate.plan.asks import text_tokens
 from benchgate.plan.demand import (
     StageDemand,
     beyond_the_client,
@@ -15,8 +15,12 @@ from benchgate.plan.demand import (
     stage_demands,
     workers_needed,
 )
-from benchgate.plan.foregone import foregone
-from benchgate.plan.schedule import Plan, PlannedStage
+from benchgate.plan.judged import NOTHING_KNOWN, JudgedCheck, Known
+from benchgate.plan.power import Promotion, foretell
+from benchgate.plan.power_row import CheckPower
+from benchgate.plan.refusals import shortfalls
+from benchgate.plan.schedule import Plan
+from benchgate.plan.totals import Totals, input_tokens, output_tokens, schedule_s, totals
 from benchgate.stats.search import SearchSettings
 from benchgate.suite.arms import measured_arms
 from benchgate.suite.schema import Suite
@@ -41,7 +45,8 @@ class Preview:
 
     stages: tuple[StagePreview, ...]
     starts: int  # of all arms' servers, from nothing
-    blocks: int
+    blocks: int  # at most
+    fewest_blocks: int  # after which the load is looked at first
     arms: int
     load_requests: int
     warmup_requests: int
@@ -61,13 +66,38 @@ class Preview:
     client_measured_at: str | None  # when the curve of this machine's load generator was measured; None: never
     problems: tuple[str, ...]  # why the load generator here cannot do it
     unknowns: tuple[str, ...]  # of what it is not known whether it can
-    foregone: tuple[str, ...]  # checks that cannot pass, whatever is answered
+    foregone: tuple[str, ...]  # required checks that cannot pass, whatever is answered, and are not allowed to try
+    refused: tuple[str, ...]  # those, and required checks that by measured noise do not carry their margins
+    underpowered: tuple[str, ...]  # others that may not carry theirs
+    checks: tuple[CheckPower, ...]  # in the order of the policy; empty where nobody said what will be judged
+    promotion: Promotion | None
+    totals: Totals
+
+    @property
+    def blocks_told(self) -> str:
+        """`10 blocks`, or `5 to 20 blocks` where the load may be settled before its end."""
+        fewest = f"{self.fewest_blocks} to " if self.fewest_blocks < self.blocks else ""
+        return f"{fewest}{self.blocks} blocks"
 
 
-def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> Preview:
-    """Count a plan, and hold it against the curve of the machine, when there is one, with so many cores."""
+def preview(
+    suite: Suite,
+    plan: Plan,
+    profile: ClientProfile | None,
+    cpus: int,
+    judged: Sequence[JudgedCheck] = (),
+    known: Known = NOTHING_KNOWN,
+) -> Preview:
+    """Count a plan, and hold it against the curve of the machine, when there is one, with so many cores.
+
+    `judged` are the policy's checks, `known` is how much the deployments are known to vary.
+    """
     demands, arms = stage_demands(plan), len(measured_arms(suite))
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
+    foretold = foretell(suite, plan, judged, known)
+    short = shortfalls(foretold.checks)
+    eval_items = sum(len(task.rows) for task in plan.tasks) * _eval_askings(suite)
+    shadow_requests = sum(2 if prompt.once else 3 for prompt in plan.shadow)
     return Preview(
         stages=tuple(
             StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
@@ -75,27 +105,37 @@ def preview(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) 
         ),
         starts=(suite.start.times if suite.start is not None else 0) * arms,
         blocks=len(plan.blocks),
+        fewest_blocks=_first_look(suite, len(plan.blocks)),
         arms=arms,
         load_requests=sum(len(stage.foreground) for stage in stages) * arms,
         warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
-        input_tokens=sum(_input_tokens(suite, stage) for stage in stages) * arms,
-        output_tokens=sum(r.ask.output_tokens or 0 for stage in stages for r in stage.foreground) * arms,
-        load_s=sum(_schedule_s(stage) for stage in stages) * arms,
+        input_tokens=input_tokens(suite, stages) * arms,
+        output_tokens=output_tokens(stages) * arms,
+        load_s=schedule_s(stages) * arms,
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
-        eval_items=sum(len(task.rows) for task in plan.tasks) * _eval_askings(suite),
+        eval_items=eval_items,
         to_fetch=tuple(dict.fromkeys(task.needs for task in plan.tasks if task.needs is not None)),
         text_positions=sum(piece.positions for piece in plan.pieces),
         shadow_prompts=len(plan.shadow),
-        shadow_requests=sum(2 if prompt.once else 3 for prompt in plan.shadow),
+        shadow_requests=shadow_requests,
         judge_requests=_judge_requests(suite, plan),
         similarity_requests=_similarity_requests(suite, plan),
         plan_sha256=plan.sha256,
         client_measured_at=profile.measured_at if profile else None,
         problems=client_problems(suite, plan, profile, cpus),
         unknowns=_client_unknowns(suite, plan, profile, cpus),
-        foregone=foregone(suite, plan.tasks),
+        foregone=short.certain,
+        refused=short.refused,
+        underpowered=short.told,
+        checks=foretold.checks,
+        promotion=foretold.promotion,
+        totals=totals(suite, plan, eval_items + shadow_requests, known.earlier),
     )
+
+
+def _first_look(suite: Suite, blocks: int) -> int:
+    return suite.load.looks[0] if suite.load is not None and suite.load.looks else blocks
 
 
 def _eval_askings(suite: Suite) -> int:
@@ -150,20 +190,3 @@ def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cp
     workers = most_workers(suite, cpus)
     found = (beyond_the_curve(demand, profile, workers) for demand in stage_demands(plan))
     return tuple(unknown for unknown in found if unknown is not None)
-
-
-def _schedule_s(stage: PlannedStage) -> float:
-    """From the start to the last planned send; 0 for a closed loop, which has no schedule."""
-    return max((request.offset_ns or 0 for request in stage.requests), default=0) * 1e-9
-
-
-def _input_tokens(suite: Suite, stage: PlannedStage) -> int:
-    """About as many as the prompts hold: one short word each, or one letter for byte-level models."""
-    levels = suite.load.levels() if suite.load is not None else ()
-    byte_level = {level.name for level in levels if level.workload.text == "letters"}
-    return sum(
-        text_tokens(request.ask.content, letters=stage.observed_as(group) in byte_level)
-        for group in stage.classes
-        if not group.background
-        for request in group.requests
-    )

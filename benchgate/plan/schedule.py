@@ -129,8 +129,8 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
     asked = suite.model_dump(
         mode="json",
         include={"seed", "start", "load", "quality", "divergence", "shadow", "limits"},
-        exclude={  # how the client does it, and what is made of it
-            "load": {"workers", "audit"},
+        exclude={  # how the client does it, when it has done enough of it, and what is made of it
+            "load": {"workers", "audit", "looks", "limit"},
             "quality": {"memory_bytes": True, "tasks": {"__all__": {"expect"}}},
         },
     )

@@ -153,10 +153,10 @@ class _Reading:
         return replace(item, floor_kld=self._kld(base, again), floor_same_top1=same_top1(base.top, again.top))
 
     def _kld(self, base: Seen, other: Seen) -> float:
-        if not self._chosen.whole:
-            named = all(token.startswith("#") for token in (*base.top, *other.top))  # by ids
-            return kld_bound(base.top, other.top, named=named)
         try:
+            if not self._chosen.whole:
+                named = all(token.startswith("#") for token in (*base.top, *other.top))  # by ids
+                return kld_bound(base.top, other.top, named=named)
             return exact_kld(base.top, other.top)
         except ValueError as exc:
             raise TargetError(str(exc)) from exc

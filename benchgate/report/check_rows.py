@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.report import show
+from benchgate.report.levels import own_level
+from benchgate.report.tables import of_expected
 
 # The strip beside a check runs from half the allowance on the good side to twice the allowance.
 _STRIP_START, _STRIP_END = -0.5, 2.0
@@ -38,8 +40,9 @@ class CheckRow:
     """One check, ready to be laid out. Texts of the gate's own stand in `reason`, `advice` and `notes`."""
 
     anchor: str
+    id: str  # as `--explain` and `waive` take it
     title: str
-    outcome: Outcome
+    outcome: str  # an Outcome, or WAIVED
     mark: str
     required: bool
     baseline: str
@@ -47,6 +50,7 @@ class CheckRow:
     change: str
     direction: str
     interval: str
+    level: str  # of its limits, where that is not the level of all others; else empty
     allowed: str
     n: str
     reason: str
@@ -75,27 +79,31 @@ def check_rows(verdict: Verdict) -> CheckRows:
     passing = [check for check in verdict.checks if check.outcome is Outcome.PASS]
     anchors = _anchors([*failing, *passing])
     guards = {guard.reason: guard.id for guard in reversed(verdict.guards) if guard.tripped}
-    rows = tuple(_row(check, anchor, guards) for check, anchor in zip([*failing, *passing], anchors, strict=True))
+    rows = tuple(
+        _row(check, anchor, guards, verdict.alpha) for check, anchor in zip([*failing, *passing], anchors, strict=True)
+    )
     return CheckRows(rows[: len(failing)], rows[len(failing) :])
 
 
-def _row(check: CheckResult, anchor: str, guards: Mapping[str, str]) -> CheckRow:
+def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: float) -> CheckRow:
     """What a tripped guard (`guards`: reason to id) says of many checks is said once, with the guard."""
     absolute = check.scale is Scale.ABSOLUTE
     guard = guards.get(check.reason) if check.outcome is Outcome.INVALID else None
     return CheckRow(
         anchor=anchor,
+        id=check.id,
         title=check.title,
-        outcome=check.outcome,
-        mark=show.MARKS[check.outcome],
+        outcome=check.shown,
+        mark=show.mark(check),
         required=check.required,
         baseline=show.NOT_APPLICABLE if absolute else show.value(check.baseline, check.unit),
         candidate=show.value(check.candidate, check.unit),
         change=show.NOT_APPLICABLE if absolute or check.harm is None else show.change(check, check.harm),
         direction=show.direction(check),
         interval=show.interval(check),
+        level=own_level(check, alpha),
         allowed=show.allowed(check),
-        n=f"{check.n:,} {check.n_unit}",
+        n=f"{of_expected(check.n, check.n if check.n_of is None else check.n_of)} {check.n_unit}",
         reason=check.reason if guard is None else f"see the guard {guard}",
         advice=(check.advice or "") if guard is None else "",
         method=check.method,
@@ -138,6 +146,8 @@ def _share_of_allowance(check: CheckResult, harm: float) -> float:
     A share that must be high allows misses, so misses count; a rate that must be high is turned over.
     """
     used, allowed = harm, check.margin
+    if check.two_sided and check.harm is not None and check.harm < 0:
+        used = -harm  # the strip has one side of allowance: that towards which the value moved
     at_least = show.higher_is_better(check.metric) if check.at_least is None else check.at_least
     if check.scale is Scale.ABSOLUTE and at_least:
         used, allowed = (1 - harm, 1 - check.margin) if check.unit is Unit.RATIO else (check.margin, harm)

@@ -8,9 +8,10 @@ import math
 from benchgate.errors import ExitCode
 from benchgate.model.deployment import Deployment
 from benchgate.model.run import Run
-from benchgate.model.verdict import CheckResult, GuardResult, Verdict
+from benchgate.model.verdict import CheckResult, Difference, GuardResult, Verdict
 from benchgate.report.sides import deployments
 from benchgate.report.terms import OWN, Terms
+from benchgate.report.waivers import waiver_document, waivers_document
 
 SCHEMA = "benchgate.verdict/1"
 _DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
@@ -38,6 +39,14 @@ def verdict_document(
         "checks": [_check(check) for check in verdict.checks],
         "guards": [_guard(guard) for guard in verdict.guards],
     }
+    if verdict.differences:
+        document["differences"] = [_difference(one) for one in verdict.differences]
+    if verdict.next_step is not None:
+        document["next_step"] = verdict.next_step
+    if verdict.notes:
+        document["notes"] = list(verdict.notes)
+    if verdict.as_of is not None:
+        document["waivers"] = waivers_document(verdict.waivers, verdict.as_of)
     return with_exit_code(document, terms.exit_code(verdict))
 
 
@@ -82,6 +91,19 @@ def _arm(run: Run, deployment: Deployment) -> dict[str, object]:
 
 
 def _check(check: CheckResult) -> dict[str, object]:
+    document = _numbers(check)
+    if check.two_sided:
+        document["two_sided"] = True
+    if check.limits_alpha is not None:
+        document["limits_alpha"] = _number(check.limits_alpha)
+    if check.n_of is not None:
+        document["n_of"] = check.n_of
+    if check.waiver is None:
+        return document
+    return {**document, "waiver": {**waiver_document(check.waiver), "outcome": check.outcome.value}}
+
+
+def _numbers(check: CheckResult) -> dict[str, object]:
     return {
         "id": check.id,
         "title": check.title,
@@ -92,7 +114,7 @@ def _check(check: CheckResult) -> dict[str, object]:
         "over": check.over,
         "task": check.task,
         "required": check.required,
-        "outcome": check.outcome.value,
+        "outcome": check.shown,
         "reason": check.reason,
         "advice": check.advice,
         "unit": check.unit.value,
@@ -122,6 +144,16 @@ def _guard(guard: GuardResult) -> dict[str, object]:
         "spoils": list(guard.spoils),
     }
     return document if guard.known else {**document, "known": False}
+
+
+def _difference(one: Difference) -> dict[str, object]:
+    return {
+        "what": one.what,
+        "baseline": one.baseline,
+        "candidate": one.candidate,
+        "declared": one.declared,
+        "field": one.field,
+    }
 
 
 def _number(value: float | None) -> float | str | None:

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchgate.model.deployment import Deployment
-from benchgate.model.verdict import GuardResult, Verdict
+from benchgate.model.deployment import Deployment, flattened
+from benchgate.model.verdict import Difference, GuardResult, Verdict
 from benchgate.report import show
 from benchgate.report.sides import Sides
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One declared setting, or one thing the servers said of themselves, that is not the same on both sides."""
+class Row:
+    """One declared setting, or one thing the servers said of themselves, that is not the same on both sides.
+
+    `status` says whether it is part of the change; empty where nobody looked at that.
+    """
 
     name: str
     baseline: str
     candidate: str
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """`equal` counts what was compared and found the same. `faults` name a side that was not there."""
+    """`equal` counts what was compared and found the same. `faults` name a side that was not there.
+
+    `change` is what the suite says in words that the candidate is.
+    """
 
     tripped: tuple[GuardResult, ...]
     held: tuple[GuardResult, ...]
     unknown: tuple[GuardResult, ...]  # had nothing to look at
     faults: tuple[str, ...]
     cautions: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[Row, ...]
     equal: int
+    change: str = ""
 
     @property
     def fair(self) -> bool:
@@ -47,27 +54,25 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
     ours, theirs = _described(sides.baseline.deployment), _described(sides.candidate.deployment)
     names = sorted(ours.keys() | theirs.keys())
     differing = [name for name in names if ours.get(name) != theirs.get(name)]
+    rows = [Row(one.what, one.baseline, one.candidate, status_of(one)) for one in verdict.differences]
+    rows = rows or [Row(n, ours.get(n, show.NOT_APPLICABLE), theirs.get(n, show.NOT_APPLICABLE)) for n in differing]
     return Fairness(
         tripped=tuple(g for g in verdict.guards if g.tripped),
         held=tuple(g for g in verdict.guards if g.known and not g.tripped),
         unknown=tuple(g for g in verdict.guards if not g.known and not g.tripped),
         faults=tuple(_faults(sides, verdict)),
         cautions=(*_cautions(sides), *notices),
-        differences=tuple(
-            Difference(n, ours.get(n, show.NOT_APPLICABLE), theirs.get(n, show.NOT_APPLICABLE)) for n in differing
-        ),
+        differences=tuple(rows),
         equal=len(names) - len(differing),
+        change=str(sides.candidate.run.suite.get("change") or ""),
     )
 
 
-def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested plain JSON as dotted names and texts, in order of name."""
-    for key in sorted(values, key=str):
-        value = values[key]
-        if isinstance(value, Mapping) and value:
-            yield from flattened(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+def status_of(difference: Difference) -> str:
+    """Whether a difference is part of the change that is judged, and by which word it is, or would be."""
+    if difference.field is None:
+        return "the change itself" if difference.declared else "seen"
+    return f"declared: {difference.field}" if difference.declared else f"not declared: {difference.field}"
 
 
 def _described(deployment: Deployment) -> dict[str, str]:

@@ -17,7 +17,7 @@ from benchgate.report.charts import capacity_figure, figures, timeline_figure
 from benchgate.report.forest import forest_figure
 from benchgate.report.provenance import DEFINITIONS
 from benchgate.report.terms import OWN, Terms
-from benchgate.report.untrusted import visible
+from benchgate.report.untrusted import quoted, visible
 from benchgate.report.view import report_view
 
 _PACKAGE = Path(__file__).parent.parent
@@ -52,6 +52,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["unbroken"] = _unbroken
+    environment.filters["worded"] = _worded
     return environment
 
 
@@ -64,6 +65,11 @@ def _unbroken(sentence: str) -> str:
     return re.sub(
         r"(?<=\d) (?=%|(?:[mµn]?s|points?|tok/s|req/s|tokens/s|requests/s)\b)", "\N{NO-BREAK SPACE}", sentence
     )
+
+
+def _worded(sentence: str) -> str:
+    """A sentence of the gate's, ready to be read on a page."""
+    return quoted(_unbroken(sentence))
 
 
 def _csp_hash(style: str) -> str:

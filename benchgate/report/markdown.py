@@ -10,7 +10,7 @@ from benchgate.model.verdict import Verdict
 from benchgate.report.check_rows import CheckRow
 from benchgate.report.tables import Column, Table
 from benchgate.report.terms import OWN, Terms
-from benchgate.report.untrusted import markdown_code, markdown_prose
+from benchgate.report.untrusted import markdown_code, markdown_prose, quoted
 from benchgate.report.view import ReportView, report_view
 
 _REASON_CHARACTERS = 1000
@@ -66,18 +66,23 @@ def _head(view: ReportView) -> str:
     beside = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
     return (
         f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {beside}\n\n"
-        f"**{markdown_prose(banner.reason, _REASON_CHARACTERS)}**\n\n"
+        f"**{markdown_prose(quoted(banner.reason), _REASON_CHARACTERS)}**\n\n"
         f"{banner.meaning} Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
-        f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}.\n"
+        f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}. {markdown_prose(view.limits_told)}.\n"
     )
 
 
 def _sections(view: ReportView) -> Iterator[_Section]:
     """In reading order."""
     checks, alone = view.checks, view.banner.alone
-    yield _Section("Failing checks", _checks(checks.failing, alone=alone) + _reasons(checks.failing), 0)
+    yield _Section(
+        "Failing checks", _checks(checks.failing, alone=alone) + _reasons(checks.failing) + _ids(checks.failing), 0
+    )
     yield _Section("Is this measurement sound?" if alone else "Is this comparison fair?", _unfair(view), 1)
-    yield _Section("Passed checks", _checks(checks.passing, alone=alone), 5)
+    yield _Section("What differs", "" if alone else _differing(view), 2)
+    yield _Section("Waivers", _list(view.waivers).lstrip("\n"), 1)
+    yield _Section("Beyond this comparison", _list(view.notes), 3)
+    yield _Section("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
     if view.quality is not None:
         lines = [*view.quality.headline, *view.quality.faults]
         yield _Section("Quality", _table(view.quality.scores) + _list(lines), 3)
@@ -92,6 +97,9 @@ def _sections(view: ReportView) -> Iterator[_Section]:
         if view.telemetry is not None and view.telemetry.table is not None:
             told = _table(view.telemetry.table) + _list(view.telemetry.bottlenecks)
             yield _Section("What the servers said of themselves", told, 8)
+    if view.noise is not None:
+        table = _table(view.noise.table) if view.noise.table is not None else ""
+        yield _Section("Noise", table + _list(view.noise.lines), 8)
     if view.capacity is not None:
         yield _Section("Capacity", _list(view.capacity.lines) + "\n" + _table(view.capacity.table), 6)
     if view.load is not None:
@@ -111,7 +119,7 @@ def _checks(rows: Sequence[CheckRow], *, alone: bool) -> str:
             f"{row.mark} {row.outcome}",
             row.title if row.required else f"{row.title} (advisory)",
             *((row.candidate,) if alone else (row.baseline, row.candidate, f"{row.change} {row.direction}".strip())),
-            row.interval,
+            f"{row.interval} (at {row.level})" if row.level else row.interval,
             row.allowed,
             row.n,
         )
@@ -120,11 +128,18 @@ def _checks(rows: Sequence[CheckRow], *, alone: bool) -> str:
     return _table(Table("", columns, cells))
 
 
+def _ids(rows: Sequence[CheckRow]) -> str:
+    """What `--explain` and `waive` call each, in the order of the table."""
+    return (
+        f"\nIn order, for `--explain` and `waive`: {', '.join(markdown_code(row.id) for row in rows)}\n" if rows else ""
+    )
+
+
 def _reasons(rows: Sequence[CheckRow]) -> str:
     lines = []
     for row in rows:
-        advice = f" What to do: {markdown_prose(row.advice, _REASON_CHARACTERS)}" if row.advice else ""
-        reason = markdown_prose(row.reason, _REASON_CHARACTERS).removesuffix(".")
+        advice = f" What to do: {markdown_prose(quoted(row.advice), _REASON_CHARACTERS)}" if row.advice else ""
+        reason = markdown_prose(quoted(row.reason), _REASON_CHARACTERS).removesuffix(".")
         lines.append(f"- {row.mark} {markdown_prose(row.title)}: {reason}.{advice}\n")
     return "\n" + "".join(lines) if lines else ""
 
@@ -135,8 +150,17 @@ def _unfair(view: ReportView) -> str:
     return _list([*fair.faults, *tripped, *fair.cautions]).lstrip("\n")
 
 
+def _differing(view: ReportView) -> str:
+    """Only what the gate looked at: each with whether it is part of the change."""
+    fair = view.fairness
+    columns = tuple(Column(title, numeric=False) for title in ("what", "baseline", "candidate", "is"))
+    rows = tuple((row.name, row.baseline, row.candidate, row.status) for row in fair.differences if row.status)
+    change = f"The suite says: {markdown_prose(fair.change)}.\n\n" if fair.change else ""
+    return change + (_table(Table("", columns, rows)) if rows else "")
+
+
 def _list(lines: Sequence[str]) -> str:
-    return "\n" + "".join(f"- {markdown_prose(line, _REASON_CHARACTERS)}\n" for line in lines) if lines else ""
+    return "\n" + "".join(f"- {markdown_prose(quoted(line), _REASON_CHARACTERS)}\n" for line in lines) if lines else ""
 
 
 def _table(table: Table) -> str:

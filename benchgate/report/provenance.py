@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchgate import units
+from benchgate.model.deployment import flattened
 from benchgate.model.records import TokenSource
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
 from benchgate.report.asked import asked_of
-from benchgate.report.fairness import flattened
+from benchgate.report.levels import limits_told
+from benchgate.report.load_end import blocks_asked, load_end_lines
 from benchgate.report.load_section import LoadSection
 from benchgate.report.sides import Side, Sides
-from benchgate.report.terms import OWN, Terms
+from benchgate.report.terms import OTHER_POLICY, OWN, Terms
 from benchgate.suite.arms import arms_of_stored, measured_arms
 from benchgate.suite.schema import Suite
 from benchgate.suite.shadow import Compare, Shadow
@@ -60,7 +62,7 @@ def provenance(
     groups = [FactGroup("This run", tuple(_run_facts(run)))]
     if against is not None:
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
-    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run), imported=run.imported))))
+    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run), evidence))))
     groups.append(
         FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flattened(run.environment)))
     )
@@ -78,10 +80,13 @@ def provenance(
 
 def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OWN) -> str:
     """The command that gives this verdict again from the store."""
+    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+    policy = " --policy SUITE" if terms.policy_replaced(run, verdict) else ""
     if against is None:
-        policy = " --policy SUITE" if terms.policy_replaced(run, verdict) else ""
-        return f"benchgate gate {shlex.quote(run.id)}{policy}"
-    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
+        return f"benchgate gate {shlex.quote(run.id)}{policy}{waivers}"
+    if policy:
+        return f"benchgate gate {shlex.quote(run.id)} --against {shlex.quote(against.id)}{policy}{waivers}"
+    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}{waivers}"
 
 
 def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -99,7 +104,7 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "seed", str(run.seed)
 
 
-def _asked(suite: Suite, *, imported: bool) -> Iterator[tuple[str, str]]:
+def _asked(suite: Suite, evidence: Evidence) -> Iterator[tuple[str, str]]:
     """What the suite says of it; an import sent no request that a time limit would hold for."""
     if suite.load is not None:
         yield from asked_of(suite.load)
@@ -107,7 +112,8 @@ def _asked(suite: Suite, *, imported: bool) -> Iterator[tuple[str, str]]:
         yield "sweep", "; ".join(stages)
         together = "both arms in each, same prompts and schedule, order alternating"
         alone = len(measured_arms(suite)) == 1
-        yield "blocks", f"{suite.load.blocks}, {'of the one deployment' if alone else together}"
+        yield "blocks", f"{blocks_asked(suite.load)}, {'of the one deployment' if alone else together}"
+        yield from (("load", line) for line in load_end_lines(evidence))
         yield "warm-up", f"{suite.load.warmup_requests:,} requests per stage and arm, discarded"
     if suite.quality is not None:
         limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"
@@ -119,7 +125,7 @@ def _asked(suite: Suite, *, imported: bool) -> Iterator[tuple[str, str]]:
         texts = "kept" if suite.shadow.store_text else "not kept, only their digests"
         yield "shadow", f"{suite.shadow.prompts}: {_shadow_asked(suite.shadow)}; texts {texts}"
         yield from _helpers(suite.shadow)
-    if not imported:
+    if not evidence.run.imported:
         yield "time limits", _time_limits(suite)
     yield "alpha", f"{units.as_written(show.percent(suite.gate.alpha))}, one-sided"
 
@@ -176,14 +182,16 @@ def _limits(
     evidence: Evidence, load: LoadSection | None, verdict: Verdict, against: Run | None, terms: Terms
 ) -> Iterator[str]:
     yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
-    confidence = units.as_written(show.percent(1 - verdict.alpha))
-    yield f"Each end of an interval is a one-sided {confidence} limit."
+    yield f"{limits_told(verdict)}."
     yield "A true harm near half of its margin can be decided either way when little was measured."
     yield "A gain in one check never pays for a loss in another, and nothing here is a score."
     if doubt := terms.reference_doubt():
         yield f"{doubt[0].upper()}{doubt[1:]}: being no worse than it does not mean being fit."
     if terms.policy_replaced(evidence.run, verdict):
-        yield "It was judged by another policy than it was measured under: the margins were known to their author."
+        yield f"{OTHER_POLICY[0].upper()}{OTHER_POLICY[1:]}."
+    if verdict.as_of is not None:
+        day = f"Waivers were looked at as of {verdict.as_of} (UTC)"
+        yield f"{day}: on another day the same evidence may not be let through."
     if len(arms_of_stored(evidence.run.suite)) == 1:
         yield "One deployment was measured, once: nothing is compared with anything but itself."
     if load is None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from benchgate import units
 from benchgate.gate.comparison import Comparison
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, flattened
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
-from benchgate.report.fairness import flattened
 from benchgate.report.published import published_lines
 from benchgate.report.tables import Column, Table, of_expected
 from benchgate.report.task_counts import count_answers

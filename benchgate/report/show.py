@@ -21,9 +21,15 @@ MARKS = {
     Outcome.INVALID: "✕",
 }
 """A shape for every outcome, so that none is told by colour alone."""
+WAIVED_MARK = "◇"
 
 _HIGHER_IS_BETTER = frozenset(name for name, kind in KINDS.items() if kind.rises)
 _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
+
+
+def mark(check: CheckResult) -> str:
+    """The shape of a check's outcome; one that is waived has its own."""
+    return MARKS[check.outcome] if check.waiver is None else WAIVED_MARK
 
 
 def higher_is_better(metric: str) -> bool:
@@ -75,7 +81,10 @@ def value(quantity: float | None, unit: Unit) -> str:
         return _percent(quantity)
     if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT, Unit.NATS, Unit.PERPLEXITY):
         return _of_drills(quantity, unit)
-    return f"{number(quantity)} {'tok/s' if unit is Unit.TOKENS_PER_S else 'req/s'}"
+    return f"{number(quantity)} {_PER_UNIT[unit]}"
+
+
+_PER_UNIT = {Unit.TOKENS_PER_S: "tok/s", Unit.REQUESTS_PER_S: "req/s", Unit.TOKENS: "tokens"}
 
 
 def _of_drills(quantity: float, unit: Unit) -> str:
@@ -119,14 +128,26 @@ def allowed(check: CheckResult) -> str:
     bound = units.as_written(change(check, check.margin))
     if check.scale is Scale.ABSOLUTE:
         return f"{'at most' if rises else 'at least'} {bound}"
+    if check.two_sided:
+        return f"a change of at most {units.as_written(units.show_percent(math.expm1(check.margin)))}"
     return f"a {'rise' if rises else 'fall'} of at most {bound.lstrip('+' + _MINUS)}"
 
 
 def direction(check: CheckResult) -> str:
-    """`worse`, `better` or `equal`, by the sign of the harm; empty without one and for SLOs, which compare nothing."""
+    """`worse`, `better` or `equal`, by the sign of the harm; empty without one and for SLOs, which compare nothing.
+
+    `perhaps`: its limits have either sign. Where a change either way is harm: `higher` or `lower`.
+    """
     if check.harm is None or check.scale is Scale.ABSOLUTE:
         return ""
-    return "equal" if check.harm == 0 else "worse" if check.harm > 0 else "better"
+    if check.harm == 0:
+        return "equal"
+    if check.two_sided:
+        word = "higher" if (check.harm > 0) is not higher_is_better(check.metric) else "lower"
+    else:
+        word = "worse" if check.harm > 0 else "better"
+    unsure = check.lower is not None and check.upper is not None and check.lower <= 0 <= check.upper
+    return f"perhaps {word}" if unsure else word
 
 
 def _percent(ratio: float) -> str:

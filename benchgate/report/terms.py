@@ -52,3 +52,6 @@ class Terms:
 
 
 OWN = Terms()
+OTHER_POLICY = (
+    "it was judged by another policy than it was measured under: whoever wrote the margins could know the numbers"
+)

@@ -9,24 +9,40 @@ from benchgate.model.run import Run
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
 from benchgate.report.check_rows import CheckRow, check_rows
+from benchgate.report.fairness import status_of
+from benchgate.report.levels import limits_told
 from benchgate.report.provenance import reproduce
 from benchgate.report.sides import deployments
-from benchgate.report.terms import OWN, Terms
+from benchgate.report.terms import OTHER_POLICY, OWN, Terms
 from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.report.waivers import waiver_lines
 from benchgate.suite.arms import arms_of_stored
 
 _REASON_CHARACTERS = 1000
+_DIFFERENCES = 8
 
 
 def render_text(
-    verdict: Verdict, run: Run, *, against: Run | None = None, terms: Terms = OWN, quality: Sequence[str] = ()
+    verdict: Verdict,
+    run: Run,
+    *,
+    against: Run | None = None,
+    terms: Terms = OWN,
+    quality: Sequence[str] = (),
+    load: Sequence[str] = (),
 ) -> str:
     """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters.
 
-    `quality` is what there is to say of it in short, a line each.
+    `quality` and `load` are what there is to say of them in short, a line each.
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
     lines = [*_head(verdict, run, against, alone=alone), "", *_checks(verdict, alone=alone), *_guards(verdict)]
+    lines += _differences(verdict)
+    lines += [f"  waiver: {one_line(line, _REASON_CHARACTERS)}" for line in waiver_lines(verdict)]
+    if terms.policy_replaced(run, verdict):
+        lines.append(f"  note: {OTHER_POLICY}")
+    lines += [f"  note: {one_line(line, _REASON_CHARACTERS)}" for line in verdict.notes]
+    lines += [f"  load: {one_line(line, _REASON_CHARACTERS)}" for line in load]
     lines += [f"  quality: {one_line(line, _REASON_CHARACTERS)}" for line in quality]
     if doubt := terms.reference_doubt():
         lines.append(f"  note: {doubt}")
@@ -42,6 +58,8 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     imported = ", of evals made elsewhere" if run.imported else ""
     told = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{show.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
+    if verdict.next_step is not None:
+        yield f"  what to do first: {one_line(verdict.next_step, _REASON_CHARACTERS)}"
     yield f"  suite {one_line(run.suite_name)}: {told}, run {one_line(run.id)}{imported}"
 
 
@@ -51,11 +69,14 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
         yield "  no check could be made"
     width = max((len(row.outcome) for row in rows), default=0)
     for row in rows:
-        yield f"  {row.mark} {row.outcome:<{width}}  {one_line(row.title)}{'' if row.required else ' (advisory)'}"
+        advisory = "" if row.required else " (advisory)"
+        yield f"  {row.mark} {row.outcome:<{width}}  {one_line(row.title)}{advisory}  [{one_line(row.id)}]"
         yield f"      {_numbers(row, alone=alone)}"
         yield f"      {one_line(row.reason, _REASON_CHARACTERS)}"
         if row.advice:
             yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
+    if rows:
+        yield f"  limits: {limits_told(verdict)[0].lower()}{limits_told(verdict)[1:]}"
     yield ""
 
 
@@ -65,7 +86,8 @@ def _numbers(row: CheckRow, *, alone: bool) -> str:
         values = f"baseline {row.baseline}, {values}"
     if row.change != show.NOT_APPLICABLE:
         values += f", {row.change} {row.direction}"
-    return f"{values}, interval {row.interval}, allowed {row.allowed}, n = {row.n}"
+    level = f" (at {row.level})" if row.level else ""
+    return f"{values}, interval {row.interval}{level}, allowed {row.allowed}, n = {row.n}"
 
 
 def _guards(verdict: Verdict) -> Iterator[str]:
@@ -73,3 +95,13 @@ def _guards(verdict: Verdict) -> Iterator[str]:
         if guard.tripped:
             remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy else ""
             yield f"  guard {one_line(guard.id)}: {one_line(guard.reason, _REASON_CHARACTERS)}{remedy}"
+
+
+def _differences(verdict: Verdict) -> list[str]:
+    """What differed, what nobody declared first, as it stands in the verdict; the report has all of them."""
+    told = [
+        f"  differs: {one_line(one.what)}: {one_line(one.baseline)} → {one_line(one.candidate)} ({status_of(one)})"
+        for one in verdict.differences
+    ]
+    more = len(told) - _DIFFERENCES
+    return told[:_DIFFERENCES] + ([f"  differs: {more} more, in the report"] if more > 0 else [])

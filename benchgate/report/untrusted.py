@@ -15,6 +15,7 @@ _HIDDEN = re.compile(
     r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_WORD = re.compile(r"`([a-z][a-z0-9_.]{0,39})`")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 _ELLIPSIS = "…"
@@ -46,6 +47,14 @@ def markdown_prose(text: str, limit: int = 400) -> str:
     """One line that GitHub shows as it is: no mention, reference, link, image, HTML, emphasis or table break."""
     inert = _LIVE.sub(_interrupt, one_line(text, limit))
     return _STRUCTURE.sub(lambda match: f"&#{ord(match[0])};", inert)
+
+
+def quoted(sentence: str) -> str:
+    """A sentence of the gate's with the words of the suite language in quotation marks instead of backticks.
+
+    They are no code spans: others' texts stand in such sentences too, and may nowhere become structure.
+    """
+    return _WORD.sub("\N{LEFT DOUBLE QUOTATION MARK}\\1\N{RIGHT DOUBLE QUOTATION MARK}", sentence)
 
 
 def markdown_code(text: str, limit: int = 200) -> str:

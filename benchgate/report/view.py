@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
-from benchgate import units
 from benchgate.errors import ExitCode
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.telemetry_guards import telemetry_notices
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.model.waiver import WAIVED
 from benchgate.report import show
 from benchgate.report.capacity_section import CapacitySection, capacity_section
 from benchgate.report.check_rows import CheckRows, check_rows
 from benchgate.report.divergence_section import DivergenceSection, divergence_section
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.fairness import Fairness, fairness
+from benchgate.report.levels import limits_told
 from benchgate.report.load_section import LoadSection, load_section
+from benchgate.report.noise_section import NoiseSection, noise_section
 from benchgate.report.provenance import Provenance, provenance
 from benchgate.report.quality_section import QualitySection, quality_section
 from benchgate.report.shadow_section import ShadowSection, shadow_section
 from benchgate.report.sides import Sides, sides
 from benchgate.report.telemetry_section import TelemetrySection, telemetry_section
-from benchgate.report.terms import OWN, Terms
+from benchgate.report.terms import OTHER_POLICY, OWN, Terms
+from benchgate.report.waivers import waiver_lines
 
 _MEANING = {
     Outcome.PASS: "The candidate may be promoted.",
@@ -44,11 +48,12 @@ _STRICT_WARNING = "The candidate is not promoted: warnings were asked to block."
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many checks came out one way."""
+    """How many checks came out one way, and how many of these are advisory."""
 
-    outcome: Outcome
+    outcome: str  # an Outcome, or WAIVED
     mark: str
     count: int
+    advisory: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +82,17 @@ class ReportView:
 
     banner: Banner
     checks: CheckRows
-    confidence: str
+    limits_told: str  # a sentence without its end
     fairness: Fairness
+    waivers: tuple[str, ...]  # what there is to say of them; nothing where they were used and hold for long
+    notes: tuple[str, ...]  # what to know beyond this comparison
     load: LoadSection | None
     telemetry: TelemetrySection | None
     capacity: CapacitySection | None
     quality: QualitySection | None
     divergence: DivergenceSection | None
     shadow: ShadowSection | None
+    noise: NoiseSection | None
     provenance: Provenance
     document_json: str
 
@@ -100,14 +108,17 @@ def report_view(
     return ReportView(
         banner=_banner(both, verdict, terms),
         checks=check_rows(verdict),
-        confidence=units.as_written(show.percent(1 - verdict.alpha)),
+        limits_told=limits_told(verdict),
         fairness=fairness(both, verdict, telemetry_notices(evidence, suite)),
+        waivers=tuple(waiver_lines(verdict)),
+        notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
         load=load,
         telemetry=telemetry_section(both, suite),
         capacity=capacity_section(evidence, against, suite, alone=both.alone),
         quality=quality_section(Comparison(evidence, against), verdict, suite),
         divergence=divergence_section(evidence, stored=against is not None),
         shadow=shadow_section(evidence, verdict.alpha) if against is None else None,
+        noise=noise_section(evidence, verdict),
         provenance=provenance(evidence, both, load, verdict, reference, terms),
         document_json=document_json(verdict_document(evidence.run, verdict, against=reference, terms=terms)),
     )
@@ -123,7 +134,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         outcome=verdict.outcome,
         mark=show.MARKS[verdict.outcome],
         meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
-        todo=_todo(verdict),
+        todo=verdict.next_step or _todo(verdict),
         reason=verdict.reason,
         suite=run.suite_name,
         baseline=both.baseline.deployment.name,
@@ -140,15 +151,18 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
 def _todo(verdict: Verdict) -> str:
     """What to do first about a verdict that is not PASS: a tripped guard's remedy, or the worst check's advice."""
     remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
-    advice = [check.advice for check in verdict.failing() if check.outcome is verdict.outcome and check.advice]
+    advice = [check.advice for check in verdict.failing() if check.counted is verdict.outcome and check.advice]
     chosen = [*remedies, *advice] if verdict.outcome is Outcome.INVALID else advice
     return chosen[0] if chosen else ""
 
 
 def _tally(verdict: Verdict) -> tuple[Tally, ...]:
     worst_first = sorted(Outcome, key=lambda outcome: -outcome.severity)
-    counts = [(outcome, sum(check.outcome is outcome for check in verdict.checks)) for outcome in worst_first]
-    return tuple(Tally(outcome, show.MARKS[outcome], count) for outcome, count in counts if count)
+    marks = {outcome.value: show.MARKS[outcome] for outcome in worst_first} | {WAIVED: show.WAIVED_MARK}
+    required = Counter(check.shown for check in verdict.checks if check.required)
+    advisory = Counter(check.shown for check in verdict.checks if not check.required)
+    counts = ((shown, mark, required[shown] + advisory[shown]) for shown, mark in marks.items())
+    return tuple(Tally(shown, mark, count, advisory[shown]) for shown, mark, count in counts if count)
 
 
 def _minute(instant: str) -> str:

@@ -20,7 +20,7 @@ from benchgate.store.engine import Address, Database
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 
-HEAD = "0003"
+HEAD = "0004"
 """The schema this benchgate reads and writes: the newest revision in `migrations/`."""
 
 _VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database

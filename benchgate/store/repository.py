@@ -27,8 +27,11 @@ from benchgate.errors import EvidenceError, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceObservation
+from benchgate.model.noise import NoiseKey, NoiseProfile, noise_key
 from benchgate.model.run import (
+    LOAD_ENDED,
     Evidence,
+    LoadEnd,
     LoadObservation,
     MetricRow,
     QualityObservation,
@@ -41,8 +44,9 @@ from benchgate.model.run import (
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
-from benchgate.store import profiles, results, rows, tables
+from benchgate.store import noise_profiles, profiles, results, rows, tables
 from benchgate.store.engine import Address, Database, fetch
+from benchgate.store.history import past_runs
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.resolve import resolve
 from benchgate.store.results import StoredVerdict
@@ -141,13 +145,20 @@ class Store:
             arms = fetch(connection, tables.arms_of([run_id]))
             found, windows = (_in_order(connection, table, run_id) for table in (tables.observation, tables.telemetry))
             sealed = sealed_telemetry(connection, run_id)
+            run = rows.read_run(row, arms)
+            noise = _noise_of(connection, run)
+            before = past_runs(connection, run)
+            ended = _load_end(connection, run_id)
         seen = _read_observations(run_id, found)
         telemetry = tuple(_read_telemetry(run_id, window) for window in windows)
-        run = rows.read_run(row, arms)
         sha256 = rows.evidence_sha256(row, arms, found, sealed)
         if run.status is not RunStatus.RUNNING and sha256 != row["evidence_sha256"]:
             raise EvidenceError(f"run {run_id}: it is not what it was when it finished: the store is damaged")
         return Evidence(
+            noise=noise,
+            history=before.promoted,
+            attempts=before.attempts,
+            ended=ended,
             run=run,
             load=tuple(item for item in seen if isinstance(item, LoadObservation)),
             quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
@@ -223,12 +234,43 @@ class Store:
         with self._database.reading() as connection:
             return profiles.client_profile(connection, fingerprint)
 
+    def save_noise_profile(self, profile: NoiseProfile) -> None:
+        """Adds what a calibration found, once per calibration."""
+        with self._database.writing() as connection:
+            _run_row(connection, profile.run_id)
+            noise_profiles.save_noise_profile(connection, profile)
+
+    def noise_profile(self, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
+        """The newest profile of a key, with `before` (RFC 3339 UTC) of those measured by then; None without one."""
+        with self._database.reading() as connection:
+            return noise_profiles.noise_profile(connection, key, before=before)
+
 
 def _run_row(connection: Connection, run_id: str) -> rows.Row:
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found:
         raise UsageError(f"the store has no run with the id {run_id!r}; @latest is the newest one it has")
     return found[0]
+
+
+def _noise_of(connection: Connection, run: Run) -> NoiseProfile | None:
+    """What was known of the baseline's own noise when the run ended: its own profile, where it is a calibration."""
+    own = noise_profiles.profile_of_run(connection, run.id)
+    if own is not None or Arm.BASELINE not in run.arms:
+        return own
+    key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
+    return noise_profiles.noise_profile(connection, key, before=run.finished_at or run.started_at)
+
+
+def _load_end(connection: Connection, run_id: str) -> LoadEnd | None:
+    """Where the load ended, by the run's journal; None for a fixed number of blocks, and where it did not end."""
+    event = tables.event.c
+    wanted = select(event.data).where(event.run_id == run_id, event.kind == LOAD_ENDED).order_by(event.seq.desc())
+    data = connection.scalar(wanted.limit(1))
+    try:
+        return LoadEnd(**json.loads(data)) if data is not None else None
+    except (ValueError, TypeError) as exc:
+        raise EvidenceError(f"run {run_id}: its journal does not tell how its load ended: {exc}") from exc
 
 
 def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Row]:

@@ -1,4 +1,7 @@
-"""What a user may call a run: its id, a unique beginning of it, its label, @latest or @previous."""
+"""What a user may call a run: its id, a unique beginning of it, its label, @latest or @previous.
+
+The last two are runs that judge a candidate: a calibration is found by its id or label alone.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
     if ref not in _BACK:
         near = get_close_matches(ref, _BACK, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_BACK)}")
-    wanted = select(run.c.id).order_by(run.c.started_at.desc(), run.c.id.desc()).limit(1).offset(_BACK[ref])
+    judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
+    wanted = select(run.c.id).where(judged).order_by(run.c.started_at.desc(), run.c.id.desc())
+    wanted = wanted.limit(1).offset(_BACK[ref])
     found = connection.scalar(wanted if suite is None else wanted.where(run.c.suite_name == suite))
     if found is None:
         which = "has no run" if ref == "@latest" else "has fewer than two runs"

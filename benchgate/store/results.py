@@ -62,8 +62,13 @@ def save_verdict(
 
 
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
-    """Every decision made from a run, oldest first. Raises EvidenceError when one does not hash."""
-    return list(_read(connection, [run_id]))
+    """Every decision made from a run, oldest first. EvidenceError where one does not hash, or is listed as another."""
+    return verdicts_of(connection, [run_id])
+
+
+def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVerdict]:
+    """The same of several runs, run by run."""
+    return list(_read(connection, run_ids))
 
 
 def _read(connection: Connection, run_ids: Sequence[str] | Select[str]) -> Iterator[StoredVerdict]:
@@ -75,7 +80,13 @@ def _read(connection: Connection, run_ids: Sequence[str] | Select[str]) -> Itera
                 f"verdict {row.seq} of run {row.run_id} does not hash to {row.sha256}: the store is damaged"
             )
         document = json.loads(row.document)
-        yield StoredVerdict(row.run_id, row.compared_run_id, Outcome(row.outcome), document, row.sha256)
+        outcome = _outcome_of(document)
+        if row.outcome != outcome.value:
+            raise EvidenceError(
+                f"verdict {row.seq} of run {row.run_id} says {outcome.value} and is listed as {row.outcome}: "
+                "the store is damaged"
+            )
+        yield StoredVerdict(row.run_id, row.compared_run_id, outcome, document, row.sha256)
 
 
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:

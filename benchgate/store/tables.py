@@ -1,9 +1,9 @@
 """The tables, once, for SQLite and Postgres. What a column means stands here; how it came to be, in `migrations/`.
 
 Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, telemetry, event,
-verdict and client profile rows, every change of a finished run, and new observations and telemetry in it. JSON is
-canonical ASCII text, instants are RFC 3339 UTC text and enums are their values, so both databases keep, compare and
-order them alike.
+verdict, client profile and noise profile rows, every change of a finished run, and new observations and telemetry in
+it. JSON is canonical ASCII text, instants are RFC 3339 UTC text and enums are their values, so both databases keep,
+compare and order them alike.
 """
 
 from __future__ import annotations
@@ -182,6 +182,21 @@ client_profile = Table(
     Column("measured_at", TEXT, primary_key=True),
     Column("document", TEXT, nullable=False),
     Column("sha256", TEXT, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# How much a deployment differs from itself, as the calibration `run_id` found; the newest of a key counts.
+# `key_sha256` is over what must be the same for it to hold, which stands in `document`; `sha256` is over `document`.
+noise_profile = Table(
+    "noise_profile",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("key_sha256", TEXT, nullable=False),
+    Column("measured_at", TEXT, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Index("noise_profile_by_key", "key_sha256", "measured_at"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )

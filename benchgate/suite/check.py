@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
@@ -15,16 +13,16 @@ from pydantic import (
     model_validator,
 )
 
-from benchgate import units
-from benchgate.suite.fields import Expected, Flag, StrictSection, is_stored, positive_share, share
+from benchgate.suite.check_values import Bound, LeastChange, Margin, PlaceName, bound_value, least_change
+from benchgate.suite.fields import Flag, StrictSection
 from benchgate.suite.metric_kinds import (
     ADVISORY_METRICS,
-    KINDS,
     LATENCY_METRICS,
+    MEAN,
     OVER_METRICS,
-    RATIO_METRICS,
     TASK_METRICS,
     TELEMETRY_METRICS,
+    TWO_WAY_METRICS,
     Metric,
     Statistic,
 )
@@ -33,47 +31,18 @@ from benchgate.suite.metric_kinds import STAGE_METRICS as _OF_A_STAGE
 FailureClass = Literal[
     "connect", "tls", "timeout", "http_4xx", "http_429", "http_5xx", "stream_broken", "protocol", "empty"
 ]
+Direction = Literal["worse", "either"]
 
 
-def _margin(text: object, info: ValidationInfo) -> object:
-    """`5%` of a latency or throughput, `2 points` of a share: each metric has one meaning of harm, so one unit."""
-    if is_stored(info):
-        return text
-    metric = info.data.get("metric")
-    if metric is None:  # it is wrong itself, and so is the check, whatever its margin
-        return 0.5
-    if KINDS[metric].margin is None:
-        raise ValueError(f"means nothing for {metric}, which is held to `{'` or `'.join(KINDS[metric].sides)}`")
-    in_percent = metric in RATIO_METRICS
-    try:
-        margin = units.parse_percent_ratio(text) if in_percent else units.parse_points_ratio(text)
-    except ValueError as error:
-        meaning = "a part of the baseline's value" if in_percent else "a difference between two shares"
-        raise ValueError(f"{error}: the margin of {metric} is {meaning}") from None
-    if not (0 < margin < 1 or (margin > 0 and metric == "score")):  # a score may go to 100, or to any number
-        raise ValueError(f"{units.show_found(text)} is not a usable margin; it must be above 0 and below 100")
-    return margin
-
-
-def _place(text: str) -> str:
-    if text.count("/") > 1 or not all(text.split("/")):
-        raise ValueError(f'{units.show_found(text)} is no stage; write a stage, or a class of one as "stage/class"')
-    return text
-
-
-def _as_text(value: object) -> object:
-    """A bound may be a whole number, and is kept as it is written."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Margin = Annotated[float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0)]
-PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
-Bound = Annotated[str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True)]
+def _usual_direction(known: dict[str, Any]) -> Direction:
+    """Longer answers are no better and no worse than shorter ones: either is a change."""
+    return "either" if known.get("metric") == "output_length" else "worse"
 
 
 class Check(StrictSection):
     """One policy line: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
 
+    With `direction: either` a change is harm whichever way it goes, and a margin is one on both sides.
     With `over`, `max` and `min` bound the candidate's value at `stage` by its own value at another one.
     `goodput` with none of them is held to the target of the suite's `slo`.
     """
@@ -86,10 +55,13 @@ class Check(StrictSection):
     over: PlaceName | None = None  # another stage, whose value is what `stage`'s is held against
     task: str | None = None  # evals only; all tasks pooled unless said (of scores each apart), "each" for one per task
     margin: Margin | None = None
+    min_abs: LeastChange | None = None  # a change smaller than this is no harm, whatever part of the value it is
+    direction: Direction = Field(default_factory=lambda known: _usual_direction(known))  # which change is harm
     max: Bound | None = None  # "500ms" for latencies, "1%" for error_rate, "1.2x" and "5 points" with `over`
     min: Bound | None = None  # "95%" for goodput and accuracy, "100/s" for throughputs, "2x" with `over`
     required: Flag = Field(default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS)
     block_when: Literal["harm", "breach"] = "harm"
+    allow_underpowered: Flag = False  # measure although this check cannot carry its margin
 
     @field_validator("statistic", "of", "stage", "class_name", "over", "task")
     @classmethod
@@ -99,12 +71,37 @@ class Check(StrictSection):
             raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(owners)}; remove it")
         return value
 
+    @field_validator("statistic")
+    @classmethod
+    def _has_one_value_a_request(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value == MEAN and info.data.get("metric") == "itl":
+            raise ValueError("itl has many values a request, and a mean is judged request by request; judge tpot")
+        return value
+
+    @field_validator("min_abs")
+    @classmethod
+    def _is_of_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+        metric = info.data.get("metric")
+        if value is not None and metric is not None:
+            _ = least_change(metric, value)
+        return value
+
+    @field_validator("direction")
+    @classmethod
+    def _may_go_both_ways(cls, value: Direction, info: ValidationInfo) -> Direction:
+        metric = info.data.get("metric")
+        if value == "either" and metric is not None and metric not in TWO_WAY_METRICS:
+            raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(TWO_WAY_METRICS)}; remove it")
+        if value == "worse" and metric == "output_length":
+            raise ValueError("longer answers are no worse than shorter ones; write `either`, or remove it")
+        return value
+
     @field_validator("max", "min")
     @classmethod
     def _bounds_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
         metric = info.data.get("metric")
         if value is not None and metric is not None:
-            _ = _bound(metric, str(info.field_name), value, over=info.data.get("over") is not None)
+            _ = bound_value(metric, str(info.field_name), value, over=info.data.get("over") is not None)
         return value
 
     @model_validator(mode="after")
@@ -116,6 +113,24 @@ class Check(StrictSection):
             raise ValueError(
                 f"a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found {found}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _against_the_baseline(self) -> Self:
+        """What only a comparison with the baseline has."""
+        found = [
+            name
+            for name, there in (
+                ("min_abs", self.min_abs is not None),
+                ("direction: either", self.direction == "either"),
+                ("statistic: mean", self.statistic == MEAN),
+            )
+            if there
+        ]
+        if found and self.margin is None:
+            raise ValueError(f"`{found[0]}` is of a comparison with the baseline; give the check a `margin`")
+        if self.min_abs is not None and self.direction == "either":
+            raise ValueError("`min_abs` says what is no harm, and `direction: either` has no side of it; keep one")
         return self
 
     @model_validator(mode="after")
@@ -136,7 +151,8 @@ class Check(StrictSection):
     def _without_absent(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Keys that came after 0.1.0 are written only where they are used: a policy keeps its identity."""
         written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None or key not in _LATER_KEYS}
+        usual = {**dict.fromkeys(_LATER_KEYS), "direction": "worse", "allow_underpowered": False}
+        return {key: value for key, value in written.items() if key not in usual or value != usual[key]}
 
     @property
     def place(self) -> str | None:
@@ -149,10 +165,15 @@ class Check(StrictSection):
     def slo_value(self) -> float | None:
         """The bound of an absolute check in base units (of one with `over`: a factor, or a difference), else None."""
         side, text = ("max", self.max) if self.max is not None else ("min", self.min)
-        return None if text is None else _bound(self.metric, side, text, over=self.over is not None)
+        return None if text is None else bound_value(self.metric, side, text, over=self.over is not None)
+
+    @property
+    def least_change(self) -> float | None:
+        """What `min_abs` says, in seconds or per second."""
+        return None if self.min_abs is None else least_change(self.metric, self.min_abs)
 
 
-_LATER_KEYS = ("of", "class_name", "class", "over")
+_LATER_KEYS = ("of", "class_name", "class", "over", "min_abs")
 _OWNERS = {
     "statistic": LATENCY_METRICS,
     "of": ("error_rate",),
@@ -161,32 +182,3 @@ _OWNERS = {
     "over": OVER_METRICS,
     "task": TASK_METRICS,
 }
-
-
-def _bound(metric: str, side: str, text: str, *, over: bool) -> float:
-    """A `max` or `min` in the metric's own unit, as a base unit; ValueError when it bounds nothing or does not fit."""
-    kind = KINDS[metric]
-    if over:
-        return units.parse_multiple(text) if kind.margin == "percent" else units.parse_points_ratio(text)
-    if side not in kind.sides:
-        missing, other = ("upper", "min") if side == "max" else ("lower", "max")
-        offered = [
-            f"`{name}`" for name in (other, "margin") if name in kind.sides or (name == "margin" and kind.margin)
-        ]
-        raise ValueError(f"{metric} has no {missing} bound; use {' or '.join(offered)}")
-    if kind.bound == "duration":
-        return units.parse_duration_s(text)
-    if kind.bound == "level":  # a rate, or a number in flight: whichever was searched over
-        return units.parse_rate_rps(text) if "/" in text else float(units.parse_count(text))
-    if kind.bound == "rate":
-        return units.parse_rate_rps(text)
-    if kind.bound == "nats":
-        return units.parse_nats(text)
-    if kind.bound == "whole number":
-        return float(units.parse_count(text))
-    if side == "min":
-        return positive_share(text)
-    bound = share(text)
-    if bound == 1:
-        raise ValueError(f"{units.show_found(text)} is met by every deployment; write less than 100%")
-    return bound

@@ -16,6 +16,7 @@ def broken_deployments(parts: Parts) -> Iterator[Fault]:
     """Everything about deployments that does not fit together, beyond their own keys."""
     yield from _ours(parts)
     yield from _starts(parts)
+    yield from _prices(parts)
     for position, stage in zip(parts.stage_at, parts.stages, strict=True):
         if stage is not None:
             yield from _actions(parts, stage, ("load", "sweep", position, "actions"))
@@ -40,6 +41,17 @@ def _starts(parts: Parts) -> Iterator[Fault]:
         if "start" in parts.declared and spec.url is not None:
             message = f'the {arm} "{name}" is not started by benchgate, so how long that takes is not known; remove it'
             yield Fault(("start",), message, at_key=True)
+            return
+
+
+def _prices(parts: Parts) -> Iterator[Fault]:
+    """What the load costs is known only of deployments that have a price."""
+    if parts.limit is None or parts.limit.cost_usd is None:
+        return
+    for arm, name, spec in _arms(parts):
+        if spec.price is None:
+            message = f'what the load costs is not known: the {arm} "{name}" has no `price`; add it, or remove `cost`'
+            yield Fault(("load", "limit", "cost"), message)
             return
 
 

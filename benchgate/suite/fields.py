@@ -58,6 +58,7 @@ PositivePercent = Annotated[float, *_unit(positive_share, 'a percentage like "95
 Tokens = Annotated[int, *_unit(units.parse_tokens, 'a count like "128 tokens"')]
 Size = Annotated[int, *_unit(units.parse_size_bytes, 'a size like "8GiB"'), Field(ge=64 * 1024**2)]
 Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
+Money = Annotated[float, *_unit(units.parse_usd, 'a sum of money like "40 USD"')]
 Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
 Flag = Annotated[bool, Strict()]  # and "no" for false
 Text = Annotated[str, Field(min_length=1)]

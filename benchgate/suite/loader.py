@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
-from benchgate.suite.parts import sound_parts
+from benchgate.suite.parts import MEASUREMENTS, sound_parts
 from benchgate.suite.references import resolve_secret
 from benchgate.suite.rules import broken_rules
 from benchgate.suite.schema import Suite
 from benchgate.suite.text import Document, Fault, Path, Plain, read_text
+from benchgate.suite.usual_checks import with_usual_checks
 from benchgate.suite.wording import faults_of
 
 __all__ = ["parse_suite", "resolve_secret"]
 
 _HOMES = "`api_key`, `url`, `proxy`, `metrics`, `gpu` and the values of its `headers`"
 _WITH_REFERENCES = ("api_key", "proxy", "url", "metrics", "gpu")
+_NOTHING_USUAL = (
+    "what this suite measures has no usual checks, because only its author can say what is enough; write `gate.checks`"
+)
 _HELPERS = ("judge", "similarity")
 _WITH_HELPER_REFERENCES = ("api_key", "url")
 
@@ -40,11 +45,15 @@ def parse_suite(text: str, source: str) -> Suite:
 
 def _validate(document: Document) -> tuple[Suite | None, list[Fault]]:
     """The suite, unless a key or value is wrong, and every fault of keys, values and rules."""
-    broken = list(broken_rules(sound_parts(document.data)))
+    parts = sound_parts(document.data)
     try:
-        return Suite.model_validate(document.data), broken
+        suite = with_usual_checks(Suite.model_validate(document.data))
     except ValidationError as error:
-        return None, faults_of(error) + broken
+        return None, faults_of(error) + list(broken_rules(parts))
+    broken = list(broken_rules(replace(parts, checks=suite.gate.checks)))
+    if not suite.gate.checks and parts.declared & MEASUREMENTS:
+        broken.append(Fault(("gate",), _NOTHING_USUAL))
+    return suite, broken
 
 
 def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:

@@ -45,6 +45,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "e2e": _LATENCY,
         "output_throughput": _RATE,
         "request_throughput": _RATE,
+        "output_length": Kind("load", "stage", None, (), "percent"),
         "goodput": _SUCCESSES,
         "error_rate": _FAILURES,
         "rejected": Kind("load", "stage", "percentage", _BOTH, "points", over=True),
@@ -69,9 +70,9 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 )
 
 Metric = Literal[
-    "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput", "error_rate",
-    "rejected", "validity", "capacity", "knee", "kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth",
-    "cold_start", "accuracy", "score", "flips", "kld", "same_top1", "perplexity", "shadow_excess",
+    "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "output_length", "goodput",
+    "error_rate", "rejected", "validity", "capacity", "knee", "kv_usage_after", "prefix_hit_rate", "preemptions",
+    "queue_depth", "cold_start", "accuracy", "score", "flips", "kld", "same_top1", "perplexity", "shadow_excess",
     "shadow_validity", "judge_loss",
 ]  # fmt: skip
 METRICS = tuple(KINDS)
@@ -86,5 +87,12 @@ SHARE_METRICS = tuple(name for name, kind in KINDS.items() if kind.margin == "po
 TASK_METRICS = tuple(name for name, kind in KINDS.items() if kind.at == "task")
 ADVISORY_METRICS = tuple(name for name, kind in KINDS.items() if kind.advisory)
 OVER_METRICS = tuple(name for name, kind in KINDS.items() if kind.over)
+TWO_WAY_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS, "output_length")
+"""Of which a change in either direction may be what must not be."""
+LEAST_CHANGE_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS)
+"""Whose margin is relative, and of which a change may be too small to matter whatever its ratio."""
 STATISTICS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-Statistic = Literal["p50", "p90", "p95", "p99"]
+"""The quantiles by name."""
+MEAN = "mean"
+"""The geometric mean, judged request by request against the baseline's."""
+Statistic = Literal["p50", "p90", "p95", "p99", "mean"]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from benchgate.suite.capacity import Capacity
 from benchgate.suite.levels import Level, level_of, workload_name
+from benchgate.suite.looks import LoadLimit, with_blocks
 from benchgate.suite.metric_kinds import KINDS
 from benchgate.suite.schema import Check, DeploymentSpec, Gate, Load, Quality, Shadow, Stage, Suite, Workload
 from benchgate.suite.stage_forms import expanded
@@ -45,6 +46,8 @@ class Parts:
     searches: bool  # whether there is a `load.capacity`, sound or not
     capacity: Capacity | None
     shadow: Shadow | None
+    limit: LoadLimit | None = None  # of the load
+    operating: str | None = None  # the stage of the usual checks
     readable: Mapping[int, Check] = field(default_factory=dict)  # of checks that are wrong, what their names say
 
 
@@ -72,6 +75,8 @@ def parts_of(suite: Suite) -> Parts:
         searches=load is not None and load.capacity is not None,
         capacity=load.capacity if load else None,
         shadow=suite.shadow,
+        limit=load.limit if load else None,
+        operating=suite.gate.operating,
     )
 
 
@@ -90,7 +95,7 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         baseline=_sound_field(Suite, "baseline", data),
         candidate=_candidate(data),
         candidates=_sound_field(Suite, "candidates", data) or (),
-        blocks=_sound_field(Load, "blocks", load),
+        blocks=_sound_field(Load, "blocks", with_blocks(load)),
         workload=workload,
         workloads=workloads,
         stages=tuple(stage for _, _, stage in stages),
@@ -105,6 +110,8 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         searches=load.get("capacity") is not None,
         capacity=_sound(Capacity, load.get("capacity")),
         shadow=_sound(Shadow, data.get("shadow")),
+        limit=_sound(LoadLimit, load.get("limit")),
+        operating=_sound_field(Gate, "operating", gate),
         readable=_readable(_list(gate.get("checks"))),
     )
 
@@ -120,8 +127,9 @@ def _readable(checks: list[Any]) -> dict[int, Check]:
             said = {
                 key: _sound_field(Check, key, data) if KINDS[metric].at == key else None for key in ("stage", "task")
             }
-            unsaid = dict.fromkeys(("statistic", "of", "class_name", "over", "margin", "max", "min"))
-            found[number] = Check.model_construct(metric=metric, **said, **unsaid, required=True, block_when="harm")
+            unsaid = dict.fromkeys(("statistic", "of", "class_name", "over", "margin", "min_abs", "max", "min"))
+            usual: dict[str, Any] = {"direction": "worse", "required": True, "block_when": "harm"}
+            found[number] = Check.model_construct(metric=metric, **said, **unsaid, **usual)
     return found
 
 

@@ -53,6 +53,7 @@ class Practice(StrictSection):
     output_tokens: Bounds | None = None
     reasoning_tokens: Bounds | None = None
     invalid_json_ratio: Percent | None = Field(default=None, alias="invalid_json")
+    says_ratio: Percent | None = Field(default=None, alias="says")
     image_tokens: _Least1 | None = None
     embedding_size: _Least1 | None = None
     faults: tuple[Text, ...] = ()

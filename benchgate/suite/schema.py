@@ -7,6 +7,7 @@ one section must be is said here; what sections must be to each other is said in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -24,7 +25,9 @@ from pydantic import (
 from benchgate import units
 from benchgate.suite.capacity import Capacity
 from benchgate.suite.check import Check
+from benchgate.suite.check_values import PlaceName
 from benchgate.suite.client_bounds import ClientBounds
+from benchgate.suite.creep import Creep
 from benchgate.suite.divergence import Divergence
 from benchgate.suite.fields import (
     Duration,
@@ -41,6 +44,7 @@ from benchgate.suite.fields import (
 )
 from benchgate.suite.lengths import Count
 from benchgate.suite.levels import Level, level_of
+from benchgate.suite.looks import USUAL_LOOKS, Blocks, LoadLimit, checked_looks, with_blocks
 from benchgate.suite.metric_kinds import (
     FAILURE_METRICS,
     LATENCY_METRICS,
@@ -90,10 +94,12 @@ ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "o
 Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
 
 SharedField = Literal[
-    "engine", "engine_version", "context", "slots", "threads", "vocabulary", "accelerators", "request_fields", "proxy"
-]
+    "engine", "engine_version", "engine_flags", "context", "slots", "threads", "vocabulary", "chat_template",
+    "accelerators", "hardware", "request_fields", "proxy",
+]  # fmt: skip
 
 MOST_WORKERS = 64
+NOISE_MAX_AGE_S = 30 * 86_400.0
 
 
 class Embedded(StrictSection):
@@ -186,7 +192,9 @@ class Load(StrictSection):
     workload: Workload  # of every stage and class that names no other
     workloads: dict[Name, Workload] = Field(default_factory=dict)  # others, by name
     sweep: Annotated[tuple[Stage, ...], AfterValidator(expanded)] = ()  # at least one stage, unless it has a capacity
-    blocks: Whole = Field(default=10, ge=2, le=200)  # paired blocks; the order inside alternates A B B A
+    blocks: Blocks = USUAL_LOOKS[-1]  # paired, at most; the order inside alternates A B B A
+    looks: tuple[Blocks, ...] = ()  # after how many the load may end; none: it has them all
+    limit: LoadLimit | None = None  # what all of it may take
     warmup_requests: Whole = Field(default=8, ge=0, le=10_000)  # before the first block, per stage and arm, discarded
     workers: Workers = "auto"  # load generator processes that share the schedule; what is asked stays the same
     audit: Flag = False  # let the kernel stamp what arrives, and report how late the client read it
@@ -196,7 +204,25 @@ class Load(StrictSection):
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if key not in ("workloads", "capacity") or value}
+        later = ("workloads", "capacity", "looks", "limit")
+        return {key: value for key, value in written.items() if key not in later or value}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _most_blocks(cls, data: Any) -> Any:
+        return with_blocks(data) if isinstance(data, dict) else data
+
+    @field_validator("looks")
+    @classmethod
+    def _rise(cls, looks: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        return checked_looks(looks, info.data.get("blocks"))
+
+    @field_validator("limit")
+    @classmethod
+    def _ends_at_a_look(cls, limit: LoadLimit | None, info: ValidationInfo) -> LoadLimit | None:
+        if limit is not None and info.data.get("looks") == ():
+            raise ValueError("a limit ends the load at a look, and a fixed number of blocks has none; write `looks`")
+        return limit
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> Self:
@@ -224,7 +250,24 @@ class Gate(StrictSection):
     warn_fraction: PositivePercent = 0.8  # past this share of an SLO the check is WARN
     allow_different: tuple[SharedField, ...] = ()  # what of the arms is part of the change that is judged
     client: ClientBounds = ClientBounds()
-    checks: tuple[Check, ...] = Field(min_length=1)
+    allow_underpowered: Flag = False  # measure although a required check cannot carry its margin
+    creep: Creep | None = None  # what may add up over promotions; nothing is added up unless said
+    noise_max_age_s: Duration = Field(default=NOISE_MAX_AGE_S, alias="noise_max_age")  # an older noise profile is stale
+    operating: PlaceName | None = None  # the stage at which the usual checks are required; every one unless said
+    checks: tuple[Check, ...] = Field(default=(), min_length=1)  # the usual ones unless said
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What came after 0.1.0 is written only where it is used: a policy keeps its identity."""
+        written: dict[str, Any] = serialise(self)
+        usual = {"operating": None, "allow_underpowered": False, "noise_max_age_s": NOISE_MAX_AGE_S, "creep": None}
+        return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+
+    @model_validator(mode="after")
+    def _of_the_usual_checks(self, info: ValidationInfo) -> Self:
+        if self.operating is not None and self.checks and not is_stored(info):
+            raise ValueError("`operating` is for the usual checks; a check that is written names its own `stage`")
+        return self
 
 
 def _first_candidate(known: dict[str, Any]) -> str:
@@ -242,6 +285,7 @@ class Suite(StrictSection):
     baseline: Name = "baseline"
     candidates: tuple[Name, ...] = Field(default=(), min_length=1)  # several, each judged in a run of its own
     candidate: Name = Field(default_factory=lambda known: _first_candidate(known))
+    change: Text | None = None  # in words: what the candidate is, for whoever reads the report
     limits: Limits = Limits()
     start: Start | None = None
     slo: SloSpec | None = None
@@ -249,7 +293,7 @@ class Suite(StrictSection):
     quality: Quality | None = None
     divergence: Divergence | None = None
     shadow: Shadow | None = None
-    gate: Gate
+    gate: Gate = Gate()
 
     @model_validator(mode="before")
     @classmethod
@@ -260,7 +304,7 @@ class Suite(StrictSection):
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
-        later = ("start", "candidates", "divergence")
+        later = ("change", "start", "candidates", "divergence")
         return {key: value for key, value in written.items() if value or key not in later}
 
     @field_validator("candidates")
@@ -284,5 +328,7 @@ class Suite(StrictSection):
 
     @classmethod
     def from_stored(cls, data: object) -> Suite:
-        """The inverse of `to_stored`."""
+        """The inverse of `to_stored`, also of what a calibration keeps, which says of itself that it is one."""
+        if isinstance(data, Mapping):
+            data = {key: value for key, value in data.items() if key != "calibration"}
         return cls.model_validate(data, by_name=True, by_alias=False, context={"stored": True})

@@ -89,8 +89,11 @@ def show_path(path: Path) -> str:
     return text
 
 
-def read_text(text: str, source: str) -> Document:
-    """Read one YAML mapping. Raises SuiteError for text that is not one, or that a suite may not use."""
+def read_text(text: str, source: str, what: str = "suite") -> Document:
+    """Read one YAML mapping. Raises SuiteError for text that is not one, or that a suite may not use.
+
+    `what` is what the text is to be, for messages.
+    """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise SuiteError([Problem(source, None, None, "", _too_much(len(text), "characters", MAX_CHARACTERS))])
@@ -100,10 +103,9 @@ def read_text(text: str, source: str) -> Document:
     except YAMLError as error:
         raise SuiteError([_not_yaml(error, text, source)]) from error
     if root is None or (isinstance(root, ScalarNode) and _scalar(root) is None):
-        raise SuiteError(
-            [Problem(source, None, None, "", "the suite is empty; docs/suites.md starts with a small one")]
-        )
-    return _Builder(source).build(root)
+        remedy = "docs/suites.md starts with a small one" if what == "suite" else "remove it, or write what it is for"
+        raise SuiteError([Problem(source, None, None, "", f"the {what} is empty; {remedy}")])
+    return _Builder(source, what).build(root)
 
 
 def _refuse_the_unneeded(text: str, source: str) -> None:
@@ -151,14 +153,16 @@ def _node_complaint(event: NodeEvent, nodes: int, depth: int, anchors: set[str])
 class _Builder:
     """Nodes → plain data. Aliases are expanded here, under the same limits as the text itself."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, what: str) -> None:
         self._document = Document(source, {})
+        self._what = what
         self._nodes = 0
 
     def build(self, root: Node) -> Document:
         if not isinstance(root, MappingNode):
             place = _place(root.start_mark)
-            message = f"the suite is {_kind(root)}; expected keys and values like `suite: my-model`"
+            example = "`suite: my-model`" if self._what == "suite" else "`waivers: []`"
+            message = f"the {self._what} is {_kind(root)}; expected keys and values like {example}"
             raise SuiteError([Problem(self._document.source, place.line, place.column, "", message)])
         self._document.values[()] = _place(root.start_mark)
         self._document.data.update(self._mapping(root, ()))

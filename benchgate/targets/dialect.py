@@ -9,6 +9,7 @@ from types import MappingProxyType
 from benchgate.model.ask import GENERATING, Ask, Endpoint, text_ask
 from benchgate.model.deployment import Arm
 from benchgate.suite.schema import DeploymentSpec, MaxTokensField
+from benchgate.suite.watching import OFF
 from benchgate.targets.route import DIRECT, Route
 from benchgate.targets.spelling import spelled_fields
 
@@ -40,6 +41,8 @@ class Dialect:
     stream_usage: bool = True  # understands stream_options.include_usage
     health_path: str | None = "/health"
     version_at: tuple[str, str] | None = None  # path and key of a JSON document that tells the engine's version
+    about_at: tuple[str, ...] = ()  # paths of documents in which it tells more of itself; the first that is there
+    flags_page: str | None = None  # a page of metrics with a sample whose labels are flags
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
@@ -47,9 +50,9 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         d.engine: d
         for d in (
             Dialect("openai", health_path=None),
-            Dialect("vllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version")),
-            Dialect("sglang", ignore_eos={"ignore_eos": True}),
-            Dialect("tgi", version_at=("/info", "version")),
+            Dialect("vllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version"), flags_page="/metrics"),
+            Dialect("sglang", ignore_eos={"ignore_eos": True}, about_at=("/server_info", "/get_server_info")),
+            Dialect("tgi", version_at=("/info", "version"), about_at=("/info",)),
             Dialect("trtllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version")),
             Dialect("triton", ignore_eos={"ignore_eos": True}, health_path="/v2/health/ready"),
             # The prompt cache would answer the second of two equal prompts for free.
@@ -58,6 +61,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
                 ignore_eos={"ignore_eos": True},
                 extra={"cache_prompt": False},
                 version_at=("/props", "build_info"),
+                about_at=("/props",),
             ),
             Dialect("ollama", health_path=None, version_at=("/api/version", "version")),
         )
@@ -73,6 +77,7 @@ def dialect_of(spec: DeploymentSpec) -> Dialect:
         extra={**engine.extra, **spec.extra},
         leave_out=spec.leave_out,
         max_tokens_field=spec.max_tokens_field,
+        flags_page=None if spec.metrics == OFF else engine.flags_page,
     )
 
 

@@ -21,6 +21,7 @@ from benchgate.targets.dialect import PATHS, Target, ask_body
 from benchgate.targets.proof import answered, missing, probe_ask
 from benchgate.targets.refusals import json_object, message, one_line, said
 from benchgate.targets.route import tls_fault
+from benchgate.targets.told import cache_flags, facts_of, flags_of
 
 _LARGEST_BODY_BYTES = 4 * 2**20
 _POLL_S = 0.25
@@ -162,22 +163,42 @@ def _fetch(client: httpx2.Client, method: str, path: str, body: object = None) -
     return response.status_code, bytes(content)
 
 
+def what_it_says(target: Target, *, within_s: float = _ALIVE_S) -> dict[str, object]:
+    """What the target says of itself now, as `wait_ready` gives it. Raises TargetError when the address is none."""
+    with _client(target, within_s, within_s) as client:
+        return _facts(client, target)
+
+
 def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
     """What the server says of its engine and model. Nothing here is required of a server."""
-    facts: dict[str, object] = {}
-    if target.dialect.version_at is not None:
-        path, key = target.dialect.version_at
-        version = _get(client, path).get(key)
+    dialect, facts = target.dialect, dict[str, object]()
+    documents: dict[str, dict[str, object]] = {}
+
+    def at(path: str) -> dict[str, object]:
+        if path not in documents:
+            documents[path] = _get(client, path)
+        return documents[path]
+
+    if dialect.version_at is not None:
+        path, key = dialect.version_at
+        version = at(path).get(key)
         if isinstance(version, str):
             facts["engine_version"] = one_line(version)
-    entry = _model_entry(_get(client, "/v1/models"), target.model)
+    entry = _model_entry(at("/v1/models"), target.model)
     meta = entry.get("meta")
     told = {**entry, **meta} if isinstance(meta, dict) else entry
     for name in _FACTS:
         value = told.get(name)
         if isinstance(value, int | str):
             facts[name] = one_line(value) if isinstance(value, str) else value
-    return facts
+    about = next((document for path in dialect.about_at if (document := at(path))), {})
+    if dialect.version_at is None and isinstance(about.get("version"), str):
+        facts["engine_version"] = one_line(str(about["version"]))
+    facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **about})
+    flags = flags_of(dialect.engine, about)
+    if dialect.flags_page is not None:
+        flags |= cache_flags(_text(client, dialect.flags_page))
+    return facts | ({"flags": flags} if flags else {})
 
 
 def _get(client: httpx2.Client, path: str) -> dict[str, object]:
@@ -186,6 +207,14 @@ def _get(client: httpx2.Client, path: str) -> dict[str, object]:
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return {}
     return (json_object(content) or {}) if status == 200 else {}
+
+
+def _text(client: httpx2.Client, path: str) -> str:
+    try:
+        status, content = _fetch(client, "GET", path)
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return ""
+    return content.decode("utf-8", "replace") if status == 200 else ""
 
 
 def _entries(models: dict[str, object]) -> list[dict[str, object]]:

@@ -170,6 +170,7 @@ MODEL_LABELS = ("model_name", "model")
 
 _PERCENT = 0.01
 _MILLI = 1e-3
+_MEGA = 1e6
 DCGM: Words = {
     Gauge.GPU_BUSY: (
         Told(("DCGM_FI_PROF_GR_ENGINE_ACTIVE",), across="mean"),
@@ -178,6 +179,7 @@ DCGM: Words = {
     Gauge.GPU_BANDWIDTH: (Told(("DCGM_FI_PROF_DRAM_ACTIVE",), across="mean"),),
     Gauge.GPU_MEMORY_BUSY: (Told(("DCGM_FI_DEV_MEM_COPY_UTIL",), scale=_PERCENT, across="mean"),),
     Gauge.GPU_POWER: _told("DCGM_FI_DEV_POWER_USAGE"),
+    Gauge.GPU_CLOCK: (Told(("DCGM_FI_DEV_SM_CLOCK",), scale=_MEGA, across="mean"),),
     Counter.GPU_ENERGY_J: (Told(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), scale=_MILLI),),
 }
 """What the exporter of NVIDIA's DCGM shows by default or, of the PROF ones, where profiling is allowed."""

@@ -17,7 +17,7 @@ from benchgate.telemetry.sources import UnreadError
 
 COMMAND = (
     "nvidia-smi",
-    "--query-gpu=index,utilization.gpu,utilization.memory,power.draw,memory.used,memory.total",
+    "--query-gpu=index,utilization.gpu,utilization.memory,power.draw,memory.used,memory.total,clocks.sm",
     "--format=csv,noheader,nounits",
     "--loop-ms=1000",
 )
@@ -87,18 +87,22 @@ class SmiSource:
 
 
 def parse_line(line: str) -> tuple[int, tuple[float | None, ...]] | None:
-    """`0, 97, 45, 312.4, 70000, 81559` → its number and figures; `[N/A]` is None, and no report at all is None."""
+    """`0, 97, 45, 312.4, 70000, 81559, 1755` → its number and figures, of which `[N/A]` is None; None for no report."""
     cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != 6 or not cells[0].isdigit():
+    if len(cells) != 7 or not cells[0].isdigit():
         return None
     return int(cells[0]), tuple(_number(cell) for cell in cells[1:])
 
 
 def together(rows: Sequence[tuple[float | None, ...]]) -> dict[Word, float]:
-    """Reports of several accelerators as one: shares are means, power is a sum; what one does not tell is left out."""
-    busy, memory_busy, power, used, total = ([row[i] for row in rows] for i in range(5))
+    """Reports of several accelerators as one: shares and clocks are means, power is a sum.
+
+    What one of them does not tell is left out.
+    """
+    busy, memory_busy, power, used, total, clock = ([row[i] for row in rows] for i in range(6))
     values: dict[Word, float] = {}
-    for word, told, scale in ((Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01)):
+    means = (Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01), (Gauge.GPU_CLOCK, clock, 1e6)
+    for word, told, scale in means:
         known = _whole(told)
         if known:
             values[word] = sum(known) / len(known) * scale

@@ -38,7 +38,9 @@ def in_blocks(evidence: Evidence, blocks: set[int], arm: Arm, other: Evidence) -
 def test_blocks_that_failed_altogether_are_no_better_than_slow_ones_under_a_latency_slo() -> None:
     suite = SuiteText([{"metric": "ttft", "max": "200ms"}]).suite()
     down = in_blocks(measured(suite), {1, 4, 6}, Arm.CANDIDATE, measured(suite, Effect(failed=60)))
-    assert judge(suite, down).outcome is Outcome.INCONCLUSIVE
+    verdict = judge(suite, down)
+    assert verdict.checks[0].outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is Outcome.INVALID  # 180 requests failed, and nothing in this policy counts them
     mostly = in_blocks(measured(suite), {0, 1, 3, 4, 6}, Arm.CANDIDATE, measured(suite, Effect(failed=60)))
     assert judge(suite, mostly).outcome is Outcome.BLOCK
 
@@ -155,9 +157,14 @@ def test_a_read_that_a_busy_machine_merges_now_and_then_leaves_the_pace() -> Non
 
 @pytest.mark.parametrize("metric", ["ttft", "tpot", "e2e"])
 def test_answers_much_shorter_than_the_baselines_are_never_a_silent_pass(metric: str) -> None:
-    verdict = verdict_on({"metric": metric, "margin": "20%"}, Effect(tokens=5))
+    check: Line = {"metric": metric, "margin": "20%"}
+    verdict = verdict_on(check, Effect(tokens=5, finish="stop"), Effect(finish="stop"))
     assert verdict.outcome is Outcome.WARN
     assert "times as long" in verdict.reason
+    assert verdict_on(check, Effect(tokens=4, finish="stop"), Effect(finish="stop")).outcome is Outcome.INVALID
+    assert (
+        verdict_on(check, Effect(tokens=9)).outcome is Outcome.INVALID
+    )  # told to go on to the tenth, as the other does
 
 
 def test_a_fault_of_the_clients_own_spoils_the_load_whichever_arm_it_met() -> None:

@@ -38,6 +38,7 @@ deployments:
 slo: {{{slo}, target: 90%}}
 load:
   workload: {{input: 8, output: 2}}
+  blocks: 10
   sweep: [{{stage: c1, concurrency: 1, requests: 4}}]
   capacity: {capacity}
 gate:
@@ -231,3 +232,17 @@ def test_search_or_check_that_cannot_work_is_refused_before_anything_is_sent(
 def test_check_without_a_search_is_refused() -> None:
     with pytest.raises(SuiteError, match=r"found by `load\.capacity`"):
         parse_suite(text().replace(f"  capacity: {RATE}\n", ""), "suite.yaml")
+
+
+@pytest.mark.parametrize(("before", "now"), [(4, 2), (2, 2), (2, 4)])
+def test_capacity_of_two_runs_without_live_baselines_is_not_decided(before: int, now: int) -> None:
+    def alone(servers: int) -> Evidence:
+        own = suite(check="{metric: capacity, min: 5/s}").model_copy(update={"baseline": "candidate"})
+        whole = searched_run(servers, servers)
+        load = tuple(o for o in whole.load if o.arm is Arm.CANDIDATE)
+        return replace(whole, run=replace(whole.run, suite=own.to_stored()), load=load)
+
+    checks = judge(suite(), alone(now), alone(before)).checks
+    check = next(check for check in checks if check.metric == "capacity")
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert "no noise that a calibration measures" in check.reason

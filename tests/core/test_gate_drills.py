@@ -94,10 +94,15 @@ def swept(suite: Suite, slots: int) -> Evidence:
     def at(execution: LoadObservation) -> LoadObservation:
         level = 2 ** LEVELS.index(execution.stage)
         wait = max(1.0, level / slots)
-        columns = execution.requests
-        held = {name: (getattr(columns, name) * wait).astype(np.int64) for name in ("chunk_ns", "end_ns")}
-        requests = RequestColumns.from_columns({**columns.to_columns(), **held})
-        return replace(execution, requests=requests, window_s=execution.window_s / min(level, slots))
+        columns, window_s = execution.requests, execution.window_s / min(level, slots)
+        began = {"chunk_ns": np.repeat(columns.sent_ns, np.diff(columns.chunk_start)), "end_ns": columns.sent_ns}
+        took = {name: (getattr(columns, name) - at_ns) * wait for name, at_ns in began.items()}
+        closer = (window_s * 1e9 - took["end_ns"].max()) / columns.sent_ns.max()  # more at once, and over as early
+        moved = {name: began[name] * closer + took[name] for name in began}
+        moved |= {name: getattr(columns, name) * closer for name in ("intended_ns", "sent_ns")}
+        whole = {name: values.astype(np.int64) for name, values in moved.items()}
+        requests = RequestColumns.from_columns({**columns.to_columns(), **whole})
+        return replace(execution, requests=requests, window_s=window_s)
 
     return replace(evidence, load=tuple(at(o) for o in evidence.load))
 

@@ -118,3 +118,18 @@ def test_goodput_that_rises_over_another_stage_is_a_gain_in_points() -> None:
     check = checked(line, {"short": Effect(slowdown=5)})
     assert check.outcome is Outcome.PASS
     assert check.candidate == pytest.approx(1.0)
+
+
+def test_a_high_quantile_is_that_of_blocks_taken_together_as_against_a_baseline() -> None:
+    """Forty requests have no p95: three blocks of them are no three of its values, and eight blocks are four."""
+    line: Line = {**TTFT, "statistic": "p95", "min": "2x"}
+    slow = {"long": Effect(slowdown=3)}
+    few = checked(line, slow, blocks=3)
+    assert few.outcome is Outcome.INCONCLUSIVE
+    assert few.reason.startswith("p95 is not estimable from 3 blocks of 40 requests at stage long")
+    assert checked({**line, "statistic": "p99"}, slow).outcome is Outcome.INCONCLUSIVE
+    together = checked(line, slow)
+    assert together.outcome is Outcome.PASS
+    assert together.candidate == pytest.approx(3, rel=0.1)
+    assert together.notes[1:] == ("p95 needs at least 59 requests, so the 8 blocks were taken as 4 groups",)
+    assert len(checked({**line, "statistic": "p50"}, slow).notes) == 1

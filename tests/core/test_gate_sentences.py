@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.rule import Finding
-from benchgate.gate.sentences import check_reason, verdict_reason
+from benchgate.gate.sentences import check_reason
+from benchgate.gate.verdict_sentence import verdict_reason
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.limits import Limits
 

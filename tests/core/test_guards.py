@@ -348,7 +348,7 @@ def test_rows_of_a_trace_are_held_to_their_own_length_and_not_to_the_workloads()
     (guard,) = tripped(replayed((Effect(tokens=5, usage=6), Effect(tokens=5))))  # the workload asks for 10
     assert guard.id == "answers-not-too-long"
     assert "480 of 480 answers of the candidate passed the limit" in guard.reason
-    assert tripped(replayed((Effect(tokens=5), Effect(tokens=12)))) == []
+    assert tripped(replayed((Effect(tokens=7), Effect(tokens=12)))) == []
     assert tripped(replayed((Effect(tokens=12), Effect(tokens=12)))) == []
 
 

@@ -24,9 +24,10 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "plan gate",
         "embedded sim targets",
         "load quality shadow store report publish telemetry",
-        "acting circumstances deploying",
-        "measuring deciding importing",
+        "acting circumstances deploying looking",
+        "measuring deciding importing foretelling",
         "doctor pipeline",
+        "calibrating",
         "cli",
         "__main__",
     )

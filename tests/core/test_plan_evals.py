@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from benchgate import units
 from benchgate.plan.evals import PlannedTask, spelled_task
-from benchgate.plan.foregone import foregone
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite
-from tests.fakes.evals import suite_of
 
 ROWS: tuple[dict[str, object], ...] = tuple({"id": f"r{n}", "question": str(n)} for n in range(4))
 CONFIG: dict[str, object] = {
@@ -139,32 +136,3 @@ def test_what_an_eval_process_may_use_and_what_is_expected_are_no_part_of_what_w
     assert measured(task={"expect": {"min": "1%", "max": "2%"}}) == plain
     assert measured(task={"few_shot": 1}) != plain
     assert measured(system="Be brief.") != plain
-
-
-@pytest.mark.parametrize(
-    ("task", "items", "margin", "says"),
-    [
-        ("each", {"t": 9, "u": 2000}, "2 points", ["accuracy on t cannot pass: with 9 items"]),
-        (None, {"t": 9, "u": 5}, "5 points", ["accuracy cannot pass: with 14 items"]),
-        (None, {"g/a": 400, "g/b": 400}, "5 points", []),
-        ("g", {"g/a": 9, "g/b": 9}, "5 points", ["accuracy on g cannot pass: with 18 items"]),
-        ("each", {"t": 50}, "15 points", []),
-    ],
-)
-def test_a_check_that_no_answer_could_pass_is_known_before_the_run(
-    task: str | None, items: dict[str, int], margin: str, says: list[str]
-) -> None:
-    check: dict[str, Any] = {"metric": "accuracy", "margin": margin, **({"task": task} if task else {})}
-    suite = suite_of([check], list(dict.fromkeys(name.partition("/")[0] for name in items)))
-    tasks = [PlannedTask(name, CONFIG, tuple({"id": str(n)} for n in range(count))) for name, count in items.items()]
-    told = foregone(suite, tasks)
-    assert [line[: len(start)] for line, start in zip(told, says, strict=True)] == says
-    for line in told:
-        assert f"the margin is {units.show_points(suite.gate.checks[0].margin or 0)}" in line
-
-
-def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
-    suite = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["t", "u"])
-    read = PlannedTask("t", CONFIG, ROWS)
-    assert foregone(suite, [read, replace(read, name="u")])
-    assert foregone(suite, [read, PlannedTask("u", CONFIG, (), needs="openai/gsm8k")]) == ()

@@ -149,5 +149,5 @@ def test_mistake_in_a_stage_is_the_only_problem_and_says_what_to_write(text: str
 
 def test_a_tail_that_needs_more_requests_says_to_make_the_stage_longer() -> None:
     text = SUITE.format(stage="{stage: s, rate: 1/s, for: 5s}") + "    - {metric: ttft, statistic: p99, max: 1s}\n"
-    with pytest.raises(SuiteError, match="make the stage longer or its rates higher, to 30 requests or more"):
+    with pytest.raises(SuiteError, match="make the stage longer or its rates higher, to 15 requests or more"):
         parse_suite(text, "s.yaml")

@@ -39,9 +39,10 @@ def told(
     seen: LoadObservation,
     *,
     more: Mapping[Word, float] | None = None,
-    markers: tuple[str | None, str | None] = ("born", "born"),
+    markers: tuple[str | None, str | None] | None = None,
 ) -> TelemetryWindow:
-    """What an honest server says of an execution, and `more` of some words on top."""
+    """What an honest server says of an execution, and `more` of some words on top; each arm has its own process."""
+    markers = markers or (f"born {seen.arm}", f"born {seen.arm}")
     counts: dict[Word, float] = {
         Counter.REQUESTS: REQUESTS,
         Counter.PROMPT_TOKENS: REQUESTS * PROMPT_TOKENS,

@@ -15,6 +15,7 @@ READ: list[tuple[Callable[[object], float], object, float]] = [
     (units.parse_duration_s, "2m", 120.0),
     (units.parse_duration_s, "2min", 120.0),
     (units.parse_duration_s, "1h", 3600.0),
+    (units.parse_duration_s, "30d", 2_592_000.0),
     (units.parse_duration_s, "250us", 0.00025),
     (units.parse_duration_s, "250µs", 0.00025),
     (units.parse_duration_s, " 30s ", 30.0),

@@ -87,3 +87,48 @@ def test_doctor_says_how_this_machine_is(tmp_path: Path) -> None:
     states = {symptom["name"]: symptom["state"] for symptom in json.loads(result.stdout)}
     assert states["python"] == "OK"
     assert states["load generator"] == "WARN"
+
+
+POWER = SUITE.replace("blocks: 2", "looks: [5, 10]").replace(
+    "[{metric: error_rate, max: 1%}]",
+    "[{metric: error_rate, max: 0.01%, allow_underpowered: ALLOWED}, {metric: ttft, stage: r100, margin: 2%},"
+    " {metric: e2e, stage: r100, margin: 20%, required: false}]",
+)
+
+
+def test_plan_and_run_refuse_a_check_that_can_in_no_case_hold(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(POWER.replace("ALLOWED", "false"))
+    for result in (here(tmp_path, "plan", "suite.yaml"), here(tmp_path, "run", "suite.yaml")):
+        assert result.returncode == 2
+        assert "error_rate@c600:slo cannot pass: even where none of 6,000 requests misses" in result.stderr
+        assert "`allow_underpowered: true`" in result.stderr
+        assert "Traceback" not in result.stderr
+    with Store.open(str(tmp_path / STORE), create=False) as store:
+        assert store.runs() == []
+
+
+def test_a_plan_tells_what_each_check_shows_in_lines_that_fit(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(POWER.replace("ALLOWED", "true"))
+    result = here(tmp_path, "plan", "suite.yaml")
+    assert result.returncode == 0, result.stderr
+    assert "error_rate@c600:slo cannot pass" in result.stderr
+    assert "by assumed spreads, so little is measured that ttft-p50@r100 may not carry the margin" in result.stderr
+    told = result.stdout[result.stdout.index("equal passes") :].splitlines()
+    assert max(map(len, told[: next(n for n, line in enumerate(told) if line.startswith("client"))])) <= 100
+    assert any(line.startswith("(e2e-p50@r100) ") and " 20 % " in line and "~4.24 %" in line for line in told)
+    assert "minutes not known before" in " ".join(" ".join(told).split())
+    found = json.loads(here(tmp_path, "plan", "suite.yaml", "--format", "json").stdout)
+    by_id = {check["id"]: check for check in found["checks"]}
+    assert (by_id["ttft-p50@r100"]["short"], by_id["ttft-p50@r100"]["source"]) == ("assumed", "assumed")
+    assert by_id["error_rate@r100:slo"]["short"] == "certain"
+    assert (found["totals"]["least"]["blocks"], found["totals"]["most"]["blocks"]) == (5, 10)
+    assert (found["refused"], found["foregone"]) == ([], [])
+
+
+def test_a_run_says_what_it_may_not_show_before_it_sends_anything(tmp_path: Path) -> None:
+    quick = POWER.replace("ALLOWED", "true").replace("load:", "limits: {ready: 500ms}\nload:", 1)
+    (tmp_path / "suite.yaml").write_text(quick)
+    result = here(tmp_path, "run", "suite.yaml")
+    assert result.returncode == 12, result.stderr
+    said = result.stderr.index("by assumed spreads, so little is measured")
+    assert said > result.stderr.index("error_rate@c600:slo cannot pass")

@@ -33,6 +33,7 @@ load:
   sweep: [{{stage: c2, concurrency: 2, requests: 20}}]
 shadow: {{prompts: prompts.jsonl}}
 gate:
+  allow_underpowered: true
   checks:
     - {{metric: error_rate, max: 5%}}
     - {{metric: shadow_excess, margin: 90 points}}

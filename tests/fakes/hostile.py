@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, Run, TargetFault
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
+from benchgate.model.verdict import CheckResult, Difference, GuardResult, Outcome, Verdict
 from tests.fakes import evidence as fake
 
 BENIGN = "benign"
@@ -81,6 +81,7 @@ def run(text: str) -> Run:
         started_at=text,
         finished_at=text,
         suite_sha256=text,
+        suite={**benign.suite, "change": text.encode("utf-8", "replace").decode()},  # a suite is UTF-8
         environment={"host": text, f"key {text}": {"nested": text}},
         arms=deployments,
     )
@@ -121,10 +122,11 @@ def evidence(text: str) -> Evidence:
 
 
 def verdict(text: str) -> Verdict:
-    """A failing and a passing check, a tripped guard and one that holds, all made of the text."""
+    """A failing and a passing check, a tripped guard and one that holds, what differs, all made of the text."""
     guards = (GuardResult(text, True, text, text, (text,)), GuardResult(text, False, text, None))
     checks = (_check(text, Outcome.BLOCK), _check(text, Outcome.PASS), _check(text, Outcome.INVALID))
-    return Verdict(Outcome.BLOCK, text, checks, guards, alpha=0.05)
+    differences = (Difference(text, text, text, declared=False, field=text),)
+    return Verdict(Outcome.BLOCK, text, checks, guards, alpha=0.05, differences=differences)
 
 
 def _check(text: str, outcome: Outcome) -> CheckResult:

@@ -48,6 +48,7 @@ class Effect:
     timed_out: int = 0  # requests per stage that had no answer in time
     facts: dict[str, object] = field(default_factory=dict)  # what the server says of itself
     accelerators: int = 1
+    finish: str = "length"  # how its answers end
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,14 @@ def _execution(
         block=block,
         position=position,
         requests=RequestColumns.pack(records),
-        window_s=requests * 0.1 * slow,
+        window_s=max(requests * 0.1 * slow, _last_s(records)),
         client=effect.client or ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
     )
+
+
+def _last_s(records: list[RequestRecord]) -> float:
+    """When the last of them was over or due, after the first was due."""
+    return max((max(r.intended_ns, r.end_ns or 0) for r in records), default=0) / 1e9
 
 
 def _without_answer(record: RequestRecord, error: ErrorClass, *, sent: bool) -> RequestRecord:
@@ -176,8 +182,8 @@ def _without_answer(record: RequestRecord, error: ErrorClass, *, sent: bool) -> 
 
 
 def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> RequestRecord:
-    """One request: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
-    intended = index * 100 * _MS
+    """One request every 80 ms: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
+    intended = int(index * 80 * _MS * slow)
     sent = intended + (60 if index < effect.late else effect.lag_ms) * _MS
     if failed:
         return RequestRecord(
@@ -188,7 +194,7 @@ def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> Request
     chunks = tuple(first + int(k * gap) for k in range(effect.tokens))
     usage = effect.tokens if effect.usage is None else effect.usage
     return RequestRecord(
-        index, intended, sent, chunks, chunks[-1], 8, usage, effect.token_source, "length", 200, None, None
+        index, intended, sent, chunks, chunks[-1], 8, usage, effect.token_source, effect.finish, 200, None, None
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.noise import Disagreement, FalseBlocks, NoiseProfile, Spread, noise_key
 from benchgate.model.records import (
     ErrorClass,
     EvalItem,
@@ -31,6 +32,7 @@ from benchgate.model.run import (
     ShadowObservation,
     TargetFault,
 )
+from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow
 from benchgate.store.repository import Store
 
 PLAN = '{"blocks":[],"prompt":"caf\u00e9 \U0001f680"}'.encode()
@@ -126,6 +128,27 @@ def make_divergence(*, asked_again: bool = False) -> DivergenceObservation:
         DivergenceItem("t1", 4, 2**40, 0.0, False, True, 0, None, None, *own),
     )
     return DivergenceObservation(items, 3, "the server went away", "echo", 20, False, ("n_probs: baseline: HTTP 404",))
+
+
+def make_telemetry() -> TelemetryWindow:
+    readings = (
+        Reading(0.0, {Counter.REQUESTS: 5.0, Gauge.KV_USAGE: 0.0}, "1795181646.56"),
+        Reading(2.5, {Counter.REQUESTS: 9.0, Gauge.GPU_POWER: 301.25}, NASTY),
+    )
+    return TelemetryWindow("c4", Arm.BASELINE, 0, 0, "vllm", 0.1 + 0.2, True, readings, (NASTY,))
+
+
+def make_noise(run: Run, measured_at: str = DONE_AT) -> NoiseProfile:
+    return NoiseProfile(
+        key=noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256),
+        measured_at=measured_at,
+        run_id=run.id,
+        blocks=12,
+        spreads=(Spread("ttft", "p95", "c4", 0.1 + 0.2, 0.01, 12), Spread("error_rate", None, "c4", 0.0, 0.0, 12)),
+        disagreement=(Disagreement("task", NASTY.replace("\0", ""), 0.035, 200),),
+        false_block=FalseBlocks(200, 3, 1, 0),
+        engine_version="0.11.0",
+    )
 
 
 def make_fault() -> TargetFault:

@@ -1,3 +1,4 @@
+import hashlib
 import socket
 from collections.abc import Iterable
 
@@ -191,7 +192,9 @@ def test_key_is_sent_and_never_shown() -> None:
 def test_facts_are_what_identifies_engine_and_model() -> None:
     meta = {"ftype": "Q8_0", "n_params": 2_000_000, "size": 2_100_000, "n_vocab": 264, "chat_template": "x"}
     models = {"data": [{"id": "other"}, {"id": "scripted", "created": 1, "owned_by": "llamacpp", "meta": meta}]}
-    documents: dict[str, object] = {"/v1/models": models, "/props": {"build_info": "b7000-abc", "model_path": "x"}}
+    props = {"build_info": "b7000-abc", "model_path": "/srv/models/q8.gguf", "total_slots": 4, "chat_template": "t",
+             "default_generation_settings": {"n_ctx": 2048}}  # fmt: skip
+    documents: dict[str, object] = {"/v1/models": models, "/props": props}
 
     def respond(received: Received) -> Iterable[Step]:
         return [json_response(documents.get(received.path, ANSWER))]
@@ -204,7 +207,45 @@ def test_facts_are_what_identifies_engine_and_model() -> None:
         "n_params": 2_000_000,
         "size": 2_100_000,
         "n_vocab": 264,
+        "weights_at": "q8.gguf",  # the way there is nobody's business
+        "total_slots": 4,
+        "n_ctx": 2048,
+        "chat_template_sha256": hashlib.sha256(b"t").hexdigest(),
     }
+
+
+def test_flags_that_a_server_shows_are_facts_and_its_keys_are_not() -> None:
+    about = {"version": "0.5.6", "tp_size": 2, "api_key": "sk-very-secret", "quantization": "fp8",
+             "max_prefill_tokens": None, "mem_fraction_static": float("nan"),
+             "model_path": "org/model", "disable_radix_cache": False}  # fmt: skip
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.path == "/server_info":
+            return [json_response({"detail": "Not Found"}, status=404)]
+        return [json_response(about if received.path == "/get_server_info" else ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        facts = ready(server.url, engine="sglang")
+    assert facts == {
+        "engine_version": "0.5.6",
+        "quantization": "fp8",
+        "weights_at": "org/model",
+        "flags": {"tp_size": 2, "mem_fraction_static": "nan", "disable_radix_cache": False},
+    }
+
+
+def test_flags_of_the_cache_are_read_off_the_page_of_vllm() -> None:
+    line = (
+        'vllm:cache_config_info{block_size="16",cache_dtype="%s",engine="%d",num_gpu_blocks="9",swap_space="None"} 1.0'
+    )
+    page = "\n".join(["# TYPE vllm:cache_config_info gauge", line % ("auto", 0), line % ("fp8", 1)]).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(page)
+
+    def respond(received: Received) -> Iterable[Step]:
+        return [head + page] if received.path == "/metrics" else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url) == {"flags": {"block_size": "16", "cache_dtype": "auto, fp8"}}
 
 
 @pytest.mark.parametrize(

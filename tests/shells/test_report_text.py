@@ -56,7 +56,7 @@ def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
     )
     verdict = Verdict(Outcome.BLOCK, "unbounded", (unbounded, fake.check(outcome=Outcome.INVALID)), (), 0.05)
     text = render_text(verdict, fake.run())
-    assert f"candidate ∞, +∞ worse, interval {MINUS}100 % to +∞" in text
+    assert f"candidate ∞, +∞ perhaps worse, interval {MINUS}100 % to +∞" in text
     assert f"candidate not measured, interval {DASH}" in text
     assert "nan" not in re.findall("[a-z]+", text.lower())
 

@@ -159,12 +159,13 @@ def being(server: str) -> Iterator[tuple[str, str]]:
     yield "POST", f"{server}/chat_nonstream"
     yield "GET /v1/models", f"{server}/models"
     yield "GET /version", f"{VLLM}/version" if server == VLLM else f"{LITGPT}/models"
+    yield "GET /metrics", f"{LITGPT}/models"  # none of them shows a page of flags
 
 
 @pytest.mark.parametrize(
     ("server", "facts"),
     [
-        (VLLM, {"engine_version": "0.32.0", "max_model_len": 2048}),
+        (VLLM, {"engine_version": "0.32.0", "max_model_len": 2048, "weights_at": "MODEL_DIR"}),
         (TRANSFORMERS, {}),  # its list of models is empty, and the model it names in answers is another one
         (LITGPT, {}),  # it has no list
     ],

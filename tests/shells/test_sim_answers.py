@@ -191,6 +191,49 @@ def test_stated_share_of_the_answers_to_a_schema_is_no_json() -> None:
     assert 70 <= bad <= 130
 
 
+def test_stated_share_of_the_prompts_that_ask_for_a_text_gets_it_and_the_others_one_as_long() -> None:
+    served = SimSettings(says_ratio=0.9, output_tokens=(9, 9))
+    said = []
+    for number in range(400):
+        content = f"Repeat what follows.\nsay: stone {number} river"
+        ask = asked({"messages": [{"role": "user", "content": content}], "max_tokens": 8}, served=served)
+        assert (ask.output_tokens, ask.finish_reason) == (3, "stop")
+        said.append((message(ask)["content"].split(), ["stone", str(number), "river"]))
+    assert all(words[:-1] == wanted[:-1] for words, wanted in said)
+    assert 20 <= sum(words != wanted for words, wanted in said) <= 60
+
+
+def test_servers_of_two_seeds_are_wrong_about_prompts_of_their_own() -> None:
+    def wrong(seed: int) -> set[int]:
+        served = SimSettings(says_ratio=0.7, seed=seed)
+        bodies = ({"prompt": f"say: river {number:04}"} for number in range(1000))
+        texts = (asked(body, "completions", served).saying.text(0, 2) for body in bodies)
+        return {number for number, text in enumerate(texts) if text != f"river {number:04}"}
+
+    one, other = wrong(1), wrong(2)
+    assert wrong(1) == one
+    assert 50 <= len(one & other) <= 130  # 90 of 1,000 when they are drawn apart
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt"),
+    [
+        (SimSettings(), "say: river"),
+        (SimSettings(says_ratio=1.0), "say: river\nnow"),
+        (SimSettings(says_ratio=1.0), "say: "),
+    ],
+    ids=["not asked to", "not the last line", "nothing to say"],
+)
+def test_prompt_that_asks_for_no_text_is_answered_by_words_as_ever(settings: SimSettings, prompt: str) -> None:
+    ask = asked({"prompt": prompt, "max_tokens": 5}, "completions", settings)
+    assert (ask.output_tokens, ask.finish_reason, ask.saying.plain) == (5, "length", True)
+
+
+def test_text_asked_for_is_cut_at_the_limit() -> None:
+    ask = asked({"prompt": "say: river stone cloud", "max_tokens": 2}, "completions", SimSettings(says_ratio=1.0))
+    assert (ask.saying.text(0, 2), ask.output_tokens, ask.finish_reason) == ("river stone", 2, "length")
+
+
 TOOLS = [
     {"type": "function", "function": {"name": "look", "parameters": PERSON}},
     {"type": "function", "function": {"name": "wait"}},

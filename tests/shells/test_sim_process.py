@@ -141,10 +141,17 @@ def test_options_become_settings() -> None:
     assert (paced.ttft_s, paced.itl_s, paced.jitter_ratio, paced.output_tokens) == (0.05, 0.0, 0.3, (1, 9))
     assert paced.batching is None
     more = parse_settings(
-        adapters=["a", "b"], reasoning_tokens="0:9", invalid_json="5%", load_time="3s", replicas=2, affinity="session"
+        adapters=["a", "b"],
+        reasoning_tokens="0:9",
+        invalid_json="5%",
+        load_time="3s",
+        replicas=2,
+        affinity="session",
+        says="90%",
     )
     assert (more.adapters, more.reasoning_tokens, more.invalid_json_ratio) == (("a", "b"), (0, 9), 0.05)
     assert (more.load_time_s, more.replicas, more.affinity, more.batching) == (3.0, 2, "session", None)
+    assert (more.says_ratio, parse_settings().says_ratio) == (0.9, None)
     engine = parse_settings(prefill="1ms", kv_tokens=100)
     assert engine.batching == BatchingCosts(prefill_s=0.001, kv_tokens=100)
     engine = parse_settings(leak_kv=True, preempt=False, shed_above=0, prefix_cache=9, adapter_cost="0")

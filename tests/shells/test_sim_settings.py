@@ -20,6 +20,7 @@ COSTS = BatchingCosts(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.0
         ({"port": 70_000}, "port is 70000"),
         ({"reasoning_tokens": (4, 2)}, "reasoning_tokens is 4:2"),
         ({"invalid_json_ratio": 2}, "invalid_json_ratio is 2"),
+        ({"says_ratio": 1.5}, "says_ratio is 1.5"),
         ({"image_tokens": 0}, "image_tokens is 0"),
         ({"adapters": ("a", "a")}, "a name of its own"),
         ({"adapters": ("sim",)}, "a name of its own"),

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus, StartUp
+from benchgate.model.verdict import Outcome
 from benchgate.store.engine import Address, Database
 from benchgate.store.repository import RunWriter, Store
 from tests.shells.store_samples import (
@@ -159,10 +160,13 @@ def test_finished_run_takes_no_more(store: Store, status: RunStatus) -> None:
         writer.add_load(make_load())
     with pytest.raises(StoreError, match="finished run"):
         writer.set_arm(Arm.BASELINE, make_deployment("other"))
+    with pytest.raises(StoreError, match="finished run"):
+        writer.event("load_ended", {"blocks": 1, "of": 4, "why": "decided"})
     with pytest.raises(StoreError, match="finished already"):
         writer.finish(RunStatus.COMPLETE, DONE_AT)
     assert store.run(run.id).status is status
     assert store.evidence(run.id).load == ()
+    assert store.evidence(run.id).ended is None
 
 
 def test_run_cannot_finish_as_running_or_begin_as_finished(store: Store) -> None:
@@ -290,6 +294,17 @@ def test_tampered_plan_and_verdict_are_refused(store: Store, store_address: str)
         store.plan(run.id)
     with pytest.raises(EvidenceError, match="verdict 0"):
         store.verdicts(run.id)
+
+
+def test_verdict_listed_as_another_than_its_document_says_is_refused(store: Store, store_address: str) -> None:
+    run, other = write_run(store), write_run(store)
+    for each in (run, other):
+        store.save_verdict(each.id, {"outcome": "BLOCK"})
+    tamper(store_address, f"UPDATE verdict SET outcome = 'PASS' WHERE run_id = '{run.id}'")
+    for read in (store.verdicts, store.own_outcome):
+        with pytest.raises(EvidenceError, match="says BLOCK and is listed as PASS"):
+            read(run.id)
+    assert store.own_outcome(other.id) is Outcome.BLOCK
 
 
 def _write_and_die(address: str, run: Run) -> None:

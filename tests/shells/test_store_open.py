@@ -36,6 +36,7 @@ from tests.shells.store_samples import (
     make_requests,
     make_run,
     make_shadow,
+    make_telemetry,
 )
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -59,14 +60,14 @@ def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Pretends to be the next benchgate, whose schema has one table more."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_dir(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0004_more.py").write_text(
+    (folder / "versions" / "0005_more.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision = '0004', '0003'\n"
+        "revision, down_revision = '0005', '0004'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('x', sa.Integer(), primary_key=True))\n"
     )
     monkeypatch.setattr(migrate, "migrations_dir", lambda: folder)
-    monkeypatch.setattr(migrate, "HEAD", "0004")
-    return "0004"
+    monkeypatch.setattr(migrate, "HEAD", "0005")
+    return "0005"
 
 
 def test_head_is_the_one_newest_migration() -> None:
@@ -174,6 +175,8 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
             "DROP TABLE more",
             "DROP TABLE client_profile",
             "DROP TABLE telemetry",
+            "DROP TABLE noise_profile",
+            "DROP TRIGGER event_insert_while_running",
             "UPDATE benchgate_schema SET version_num = '0001'",
         )
     first, second = (path.with_name(f"benchgate.db.schema-0001.backup{end}") for end in ("", ".2"))
@@ -188,28 +191,28 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
 def test_older_sqlite_store_without_runs_needs_no_copy(next_schema: str, tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
     migrate.upgrade(str(path))
-    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0003'")
-    assert migrate.upgrade(str(path)) == migrate.Upgrade("0003", next_schema, None)
+    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0004'")
+    assert migrate.upgrade(str(path)) == migrate.Upgrade("0004", next_schema, None)
     assert not list(tmp_path.glob("*.backup*"))
 
 
 def test_older_postgres_store_is_upgraded_only_when_asked(next_schema: str, postgres_address: str) -> None:
     migrate.upgrade(postgres_address)
-    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0003'")
+    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0004'")
     with pytest.raises(StoreError, match="benchgate store upgrade"):
         Store.open(postgres_address)
-    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0003", next_schema, None)
+    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0004", next_schema, None)
     Store.open(postgres_address).close()
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(
     next_schema: str, store_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = migrate.migrations_dir() / "versions" / "0004_more.py"
+    broken = migrate.migrations_dir() / "versions" / "0005_more.py"
     broken.write_text(broken.read_text() + "    op.execute('NOT SQL')\n")
     with pytest.raises(StoreError):
         migrate.upgrade(store_address)
-    monkeypatch.setattr(migrate, "HEAD", "0003")
+    monkeypatch.setattr(migrate, "HEAD", "0004")
     broken.unlink()
     assert migrate.upgrade(store_address).before is None
 
@@ -297,7 +300,7 @@ def test_writer_that_waits_too_long_is_told_why(tmp_path: Path, monkeypatch: pyt
     other.close()
 
 
-@pytest.mark.parametrize("schema", ["0001", "0002"])
+@pytest.mark.parametrize("schema", ["0001", "0002", "0003"])
 def test_frozen_store_of_an_earlier_schema_opens_and_reads(schema: str, tmp_path: Path) -> None:
     """Each file was made by `write_frozen_store` below when its schema was the newest, and stays as it is for good."""
     shutil.copy(FIXTURES / f"store-{schema}.sqlite", tmp_path / "old.db")
@@ -306,25 +309,28 @@ def test_frozen_store_of_an_earlier_schema_opens_and_reads(schema: str, tmp_path
         assert evidence.run == dataclasses.replace(
             frozen_run(), status=RunStatus.COMPLETE, finished_at="2026-11-20T13:00:00Z"
         )
-        assert_same_requests(evidence.load[0].requests, without_later_columns(make_requests()))
+        whole = make_requests()
+        assert_same_requests(evidence.load[0].requests, whole if schema == "0003" else without_later_columns(whole))
         assert evidence.quality == (make_quality(Arm.CANDIDATE),)
         assert evidence.shadow == make_shadow()
-        assert evidence.telemetry == ()
+        assert evidence.telemetry == ((make_telemetry(),) if schema == "0003" else ())
+        assert evidence.noise is None
         assert store.plan(evidence.run.id) == PLAN
         assert [verdict.outcome for verdict in store.verdicts(evidence.run.id)] == [Outcome.WARN]
 
 
 def without_later_columns(requests: RequestColumns) -> RequestColumns:
-    """What neither schema's version knew of a request, and so did not store."""
+    """What neither of the first two schemas' versions knew of a request, and so did not store."""
     unknown = np.full(len(requests), ABSENT, dtype=np.int64)
     return RequestColumns.from_columns({**requests.to_columns(), **dict.fromkeys(LATER, unknown)})
 
 
 def write_frozen_store(path: Path) -> None:
-    """Made `store-0001.sqlite` and `store-0002.sqlite`; a later schema gets a file of its own."""
+    """Made the files up to `store-0003.sqlite` (earlier ones without telemetry); a later schema gets its own."""
     with Store.open(str(path)) as store:
         writer = store.begin_run(frozen_run(), PLAN)
         writer.add_load(make_load())
+        writer.add_telemetry(make_telemetry())
         writer.add_quality(make_quality(Arm.CANDIDATE))
         writer.add_shadow(make_shadow())
         writer.finish(RunStatus.COMPLETE, "2026-11-20T13:00:00Z")

@@ -138,9 +138,12 @@ def test_accelerators_of_an_exporter_are_put_together_and_only_those_asked_for()
 
 
 def test_a_report_of_nvidia_smi_leaves_out_what_the_driver_does_not_tell() -> None:
-    rows = [parse_line(line) for line in ("0, 90, 40, 600.5, 70000, 80000\n", "1, 10, [N/A], 100, 10000, 80000\n")]
+    lines = ("0, 90, 40, 600.5, 70000, 80000, 1980\n", "1, 10, [N/A], 100, 10000, 80000, 1020\n")
+    rows = [parse_line(line) for line in lines]
     known = [row[1] for row in rows if row is not None]
-    assert together(known) == {Gauge.GPU_BUSY: 0.5, Gauge.GPU_POWER: 700.5, Gauge.GPU_MEMORY_USED: 0.5}
+    assert together(known) == {
+        Gauge.GPU_BUSY: 0.5, Gauge.GPU_POWER: 700.5, Gauge.GPU_MEMORY_USED: 0.5, Gauge.GPU_CLOCK: 1.5e9,
+    }  # fmt: skip
     assert parse_line("NVIDIA-SMI has failed") is None
 
 

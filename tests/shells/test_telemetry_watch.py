@@ -218,14 +218,15 @@ def test_accelerators_are_read_beside_the_server() -> None:
 def test_nvidia_smi_is_one_process_that_reports_and_is_gone_afterwards(tmp_path: Path) -> None:
     script = tmp_path / "smi.py"
     script.write_text(
-        "import time\nwhile True:\n print('0, 50, 20, 400, 1, 4', flush=True)\n"
-        " print('1, 90, 1, 1, 1, 4', flush=True)\n time.sleep(0.05)\n"
+        "import time\nwhile True:\n print('0, 50, 20, 400, 1, 4, 1500', flush=True)\n"
+        " print('1, 90, 1, 1, 1, 4, 9', flush=True)\n time.sleep(0.05)\n"
     )
     with SmiSource((0,), (sys.executable, str(script))) as smi:
         process = smi._process
         assert process is not None
         assert smi.fetch() == {
             Gauge.GPU_BUSY: 0.5, Gauge.GPU_MEMORY_BUSY: 0.2, Gauge.GPU_POWER: 400.0, Gauge.GPU_MEMORY_USED: 0.25,
+            Gauge.GPU_CLOCK: 1.5e9,
         }  # fmt: skip
     assert process.poll() is not None
 

@@ -1,0 +1,115 @@
+"""The file of waivers that a command is given, read as of a day; and what of it does not fit the suite."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchgate.model.run import Run
+    from benchgate.model.waiver import Waivers
+    from benchgate.suite.schema import Suite
+    from benchgate.suite.waivers import WaiverFile
+
+
+def today() -> date:
+    """The day it is now, in UTC."""
+    return datetime.now(UTC).date()
+
+
+def waivers_for_run(path: Path | None, suite: Suite) -> Waivers | None:
+    """The waivers for what is about to be measured; what does not fit the suite is told on standard error."""
+    if path is None:
+        return None
+    file = read_waivers(path, today())
+    _tell(file, suite)
+    return file.waivers
+
+
+def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waivers | None:
+    """The waivers for a stored run, as of a day between the one on which it was measured and today.
+
+    Raises UsageError for a day outside, and for one on which a waiver of this suite and candidate held that has expired
+    by today: none comes back to life by looking at it from before.
+    """
+    if path is None:
+        if as_of is not None:
+            raise UsageError("--as-of is the day on which waivers are looked at; add --waivers, or leave it out")
+        return None
+    from benchgate.suite.schema import Suite
+
+    day = _day(as_of, run)
+    file = read_waivers(path, day)
+    _refuse_revival(file, day, run)
+    _tell(file, Suite.from_stored(run.suite))
+    return file.waivers
+
+
+def read_waivers(path: Path, as_of: date) -> WaiverFile:
+    """Read a file of waivers. UsageError where it cannot be read, SuiteError with every mistake in it."""
+    from benchgate.suite.waivers import parse_waivers
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the file of waivers {path} cannot be read: {error}") from error
+    return parse_waivers(text, str(path), as_of)
+
+
+def _day(as_of: str | None, run: Run) -> date:
+    from benchgate.suite.waivers import parse_day
+
+    if as_of is None:
+        return today()
+    try:
+        day = parse_day(as_of)
+    except ValueError as error:
+        raise UsageError(f"--as-of: {error}") from error
+    measured = date.fromisoformat(run.started_at[:10])
+    if not measured <= day <= today():
+        raise UsageError(
+            f"--as-of {day}: expected a day from {measured}, when the run was measured, to {today()}, today"
+        )
+    return day
+
+
+def _refuse_revival(file: WaiverFile, day: date, run: Run) -> None:
+    from benchgate.model.deployment import Arm
+
+    now, candidate = today(), run.arms[Arm.CANDIDATE].name
+    for waiver, (line, column) in zip(file.waivers.entries, file.places, strict=True):
+        if waiver.names(run.suite_name, candidate) and waiver.days_left(day) >= 0 > waiver.days_left(now):
+            where = f"{file.source}:{line}:{column}"
+            raise UsageError(
+                f"--as-of {day}: the waiver of {waiver.check} ({where}) expired at the end of {waiver.expires}, and no "
+                "look from before brings it back; leave --as-of out"
+            )
+
+
+def _tell(file: WaiverFile, suite: Suite) -> None:
+    notes = (f"{file.source}: {note}" for note in file.notes)
+    for line in (*notes, *_misfits(file, suite)):
+        sys.stderr.write(f"benchgate: {line}\n")
+
+
+def _misfits(file: WaiverFile, suite: Suite) -> Iterator[str]:
+    """Waivers of this suite that no check or deployment of it answers to, with the nearest that there is."""
+    from benchgate.gate.specs import specs_over
+    from benchgate.suite.vocabulary import suggestion
+
+    tasks = suite.quality.names if suite.quality is not None else ()
+    ids = [spec.id for scored in (False, True) for spec in specs_over(suite, dict.fromkeys(tasks, scored))]
+    for waiver, (line, column) in zip(file.waivers.entries, file.places, strict=True):
+        if waiver.suite != suite.suite:
+            continue
+        where = f"{file.source}:{line}:{column}"
+        if waiver.deployment not in suite.deployments:
+            near = suggestion(waiver.deployment, suite.deployments)
+            yield f'{where}: {suite.suite} has no deployment "{waiver.deployment}"; {near}'
+        if waiver.check not in ids:
+            yield f'{where}: {suite.suite} has no check "{waiver.check}"; {suggestion(waiver.check, ids)}'

@@ -1,0 +1,160 @@
+"""Both arms' numbers of a stage, block by block, as pairs: a quantile or a rate of each block, or its paired requests.
+
+A block of few requests has no high quantile: the p99 of thirty requests is their slowest one, whatever its name says,
+and that of a hundred lies near p98, where a tail that grew may not have begun. So blocks are taken together until they
+have as many requests as an upper limit of the quantile takes. It costs little: fewer numbers, that vary less each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchgate.gate.block_values import LATENCIES, LOOK_AT_ERRORS, NO_PACE, block_value, unpaced
+from benchgate.gate.comparison import load_of, paired_load
+from benchgate.gate.request_pairs import paired_lengths, paired_requests
+from benchgate.gate.rule import Problem
+from benchgate.model import metrics
+from benchgate.model.deployment import Arm
+from benchgate.model.records import FloatArray
+from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.verdict import Outcome
+from benchgate.stats.quantiles import fewest_of_a_quantile
+from benchgate.suite.metric_kinds import KINDS, MEAN
+
+Pair = tuple[LoadObservation, LoadObservation]
+"""(baseline, candidate) of one block; where one stage is held over another, the candidate's executions of the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is judged of a latency or a rate: a quantile `q`, or with `mean` the geometric mean of paired requests."""
+
+    metric: str
+    q: float
+    statistic: str | None = None
+
+    @property
+    def by_request(self) -> bool:
+        """Whether requests are paired one by one."""
+        return self.statistic == MEAN or self.metric == "output_length"
+
+    @property
+    def rises(self) -> bool:
+        """Whether more of it is better."""
+        return KINDS[self.metric].rises
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether a block has a quantile of it."""
+        return self.metric in LATENCIES
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPairs:
+    """One element for every block, or for every group of `together` blocks (the last ones may have more).
+
+    `harm` is ln(candidate/baseline) of a latency and ln(baseline/candidate) of a rate, +inf where the candidate alone
+    has no finite value. `baseline` and `candidate` are the values themselves.
+    """
+
+    harm: FloatArray
+    baseline: FloatArray
+    candidate: FloatArray
+    together: int = 1
+
+    def notes(self, measure: Measure, blocks: int) -> tuple[str, ...]:
+        """That blocks were taken together, and why."""
+        return () if self.together == 1 else (taken_together(measure, blocks, len(self.harm)),)
+
+
+def taken_together(measure: Measure, blocks: int, groups: int) -> str:
+    """Why there are fewer numbers than blocks."""
+    fewest = f"at least {fewest_of_a_quantile(measure.q)} requests"
+    return f"p{measure.q * 100:g} needs {fewest}, so the {blocks} blocks were taken as {groups} groups"
+
+
+def block_pairs(evidence: Evidence, stage: str, measure: Measure) -> BlockPairs | Problem:
+    """The values of every block that both arms have, or why there are none."""
+    for side in Arm:
+        unusable = unpaced(measure.metric, measure.q, stage, list(load_of(evidence, stage, side).values()))
+        if unusable is not None:
+            return unusable
+    pairs = paired_load(evidence, stage)
+    if not pairs:
+        return Problem(Outcome.INVALID, f"stage {stage} was not measured on both arms", "see the faults of the targets")
+    groups = grouped(pairs, measure)
+    rows: list[tuple[float, float, float]] = []
+    for group in groups:
+        row = _by_request(group[0], measure) if measure.by_request else _by_block(group, measure)
+        if isinstance(row, Problem):
+            return row
+        rows.append(row)
+    harm, baseline, candidate = np.array(rows, dtype=np.float64).T
+    if len(groups) < 2 < len(pairs):
+        return no_quantile(stage, measure, pairs)
+    return BlockPairs(harm, baseline, candidate, min(len(group) for group in groups))
+
+
+def grouped(pairs: list[Pair], measure: Measure) -> list[list[Pair]]:
+    """The blocks by themselves, or consecutive ones together until each group has requests enough for the quantile."""
+    if not measure.is_latency or measure.by_request or measure.q <= 0.5:
+        return [[pair] for pair in pairs]
+    fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
+    together = math.ceil(fewest_of_a_quantile(measure.q) / max(fewest, 1))
+    parts = np.array_split(np.arange(len(pairs)), max(len(pairs) // together, 1))
+    return [[pairs[at] for at in part] for part in parts]
+
+
+def _count(execution: LoadObservation, metric: str) -> int:
+    """How many values a block has of a latency: one a request, of the gaps between chunks one less than chunks."""
+    columns = execution.requests
+    return len(columns.chunk_ns) - len(columns) if metric == "itl" else len(columns)
+
+
+def _by_block(group: list[Pair], measure: Measure) -> tuple[float, float, float] | Problem:
+    b, c = (value_of([pair[at] for pair in group], measure) for at in (0, 1))
+    where = _where(group)
+    if b is None or c is None:
+        arm = "baseline" if b is None else "candidate"
+        return Problem(Outcome.INVALID, f"{where}: the {arm} has no value for this metric", LOOK_AT_ERRORS)
+    if measure.is_latency and 0 in (b, c):
+        return Problem(Outcome.INVALID, f"{where}: the median of {measure.metric} is 0, which is no pace", NO_PACE)
+    if not math.isfinite(b) or b <= 0:
+        return Problem(Outcome.INVALID, f"{where}: too many of the baseline's own requests failed", LOOK_AT_ERRORS)
+    if not math.isfinite(c) or c <= 0:
+        return math.inf, b, c
+    return (math.log(b / c) if measure.rises else math.log(c / b)), b, c
+
+
+def value_of(executions: Sequence[LoadObservation], measure: Measure) -> float | None:
+    """Of a block, or of the requests of several that were taken together."""
+    if len(executions) == 1:
+        return block_value(measure.metric, measure.q)(executions[0])
+    values = [LATENCIES[measure.metric](execution.requests) for execution in executions]
+    return metrics.quantile(np.concatenate(values), measure.q)
+
+
+def _by_request(pair: Pair, measure: Measure) -> tuple[float, float, float] | Problem:
+    found = paired_requests(*pair, measure.metric) if measure.is_latency else paired_lengths(*pair)
+    return found if isinstance(found, Problem) else (found.mean, found.baseline, found.candidate)
+
+
+def _where(group: list[Pair]) -> str:
+    first, last = group[0][0], group[-1][0]
+    blocks = f"block {first.block + 1}" if first is last else f"blocks {first.block + 1} to {last.block + 1}"
+    return f"stage {first.stage}, {blocks}"
+
+
+def no_quantile(stage: str, measure: Measure, pairs: list[Pair]) -> Problem:
+    """That all blocks together make no two groups."""
+    needed = fewest_of_a_quantile(measure.q)
+    fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
+    reason = f"p{measure.q * 100:g} is not estimable from {len(pairs)} blocks of {fewest} requests at stage {stage}"
+    advice = (
+        f"measure at least {needed} requests in every block of this stage, or more blocks, or judge a lower statistic"
+    )
+    return Problem(Outcome.INCONCLUSIVE, reason, advice)

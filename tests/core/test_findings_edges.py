@@ -1,0 +1,248 @@
+"""How a check comes to its finding: what may not get lost on the way, and which checks are made of a policy's lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate import findings
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.findings import Measured
+from benchgate.gate.rule import Problem
+from benchgate.gate.shares import Tally, tally_of
+from benchgate.gate.specs import CheckSpec, concrete_checks, judged_by, unit_name
+from benchgate.model.deployment import Arm
+from benchgate.model.metrics import Slo
+from benchgate.model.run import ClientUse, Evidence
+from benchgate.model.verdict import Outcome
+from benchgate.suite.check import Check
+from benchgate.suite.schema import Suite
+from tests.fakes.drills import drill
+from tests.fakes.measured import SuiteText, measured
+
+Line = dict[str, object]
+LATE = ClientUse(cpu_s=0.99, wall_s=1.0, workers=1)
+PROBLEM = Problem(Outcome.INVALID, "in other pieces", "mend it")
+
+
+def late(evidence: Evidence, stage: str, block: int) -> Evidence:
+    load = tuple(replace(o, client=LATE) if (o.stage, o.block) == (stage, block) else o for o in evidence.load)
+    return replace(evidence, load=load)
+
+
+def found(suite: Suite, comparison: Comparison) -> list[Measured]:
+    return findings.measured(tuple(concrete_checks(suite, comparison.judged)), suite, comparison)
+
+
+def one_of(line: Line, evidence: Evidence | None = None, reference: Evidence | None = None) -> Measured:
+    suite = SuiteText([line]).suite()
+    (only,) = found(suite, Comparison(evidence or measured(suite), reference))
+    return only
+
+
+def with_looks(suite: Suite, looks: tuple[int, ...]) -> Suite:
+    assert suite.load is not None
+    return suite.model_copy(update={"load": suite.load.model_copy(update={"looks": looks})})
+
+
+def test_what_was_left_out_at_a_check_s_own_stage_is_looked_at_once_more_and_at_no_other() -> None:
+    suite = drill({"metric": "ttft", "margin": "10%"})
+    evidence = late(measured(suite), "short", 3)
+    short, long = found(suite, Comparison(evidence))
+    assert (short.finding.n, long.finding.n, long.over_all) == (7, 8, None)
+    assert short.over_all is not None
+    assert short.over_all.n == 8
+    (of_reference, _) = found(suite, Comparison(measured(suite), evidence))
+    assert of_reference.over_all is not None
+
+
+def test_both_findings_are_held_to_the_look_and_checks_of_no_block_to_alpha() -> None:
+    text = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "accuracy", "margin": "5 points"}])
+    suite = with_looks(text.suite(), (8, 16))
+    times, items = found(suite, Comparison(late(measured(suite), "c4", 3)))
+    assert times.over_all is not None
+    assert times.finding.look is not None and times.finding.look.alpha < 0.05
+    assert times.over_all.look == times.finding.look
+    assert items.finding.look is None
+    once, _ = found(text.suite(), Comparison(late(measured(suite), "c4", 3)))
+    assert once.over_all is not None
+    assert times.over_all.limits is not None and once.over_all.limits is not None
+    assert times.over_all.limits.upper > once.over_all.limits.upper
+    assert times.over_all.p_value is not None and once.over_all.p_value is not None
+    assert times.over_all.p_value > once.over_all.p_value
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ({"metric": "tpot", "margin": "10%"}, True),
+        ({"metric": "itl", "margin": "10%"}, True),
+        ({"metric": "tpot", "max": "50ms"}, True),
+        ({"metric": "ttft", "margin": "10%"}, False),
+        ({"metric": "e2e", "max": "9s"}, False),
+        ({"metric": "output_throughput", "margin": "10%"}, False),
+    ],
+)
+@pytest.mark.parametrize("run", ["judged", "reference"])
+def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
+    line: Line, asked: bool, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = SuiteText([line]).suite()
+    judged, reference = measured(suite), measured(suite)
+
+    def pieces(evidence: Evidence, stage: str) -> Problem | None:
+        assert stage == "c4"
+        return PROBLEM if evidence is (judged if run == "judged" else reference) else None
+
+    monkeypatch.setattr(findings, "in_other_pieces", pieces)
+    monkeypatch.setattr(findings, "usable", lambda comparison, suite: comparison)
+    problem = one_of(line, judged, reference).finding.problem
+    assert (problem is PROBLEM) is asked
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ({"metric": "tpot", "margin": "10%"}, True),
+        ({"metric": "itl", "margin": "10%"}, True),
+        ({"metric": "output_throughput", "margin": "10%"}, True),
+        ({"metric": "ttft", "margin": "10%"}, False),
+        ({"metric": "tpot", "max": "50ms"}, False),
+    ],
+)
+def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
+    line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "counts_other_tokens", lambda comparison, suite: "other tokens")
+    monkeypatch.setattr(findings, "in_other_pieces", lambda evidence, stage: None)
+    assert (one_of(line).finding.warning == "other tokens") is warned
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "flips", "shadow_excess", "error_rate", "ttft"])
+@pytest.mark.parametrize("block_when", ["harm", "breach"])
+def test_when_to_block_reaches_the_finding(metric: str, block_when: str) -> None:
+    margin = "10%" if metric == "ttft" else "5 points"
+    finding = one_of({"metric": metric, "margin": margin, "block_when": block_when}).finding
+    assert finding.breach is (block_when == "breach")
+
+
+@pytest.mark.parametrize("line", [{"margin": "5 points"}, {"margin": "5 points", "task": "each"}, {"min": "50%"}])
+def test_evals_that_were_never_run_are_invalid(line: Line) -> None:
+    suite = SuiteText([{"metric": "accuracy", **line}]).suite()
+    evidence = replace(measured(suite), quality=())
+    for one in found(suite, Comparison(evidence)):
+        assert one.finding.problem is not None
+        assert (one.finding.problem.outcome, one.finding.n) == (Outcome.INVALID, 0)
+        assert one.finding.limits is None and one.finding.p_value is None
+
+
+def single(suite: Suite) -> Evidence:
+    """A run of the candidate alone."""
+    evidence = measured(suite)
+    stored = {**evidence.run.suite, "candidate": "baseline", "quality": None, "shadow": None}
+    stored["gate"] = {"checks": [{"metric": "ttft", "max": "1s"}]}
+    load = tuple(o for o in evidence.load if o.arm is Arm.CANDIDATE)
+    return replace(evidence, run=replace(evidence.run, suite=stored), load=load)
+
+
+@pytest.mark.parametrize("line", [{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "margin": "5 points"}])
+def test_runs_apart_that_cannot_be_decided_have_no_limits_and_no_p_value(line: Line) -> None:
+    suite = SuiteText([line]).suite()
+    evidence = single(suite)
+    finding = one_of(line, evidence, evidence).finding
+    assert finding.problem is not None
+    assert not finding.problem.outcome.promotes
+    assert (finding.limits, finding.p_value) == (None, None)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_one_kind_of_failure_is_counted_by_itself_whatever_ties_the_runs_together(
+    apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: Line = {"metric": "error_rate", "of": "timeout", "margin": "1 points"}
+    suite = SuiteText([line]).suite()
+    asked: list[str | None] = []
+
+    def recorded(metric: str, slo: Slo | None, of: str | None = None) -> Tally:
+        asked.append(of)
+        return tally_of(metric, slo, of)
+
+    monkeypatch.setattr(findings, "tally_of", recorded)
+    evidence = single(suite) if apart else measured(suite)
+    one_of(line, evidence, evidence if apart else None)
+    assert asked == ["timeout"]
+
+
+def test_goodput_without_a_bound_is_held_to_the_target_of_its_slo() -> None:
+    assert one_of({"metric": "goodput"}).finding.margin == 0.95
+    own = one_of({"metric": "goodput", "min": "80%"}).finding
+    assert (own.margin, own.lower_is_worse) == (0.8, True)
+    assert one_of({"metric": "error_rate", "max": "2%"}).finding.lower_is_worse is False
+
+
+# Which checks there are
+
+
+def check(metric: str, *, task: str | None = None, required: bool = True) -> Check:
+    line: Line = {"metric": metric, "margin": "5 points", "required": required}
+    return SuiteText([line | ({"task": task} if task else {})]).suite().gate.checks[0]
+
+
+@pytest.mark.parametrize(
+    ("judging", "beside", "tasks"),
+    [
+        (check("accuracy"), [], ["exact", "graded"]),
+        (check("score"), [], ["exact", "graded"]),
+        (check("accuracy"), [check("score")], ["exact"]),
+        (check("score"), [check("accuracy")], ["graded"]),
+        (check("accuracy"), [check("score", required=False)], ["exact", "graded"]),
+        (check("accuracy", required=False), [check("score", required=False)], ["exact"]),
+        (check("accuracy", required=False), [check("score")], ["exact"]),
+        (check("accuracy"), [check("score", task="graded")], ["exact"]),
+        (check("accuracy"), [check("score", task="another")], ["exact", "graded"]),
+        (check("accuracy"), [check("score", task="each")], ["exact"]),
+        (check("score"), [check("accuracy", task="exact", required=False)], ["exact", "graded"]),
+    ],
+)
+def test_a_required_check_leaves_no_task_to_one_that_is_advisory_or_absent(
+    judging: Check, beside: list[Check], tasks: list[str]
+) -> None:
+    assert judged_by(judging, [judging, *beside], {"exact": False, "graded": True}) == tasks
+
+
+def test_a_task_is_called_by_its_own_name_where_the_suite_has_none_for_it() -> None:
+    suite = SuiteText([{"metric": "accuracy", "margin": "5 points"}]).suite()
+    assert unit_name(suite, "add") == "add"
+    assert unit_name(suite, "never heard of") == "never heard of"
+    assert unit_name(suite.model_copy(update={"quality": None}), "add") == "add"
+
+
+@pytest.mark.parametrize(
+    ("line", "ids"),
+    [
+        ({"metric": "ttft", "margin": "10%"}, ["ttft-p50@short", "ttft-p50@long"]),
+        ({"metric": "ttft", "max": "1s", "statistic": "p99", "stage": "long"}, ["ttft-p99@long:slo"]),
+        ({"metric": "error_rate", "max": "1%"}, ["error_rate@short:slo", "error_rate@long:slo"]),
+        ({"metric": "error_rate", "margin": "1 points", "stage": "short"}, ["error_rate@short"]),
+        ({"metric": "ttft", "stage": "long", "over": "short", "max": "2x"}, ["ttft-p50@long:max-over-short"]),
+        ({"metric": "queue_depth", "max": 3, "stage": "long"}, ["queue_depth@long:slo"]),
+        ({"metric": "prefix_hit_rate", "min": "5%", "stage": "long"}, ["prefix_hit_rate@long:min"]),
+        ({"metric": "prefix_hit_rate", "max": "5%", "stage": "long"}, ["prefix_hit_rate@long:max"]),
+    ],
+)
+def test_every_check_has_an_id_of_its_own_at_every_place(line: Line, ids: list[str]) -> None:
+    suite = drill(line)
+    specs = list(concrete_checks(suite, measured(suite)))
+    assert [spec.id for spec in specs] == ids
+    assert [spec.stages for spec in specs] == [
+        tuple(name for name in (spec.stage, spec.check.over) if name) for spec in specs
+    ]
+
+
+def test_a_knee_is_looked_for_at_every_closed_loop_and_a_mean_stands_beside_its_median() -> None:
+    suite = drill({"metric": "knee", "min": 2})
+    (spec,) = concrete_checks(suite, measured(suite))
+    assert spec.stages == ("short", "long")
+    assert CheckSpec(check("accuracy"), "p95").q == 0.95
+    assert CheckSpec(check("accuracy"), "mean").q == CheckSpec(check("accuracy")).q == 0.5

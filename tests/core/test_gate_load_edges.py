@@ -1,0 +1,197 @@
+"""Checks of the load where there is little or nothing to judge: what is missing is never good, and says what it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchgate.gate import over_checks, share_checks, slo_checks
+from benchgate.gate.allowance import Terms
+from benchgate.gate.block_pairs import Measure
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.load_checks import relative
+from benchgate.gate.over_checks import Span
+from benchgate.gate.rule import Finding, decide
+from benchgate.gate.shares import tally_of
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import Outcome
+from tests.fakes.blocks import Blocks, block, both, compared
+
+ALPHA = 0.05
+
+
+def outcome(finding: Finding) -> Outcome:
+    return decide(finding, finding.p_value, ALPHA, 0.8)
+
+
+def said(finding: Finding) -> str:
+    assert finding.problem is not None
+    assert finding.harm is None
+    return finding.problem.reason
+
+
+def against_baseline(blocks: Blocks, metric: str = "ttft", reference: Blocks | None = None) -> Finding:
+    return relative(compared(blocks, reference), "c4", Measure(metric, 0.5), Terms(0.05), alpha=ALPHA)
+
+
+SOUND = [both(i, [0.02, 0.021], [0.02, 0.021]) for i in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (both(0, [], [0.02]), "the baseline has no value"),
+        (both(0, [0.02], []), "the candidate has no value"),
+        (both(0, [0.02], [0.0]), "the median of ttft is 0"),
+        (both(0, [None], [0.02]), "too many of the baseline's own requests failed"),
+    ],
+)
+def test_a_block_without_a_value_on_one_arm_makes_the_check_invalid(odd: Blocks, reason: str) -> None:
+    finding = against_baseline([odd, *SOUND])  # type: ignore[list-item]  # one pair
+    assert outcome(finding) is Outcome.INVALID
+    assert reason in said(finding)
+
+
+def test_a_reference_that_cannot_be_held_against_is_invalid_and_shows_the_candidates_own_value() -> None:
+    broken = against_baseline(SOUND, reference=[both(0, [], [0.02]), *SOUND])
+    assert outcome(broken) is Outcome.INVALID
+    assert broken.candidate == pytest.approx(0.02)
+    failed = against_baseline(SOUND, reference=[both(0, [0.02], [None]), *SOUND])
+    assert "in the reference run the candidate's own requests failed" in said(failed)
+    assert outcome(against_baseline([], reference=SOUND)) is Outcome.INVALID
+    assert outcome(against_baseline(SOUND, reference=SOUND[:1])) is Outcome.INCONCLUSIVE
+
+
+def test_a_stage_whose_requests_have_no_such_value_has_no_mean() -> None:
+    blocks = [(block(Arm.BASELINE, i, []), block(Arm.CANDIDATE, i, [])) for i in range(4)]
+    finding = relative(compared(blocks), "c4", Measure("ttft", 0.5, "mean"), Terms(0.05), alpha=ALPHA)
+    assert "no request has a ttft" in said(finding)
+
+
+def test_many_blocks_have_no_list_of_sign_patterns() -> None:
+    def notes(blocks: int) -> str:
+        finding = against_baseline([both(i, [0.02], [0.02 + 0.0001 * (i % 3)]) for i in range(blocks)])
+        return " ".join(finding.notes)
+
+    assert "sign-flip" in notes(20)
+    assert "sign-flip" not in notes(21)
+
+
+def slo(blocks: Blocks, metric: str = "ttft", q: float = 0.5, bound: float = 0.05) -> Finding:
+    return slo_checks.absolute(compared(blocks), metric, "c4", q, slo=bound, alpha=ALPHA)
+
+
+def spread_s(centre_s: float, requests: int, seed: int) -> list[float]:
+    values: list[float] = (centre_s * np.exp(np.random.default_rng(seed).normal(0, 0.1, requests))).tolist()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("centre_s", "outcome_is"), [(0.03, Outcome.PASS), (0.045, Outcome.WARN), (0.08, Outcome.BLOCK)]
+)
+def test_an_slo_of_a_latency_is_held_nearly_held_or_broken(centre_s: float, outcome_is: Outcome) -> None:
+    blocks = [both(i, [0.02], spread_s(centre_s, 40, i)) for i in range(8)]
+    assert outcome(slo(blocks)) is outcome_is
+
+
+@pytest.mark.parametrize(("q", "requests"), [(0.5, 4), (0.9, 28), (0.95, 58), (0.99, 200), (0.99, 298)])
+def test_a_quantile_of_too_few_requests_is_never_a_number(q: float, requests: int) -> None:
+    """5, 29, 59 and 299 requests are the fewest that have an upper limit (Wilks 1941)."""
+    few = slo([both(i, [0.02], [0.02] * (requests // 2)) for i in range(2)], q=q)
+    assert outcome(few) is Outcome.INCONCLUSIVE
+    assert said(few) == f"p{q * 100:g} has no upper limit from {requests} requests"
+    assert few.limits is None
+    enough = slo([both(i, [0.02], spread_s(0.02, requests, i)) for i in range(2)], q=q)
+    assert outcome(enough) is Outcome.PASS
+
+
+def test_an_slo_without_blocks_or_with_one_or_with_failures_does_not_pass() -> None:
+    assert "was not measured in every block" in said(slo([]))
+    assert "was not measured in every block" in said(slo([both(0, [0.02], []), *SOUND]))
+    assert "1 blocks give no interval" in said(slo([both(0, [0.02], spread_s(0.02, 40, 1))]))
+    failing = slo([both(i, [0.02], [*spread_s(0.02, 8, i), *[None] * 32]) for i in range(8)])
+    assert outcome(failing) is Outcome.BLOCK
+
+
+def gaps(tokens: int, failing: bool = False) -> Finding:
+    """Answers whose tokens come 10 ms apart, against an SLO of 15 ms for the gap between two."""
+    times: list[float | None] = [0.02] * 20
+    if failing:
+        times[:18] = [None] * 18
+    blocks = [(block(Arm.BASELINE, i, times), block(Arm.CANDIDATE, i, times, tokens=tokens)) for i in range(4)]
+    return slo(blocks, "itl", bound=0.015)
+
+
+def test_of_the_gaps_of_a_request_one_counts_and_a_failure_is_endless() -> None:
+    held = gaps(8)
+    assert outcome(held) is Outcome.PASS
+    assert held.n == 80  # requests, not gaps
+    assert outcome(gaps(8, failing=True)) is Outcome.BLOCK
+    assert outcome(gaps(1)) is Outcome.INVALID  # no gap at all
+
+
+def rates(per_s: list[float | None]) -> Finding:
+    blocks = [
+        (
+            block(Arm.BASELINE, i, [0.02]),
+            block(Arm.CANDIDATE, i, [0.02] * 10 if rate else [None], window_s=10 / rate if rate else 1.0),
+        )
+        for i, rate in enumerate(per_s)
+    ]
+    return slo(blocks, "request_throughput", bound=5.0)
+
+
+def test_an_slo_of_a_rate_is_held_broken_or_has_no_rate_to_judge() -> None:
+    assert outcome(rates([10.0, 10.1, 10.2, 9.9])) is Outcome.PASS
+    assert outcome(rates([3.0, 3.1, 3.2, 2.9])) is Outcome.BLOCK
+    assert outcome(rates([10.0])) is Outcome.INCONCLUSIVE
+    assert "in at least one block no request was answered" in said(rates([10.0, None, 10.0]))
+
+
+def test_an_slo_of_a_pace_that_answers_do_not_have_is_invalid() -> None:
+    blocks = [(block(Arm.BASELINE, i, [0.02]), block(Arm.CANDIDATE, i, [0.02] * 4, tokens=1)) for i in range(4)]
+    finding = slo_checks.absolute(compared(blocks), "tpot", "c4", 0.5, slo=0.05, alpha=ALPHA)
+    assert "have no pace" in said(finding)
+
+
+def test_goodput_without_an_slo_is_no_tally() -> None:
+    with pytest.raises(ValueError, match="goodput needs an slo"):
+        tally_of("goodput", None)
+
+
+def test_a_share_of_one_block_has_no_interval_against_a_baseline() -> None:
+    one = share_checks.relative(
+        compared(SOUND[:1]), "error_rate", "c4", tally_of("error_rate", None), margin=0.01, breach=False, alpha=ALPHA
+    )
+    assert "was not measured in two blocks" in said(one)
+    assert outcome(one) is Outcome.INVALID
+
+
+def over(blocks: int, metric: str = "ttft", tokens: int = 8) -> Comparison:
+    load = [
+        block(Arm.CANDIDATE, i, [0.02, 0.021], stage=stage, tokens=tokens)
+        for i in range(blocks)
+        for stage in ("c1", "c4")
+    ]
+    comparison = compared([])
+    return Comparison(replace(comparison.judged, load=tuple(load)))
+
+
+def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
+    span = Span("c4", "c1", 1.2, at_least=False)
+    few = over_checks.ratio(over(1).judged, "ttft", span, 0.5, alpha=ALPHA)
+    assert "1 blocks give no interval" in said(few)
+    none = over_checks.ratio(over(0).judged, "ttft", span, 0.5, alpha=ALPHA)
+    assert "no block has both stage c4 and stage c1" in said(none)
+    paceless = over_checks.ratio(over(4, tokens=1).judged, "tpot", span, 0.5, alpha=ALPHA)
+    assert "have no pace" in said(paceless)
+    failures = tally_of("error_rate", None)
+    share = Span("c4", "c1", 0.05, at_least=False)
+    one = over_checks.difference(over(1).judged, "error_rate", share, failures, alpha=ALPHA)
+    assert "1 blocks give no interval" in said(one)
+    nothing = over_checks.difference(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
+    assert outcome(nothing) is Outcome.INVALID
+    assert math.isclose(share.bound, 0.05)

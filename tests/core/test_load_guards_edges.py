@@ -1,0 +1,289 @@
+"""Where the guards over the load begin to trip: at the bound they hold, one request beyond it they do not.
+
+Eight blocks of sixty requests: 4 of 480 are less than a hundredth, and 5 are more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchgate.gate.guard import SPEED, TOKENS
+from benchgate.gate.load_guards import load_guards
+from benchgate.gate.who_answers import two_deployments
+from benchgate.model.deployment import Arm
+from benchgate.model.records import ABSENT, RequestColumns
+from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.verdict import GuardResult
+from benchgate.suite.schema import Stage, Suite
+from tests.fakes.drills import drill
+from tests.fakes.measured import Effect, SuiteText, measured
+
+Line = dict[str, object]
+ERRORS: Line = {"metric": "error_rate", "max": "5%"}
+SUITE = SuiteText([ERRORS]).suite()
+EQUAL = measured(SUITE)
+LOAD = ("load",)
+
+
+def guard(name: str, evidence: Evidence, suite: Suite = SUITE) -> GuardResult:
+    """What it found: what trips says what to do, what holds spoils nothing."""
+    (found,) = [one for one in load_guards(evidence, suite) if one.id == name]
+    assert bool(found.remedy) is found.tripped
+    assert found.tripped or found.spoils == ()
+    return found
+
+
+def spoilt(name: str, evidence: Evidence, suite: Suite = SUITE) -> tuple[str, ...] | None:
+    """The kinds of checks it spoils; None where it holds."""
+    found = guard(name, evidence, suite)
+    return found.spoils if found.tripped else None
+
+
+def marked(evidence: Evidence, arm: Arm, rows: int, stage: str | None = None, **values: int | str) -> Evidence:
+    """The first so many requests of an arm, counted over its blocks, with these values in their columns."""
+    left, load = rows, []
+    for o in evidence.load:
+        if o.arm is not arm or stage not in (None, o.stage):
+            load.append(o)
+            continue
+        here = min(left, len(o.requests))
+        left -= here
+        columns = o.requests.to_columns()
+        changed = {name: _with(columns[name], value, here) for name, value in values.items()}
+        load.append(replace(o, requests=RequestColumns.from_columns({**columns, **changed})))
+    return replace(evidence, load=tuple(load))
+
+
+def _with(column: Any, value: int | str, rows: int) -> Any:
+    if isinstance(column, np.ndarray):
+        return np.where(np.arange(len(column)) < rows, value, column)
+    return [value if row < rows else one for row, one in enumerate(column)]
+
+
+def told(evidence: Evidence, arm: Arm, **client: Any) -> Evidence:
+    """The first execution of an arm whose load generator recorded this of itself."""
+    at = next(i for i, o in enumerate(evidence.load) if o.arm is arm)
+    one = replace(evidence.load[at], client=replace(evidence.load[at].client, **client))
+    return replace(evidence, load=(*evidence.load[:at], one, *evidence.load[at + 1 :]))
+
+
+def alone(evidence: Evidence) -> Evidence:
+    return replace(evidence, load=tuple(o for o in evidence.load if o.arm is Arm.CANDIDATE))
+
+
+# --- sent once --------------------------------------------------------------------------------------------------------
+
+
+def test_a_hundredth_more_of_the_candidates_requests_may_be_sent_again_and_no_more() -> None:
+    for rows, spoils in ((4, None), (5, LOAD)):
+        assert spoilt("sent-once", marked(EQUAL, Arm.CANDIDATE, rows, reconnects=1)) == spoils
+        beside = marked(marked(EQUAL, Arm.CANDIDATE, 20 + rows, reconnects=1), Arm.BASELINE, 20, reconnects=1)
+        assert spoilt("sent-once", beside) == spoils
+
+
+def test_a_baseline_alone_may_have_its_requests_sent_again() -> None:
+    assert spoilt("sent-once", marked(EQUAL, Arm.BASELINE, 30, reconnects=1)) is None
+
+
+def test_three_requests_sent_again_are_the_least_that_tell() -> None:
+    suite = SuiteText([ERRORS], blocks=2, requests=40).suite()
+    for rows, spoils in ((2, None), (3, LOAD)):
+        assert spoilt("sent-once", marked(measured(suite), Arm.CANDIDATE, rows, reconnects=1), suite) == spoils
+
+
+def test_a_baseline_that_closes_a_tenth_of_its_connections_has_no_habit_yet() -> None:
+    every = marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)
+    assert spoilt("sent-once", marked(every, Arm.BASELINE, 48, reconnects=1)) == LOAD
+    assert spoilt("sent-once", marked(every, Arm.BASELINE, 49, reconnects=1)) is None
+
+
+def test_measured_alone_half_of_the_requests_sent_again_are_no_habit_yet() -> None:
+    assert spoilt("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 240, reconnects=1))) == LOAD
+    assert spoilt("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 241, reconnects=1))) is None
+
+
+def test_a_habit_of_the_candidate_is_none_beside_a_baseline_that_has_not_got_it() -> None:
+    assert spoilt("sent-once", marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)) == LOAD
+
+
+def test_a_habit_in_one_stage_excuses_no_other() -> None:
+    suite = drill(ERRORS)
+    habit = marked(measured(suite), Arm.BASELINE, 320, stage="short", reconnects=1)
+    again = marked(habit, Arm.CANDIDATE, 320, stage="long", reconnects=1)
+    assert spoilt("sent-once", again, suite) == LOAD
+
+
+def test_unasked_answers_are_counted_over_what_was_recorded_beside_the_baselines() -> None:
+    for times, spoils in ((4, None), (5, LOAD)):
+        assert spoilt("sent-once", told(EQUAL, Arm.CANDIDATE, unasked=times)) == spoils
+        beside = told(told(EQUAL, Arm.CANDIDATE, unasked=9 + times), Arm.BASELINE, unasked=9)
+        assert spoilt("sent-once", beside) == spoils
+    suite = SuiteText([ERRORS], blocks=2, requests=40).suite()
+    for times, spoils in ((2, None), (3, LOAD)):
+        assert spoilt("sent-once", told(measured(suite), Arm.CANDIDATE, unasked=times), suite) == spoils
+
+
+def test_unasked_answers_with_nothing_beside_them_say_nothing() -> None:
+    assert spoilt("sent-once", alone(told(EQUAL, Arm.CANDIDATE, unasked=400))) is None
+    baseline = tuple(o for o in told(EQUAL, Arm.CANDIDATE, unasked=400).load if o.arm is Arm.BASELINE)
+    assert spoilt("sent-once", replace(EQUAL, load=baseline)) is None
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_prompts_may_be_a_hundredth_shorter_or_longer_in_all_and_no_more(arm: Arm) -> None:
+    for change in (-1, 1):
+        for rows, spoils in ((38, None), (39, (SPEED,))):  # of 3,840 tokens
+            assert spoilt("prompts-alike", marked(EQUAL, arm, rows, input_tokens=8 + change)) == spoils
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_of_a_hundredth_of_the_answers_one_arm_alone_may_tell_the_prompts_length(arm: Arm) -> None:
+    for rows, spoils in ((4, None), (5, (SPEED,))):
+        assert spoilt("prompts-alike", marked(EQUAL, arm, rows, input_tokens=ABSENT)) == spoils
+
+
+def test_what_both_arms_withhold_for_other_requests_adds_up() -> None:
+    ours = marked(EQUAL, Arm.CANDIDATE, 3, input_tokens=ABSENT)
+    first, *others = [i for i, o in enumerate(ours.load) if o.arm is Arm.BASELINE]
+    lone = replace(ours, load=(ours.load[others[0]],))
+    later = marked(lone, Arm.BASELINE, 3, input_tokens=ABSENT).load[0]
+    both = replace(ours, load=tuple(later if i == others[0] else o for i, o in enumerate(ours.load)))
+    assert first != others[0]
+    assert spoilt("prompts-alike", both) == (SPEED,)
+
+
+def test_failed_requests_tell_no_length_and_are_not_counted() -> None:
+    assert spoilt("prompts-alike", measured(SUITE, Effect(failed=10))) is None
+
+
+def test_a_stage_whose_prompts_are_alike_excuses_no_other() -> None:
+    suite = drill(ERRORS)
+    cut = marked(measured(suite), Arm.CANDIDATE, 320, stage="long", input_tokens=4)
+    assert spoilt("prompts-alike", cut, suite) == (SPEED,)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_hundredth_of_the_answers_may_be_counted_another_way_on_one_arm(arm: Arm) -> None:
+    for rows, spoils in ((4, None), (5, LOAD)):
+        assert spoilt("tokens-alike", marked(EQUAL, arm, rows, token_source="chunks")) == spoils
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_hundredth_of_the_answers_may_count_two_tokens_less_than_they_have_texts(arm: Arm) -> None:
+    for rows, tokens, spoils in ((4, 8, None), (5, 8, (TOKENS,)), (480, 9, None)):
+        assert spoilt("tokens-plausible", marked(EQUAL, arm, rows, output_tokens=tokens)) == spoils
+
+
+def test_counts_that_are_not_the_servers_own_are_not_held_against_it() -> None:
+    assert spoilt("tokens-plausible", marked(EQUAL, Arm.CANDIDATE, 9, output_tokens=8, token_source="chunks")) is None
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_hundredth_of_one_arms_answers_may_be_longer_than_asked_for(arm: Arm) -> None:
+    for rows, spoils in ((4, None), (5, LOAD)):
+        assert spoilt("answers-not-too-long", marked(EQUAL, arm, rows, output_tokens=11)) == spoils
+        beside = marked(marked(EQUAL, arm, 20 + rows, output_tokens=11), arm.other, 20, output_tokens=11)
+        assert spoilt("answers-not-too-long", beside) == spoils
+
+
+def test_answers_past_a_limit_of_their_own_rows_are_counted_over_those_that_reached_it() -> None:
+    assert SUITE.load is not None
+    stage = Stage.model_validate({"stage": "c4", "trace": "day.csv", "requests": 60})
+    suite = SUITE.model_copy(update={"load": SUITE.load.model_copy(update={"sweep": (stage,)})})
+    for rows, spoils in ((4, None), (5, LOAD)):
+        longer = marked(EQUAL, Arm.CANDIDATE, rows, output_tokens=11)
+        assert spoilt("answers-not-too-long", longer, suite) == spoils
+    stopped = marked(marked(EQUAL, Arm.CANDIDATE, 99, output_tokens=11), Arm.CANDIDATE, 99, finish_reason="stop")
+    assert spoilt("answers-not-too-long", stopped, suite) is None
+    assert spoilt("answers-not-too-long", marked(EQUAL, Arm.BASELINE, 99, output_tokens=11), suite) is None
+
+
+def test_an_arm_that_was_not_measured_is_no_measure_of_what_is_usual() -> None:
+    assert spoilt("answers-not-too-long", alone(marked(EQUAL, Arm.CANDIDATE, 480, output_tokens=11))) is None
+
+
+# --- times and senders ------------------------------------------------------------------------------------------------
+
+
+def shifted(name: str, by_ns: int) -> Evidence:
+    """The second request of the candidate that has this time so much after it was sent."""
+    at = next(i for i, o in enumerate(EQUAL.load) if o.arm is Arm.CANDIDATE)
+    columns = EQUAL.load[at].requests
+    times = getattr(columns, name).copy()
+    times[columns.chunk_start[1] if name == "chunk_ns" else 1] = columns.sent_ns[1] + by_ns
+    changed = RequestColumns.from_columns({**columns.to_columns(), name: times})
+    one: LoadObservation = replace(EQUAL.load[at], requests=changed)
+    return replace(EQUAL, load=(*EQUAL.load[:at], one, *EQUAL.load[at + 1 :]))
+
+
+@pytest.mark.parametrize("name", ["chunk_ns", "end_ns"])
+def test_one_answer_before_its_request_spoils_the_load_and_one_at_the_same_instant_does_not(name: str) -> None:
+    assert spoilt("times-possible", shifted(name, 0)) is None
+    assert spoilt("times-possible", shifted(name, -1)) == LOAD
+
+
+def test_what_was_never_sent_or_never_ended_was_not_early() -> None:
+    unsent = marked(EQUAL, Arm.CANDIDATE, 3, sent_ns=ABSENT)
+    assert spoilt("times-possible", unsent) is None
+    assert spoilt("times-possible", marked(EQUAL, Arm.CANDIDATE, 3, end_ns=ABSENT)) is None
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(
+    "wrong", [{"cpu_s": math.nan}, {"wall_s": math.inf}, {"read_delay_p99_s": math.nan}, {"busiest_share": -0.1}]
+)
+def test_a_figure_of_the_client_that_is_no_number_spoils_the_load(arm: Arm, wrong: Line) -> None:
+    assert spoilt("times-possible", told(EQUAL, arm, **wrong)) == LOAD
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_stage_lasts_no_less_than_from_its_first_send_to_its_last_end(arm: Arm) -> None:
+    at = next(i for i, o in enumerate(EQUAL.load) if o.arm is arm)
+    columns = EQUAL.load[at].requests
+    span_s = float(columns.end_ns.max() - columns.sent_ns.min()) / 1e9
+
+    def lasting(window_s: float) -> Evidence:
+        return replace(
+            EQUAL, load=(*EQUAL.load[:at], replace(EQUAL.load[at], window_s=window_s), *EQUAL.load[at + 1 :])
+        )
+
+    assert spoilt("times-possible", lasting(span_s)) is None
+    for window_s in (span_s - 1e-4, 1e-300, 0.0, -1.0, math.nan, math.inf):
+        assert spoilt("times-possible", lasting(window_s)) == LOAD
+
+
+def test_requests_that_never_ended_need_no_time() -> None:
+    assert spoilt("times-possible", marked(EQUAL, Arm.CANDIDATE, 60, end_ns=ABSENT)) is None
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_one_execution_sent_by_more_processes_spoils_what_is_measured_in_time(arm: Arm) -> None:
+    assert spoilt("one-client", told(EQUAL, arm, workers=2)) == (SPEED,)
+    assert spoilt("load-as-planned", told(EQUAL, arm, faults=("worker 1 of 1 was lost",))) == LOAD
+
+
+# --- who answers ------------------------------------------------------------------------------------------------------
+
+
+def test_one_deployment_under_two_names_spoils_all_that_there_is() -> None:
+    weights: Line = {"weights_at": "org/m"}
+    arms = {arm: replace(EQUAL.run.arms[arm], url="http://one", model=f"m-{arm}", facts=weights) for arm in Arm}
+    found = two_deployments(replace(EQUAL, run=replace(EQUAL.run, arms=arms)))
+    assert (found.tripped, found.spoils) == (True, ("load", "quality", "divergence", "shadow"))
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_run_that_does_not_know_both_deployments_cannot_say_who_answers(arm: Arm) -> None:
+    known = replace(EQUAL, run=replace(EQUAL.run, arms={arm: EQUAL.run.arms[arm]}))
+    assert not two_deployments(known).known

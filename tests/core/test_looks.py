@@ -1,0 +1,524 @@
+"""Looks at the load: what each may spend, when the load ends, and that ending early opens no door to a PASS."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Literal
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+from benchgate.gate.decide import judge
+from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.looks import Look, look_of
+from benchgate.gate.rule import Finding, at_look, decide
+from benchgate.model.run import Evidence, LoadEnd, RunStatus
+from benchgate.model.verdict import CheckResult, Outcome, Scale, Step, Unit, Verdict
+from benchgate.model.waiver import Waiver, Waivers
+from benchgate.stats.limits import Limits
+from benchgate.stats.paired import paired_t
+from benchgate.stats.sequential import look_tails
+from benchgate.suite.schema import Suite
+from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured, with_status
+
+Line = dict[str, object]
+LOOKS = (5, 10, 20)
+FRACTIONS = (0.25, 0.5, 1.0)
+TAILS = (0.000393, 0.00879, 0.04658)  # of z = 3.358, 2.374, 1.679
+TTFT: Line = {"metric": "ttft", "margin": "10%"}
+NOTICED: Line = {"metric": "ttft", "margin": "10%", "required": False}
+ERRORS: Line = {"metric": "error_rate", "max": "2%"}
+GOODPUT: Line = {"metric": "goodput"}
+ACCURACY: Line = {"metric": "accuracy", "task": "each", "margin": "5 points"}
+QUIET, LOUD = Noise(cv=0.005), Noise(cv=0.2)
+
+
+def suite_with(*checks: Line, looks: tuple[int, ...] = LOOKS) -> Suite:
+    text = SuiteText(checks=list(checks), blocks=max(looks))
+    suite = text.suite()
+    assert suite.load is not None
+    return suite.model_copy(update={"load": suite.load.model_copy(update={"looks": looks if len(looks) > 1 else ()})})
+
+
+def after(blocks: int, evidence: Evidence, ended: LoadEnd | None = None) -> Evidence:
+    """What there was of the load after so many blocks."""
+    return replace(evidence, load=tuple(o for o in evidence.load if o.block < blocks), ended=ended)
+
+
+def ended_at(blocks: int, evidence: Evidence, why: Literal["decided", "invalid", "time"] = "decided") -> Evidence:
+    return after(blocks, evidence, LoadEnd(blocks, 20, why))
+
+
+def check_of(verdict: Verdict, name: str) -> CheckResult:
+    return next(check for check in verdict.checks if check.metric == name)
+
+
+def guard_reason(verdict: Verdict, name: str) -> str | None:
+    """Why a guard tripped; None where it did not."""
+    guard = next(guard for guard in verdict.guards if guard.id == name)
+    return guard.reason if guard.tripped else None
+
+
+def look(number: int) -> Look:
+    return Look(number, 3, LOOKS[number - 1], 20, TAILS[number - 1], FRACTIONS)
+
+
+def found(harm: float, lower: float, upper: float, p_value: float = 1e-6) -> Finding:
+    return Finding(
+        unit=Unit.SECONDS, scale=Scale.LOG_RATIO, margin=0.05, method="made up", n=5, n_unit="blocks",
+        harm=harm, limits=Limits(lower, upper), p_value=p_value,
+    )  # fmt: skip
+
+
+# What a look may spend
+
+
+@pytest.mark.parametrize(("blocks", "number"), [(0, 1), (3, 1), (5, 1), (7, 1), (10, 2), (19, 2), (20, 3)])
+def test_look_is_the_one_that_the_measured_blocks_have_reached(blocks: int, number: int) -> None:
+    suite = suite_with(TTFT)
+    seen = look_of(suite, after(blocks, measured(suite)))
+    assert seen is not None
+    assert (seen.number, seen.of, seen.blocks, seen.most) == (number, 3, LOOKS[number - 1], 20)
+    assert seen.alpha == pytest.approx(TAILS[number - 1], rel=2e-3)
+    assert seen.last is (number == 3)
+
+
+def test_a_block_that_only_one_arm_has_is_not_measured_yet() -> None:
+    suite = suite_with(TTFT)
+    half = after(5, measured(suite))
+    seen = look_of(suite, replace(half, load=half.load[:-1]))
+    assert seen is not None
+    assert seen.number == 1
+    ten = after(10, measured(suite))
+    seen = look_of(suite, replace(ten, load=ten.load[:-1]))
+    assert seen is not None
+    assert seen.number == 1
+
+
+def test_a_fixed_number_of_blocks_has_no_looks() -> None:
+    suite = suite_with(TTFT, looks=(20,))
+    assert look_of(suite, measured(suite)) is None
+    assert next_step(suite, measured(suite)) is None
+    assert not any("look" in note for check in judge(suite, measured(suite)).checks for note in check.notes)
+
+
+def test_a_suite_without_load_has_no_looks() -> None:
+    suite = suite_with(ACCURACY).model_copy(update={"load": None})
+    assert look_of(suite, measured(suite)) is None
+    assert next_step(suite, measured(suite)) is None
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_limits_are_those_of_the_looks_own_tail(number: int) -> None:
+    blocks = LOOKS[number - 1]
+    suite, fixed = suite_with(TTFT), suite_with(TTFT, looks=(blocks,))
+    whole = measured(suite)
+    seen = check_of(judge(suite, after(blocks, whole)), "ttft")
+    once = check_of(judge(fixed, after(blocks, whole)), "ttft")
+    assert seen.harm == once.harm
+    assert seen.harm is not None and seen.upper is not None and once.upper is not None
+    wider = t.ppf(1 - TAILS[number - 1], blocks - 1) / t.ppf(0.95, blocks - 1)
+    assert (seen.upper - seen.harm) / (once.upper - seen.harm) == pytest.approx(wider, rel=2e-3)
+    assert seen.p_value is not None and once.p_value is not None
+    assert seen.p_value > once.p_value
+    share = {1: "0.0393 %", 2: "0.879 %", 3: "4.66 %"}[number]
+    assert seen.notes[0] == f"look {number} of 3, after {blocks} of at most 20 blocks; limits at {share}"
+
+
+def test_what_is_measured_once_keeps_its_alpha() -> None:
+    suite, fixed = suite_with(TTFT, ERRORS, ACCURACY), suite_with(TTFT, ERRORS, ACCURACY, looks=(5,))
+    lossy = Effect(wrong=tuple(range(6)))
+    here, there = (
+        [check for check in judge(one, after(5, measured(one, lossy))).checks if check.metric == "accuracy"]
+        for one in (suite, fixed)
+    )
+    assert [(check.lower, check.upper, check.p_value) for check in here] == [
+        (check.lower, check.upper, check.p_value) for check in there
+    ]
+    assert not any("look" in note for check in here for note in check.notes)
+
+
+def test_shares_and_bounds_are_held_to_the_look_as_well() -> None:
+    suite, fixed = suite_with(ERRORS, GOODPUT), suite_with(ERRORS, GOODPUT, looks=(5,))
+    failing = Effect(failed=1)
+    for name in ("error_rate", "goodput"):
+        seen = check_of(judge(suite, after(5, measured(suite, failing))), name)
+        once = check_of(judge(fixed, after(5, measured(fixed, failing))), name)
+        assert seen.lower is not None and once.lower is not None
+        assert seen.upper is not None and once.upper is not None
+        assert seen.lower < once.lower
+        assert seen.upper > once.upper
+
+
+def test_of_two_stored_runs_the_look_that_allows_less_holds() -> None:
+    suite = suite_with(TTFT, ERRORS)
+    early, late = after(5, measured(suite, run_id="early")), measured(suite, run_id="late", noise=Noise(seed=3))
+    for judged, reference in ((early, late), (late, early)):
+        check = check_of(judge(suite, judged, reference), "ttft")
+        assert check.notes[0].startswith("look 1 of 3, after 5 of at most 20 blocks")
+    assert check_of(judge(suite, late, late), "ttft").notes[0].startswith("look 3 of 3")
+
+
+def test_a_reference_that_ended_early_is_no_looser_beside_a_fixed_number_of_blocks() -> None:
+    suite, fixed = suite_with(TTFT, ERRORS), suite_with(TTFT, ERRORS, looks=(20,))
+    early = after(5, measured(suite, run_id="early"))
+    check = check_of(judge(fixed, measured(fixed, run_id="late"), early), "ttft")
+    assert check.notes[0].startswith("look 1 of 3")
+
+
+def test_the_arithmetic_tells_of_the_repeated_p_value() -> None:
+    plain = at_look(found(0.0, -0.01, 0.01, p_value=0.5), look(1))
+    assert plain.steps == ()
+    told = at_look(replace(found(0.0, -0.01, 0.01, p_value=0.03), steps=(Step("a", "", "b"),)), look(2))
+    assert told.p_value is not None and told.p_value > 0.03
+    assert told.steps[-1].value == f"{told.p_value:.6g}"
+    assert "look 2 of 3" in told.steps[-1].what
+
+
+def test_a_change_either_way_pays_for_both_sides() -> None:
+    # Of two sides, each crosses its boundary half as often: at a boundary of half the tail, alpha is met again.
+    half = look_tails(FRACTIONS, 0.025)[1]
+    both = at_look(replace(found(0.0, -0.01, 0.01, p_value=2 * half), two_sided=True), look(2))
+    assert both.p_value == pytest.approx(0.05, abs=1e-6)
+    assert at_look(found(0.0, -0.01, 0.01, p_value=1.0), look(2)).p_value == 1.0
+    without = at_look(replace(found(0.0, 0.0, 0.0), p_value=None), look(2))
+    assert without.p_value is None
+
+
+# When a look blocks
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_shown_harm_inside_the_margin_waits_for_the_last_look(number: int) -> None:
+    harm = found(harm=0.049, lower=0.03, upper=0.06)
+    assert decide(at_look(harm, look(number)), 0.001, 0.05, 0.8) is Outcome.INCONCLUSIVE
+    assert decide(at_look(harm, look(3)), 0.001, 0.05, 0.8) is Outcome.BLOCK
+    assert decide(harm, 0.001, 0.05, 0.8) is Outcome.BLOCK
+
+
+@pytest.mark.parametrize("harm", [0.05, 0.08, math.inf])
+def test_harm_at_the_margin_or_beyond_blocks_at_any_look(harm: float) -> None:
+    seen = at_look(found(harm=harm, lower=0.01, upper=0.2), look(1))
+    assert decide(seen, 0.05, 0.05, 0.8) is Outcome.BLOCK
+    assert decide(seen, 0.0501, 0.05, 0.8) is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("harm", "outcome"), [(-0.04, Outcome.INCONCLUSIVE), (-0.06, Outcome.BLOCK)])
+def test_a_change_either_way_is_held_to_the_margin_by_its_size(harm: float, outcome: Outcome) -> None:
+    seen = replace(at_look(found(harm=harm, lower=-0.09, upper=-0.01), look(1)), two_sided=True)
+    assert decide(seen, 0.001, 0.05, 0.8) is outcome
+
+
+def test_a_bound_that_is_shown_to_be_broken_blocks_at_any_look() -> None:
+    broken = replace(found(harm=0.2, lower=0.15, upper=0.3), scale=Scale.ABSOLUTE, margin=0.1, breach=True)
+    assert decide(at_look(broken, look(1)), 0.001, 0.05, 0.8) is Outcome.BLOCK
+    slow = replace(broken, lower_is_worse=True, harm=0.05, limits=Limits(0.01, 0.09))
+    assert decide(at_look(slow, look(1)), 0.001, 0.05, 0.8) is Outcome.BLOCK
+
+
+def test_harm_inside_the_margin_at_a_first_look_says_how_many_blocks_there_may_still_be() -> None:
+    suite = suite_with(TTFT, ERRORS)
+    slower = Effect(slowdown=1.09)
+    check = check_of(judge(suite, ended_at(5, measured(suite, slower, noise=QUIET), "time")), "ttft")
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert "likely harm, but not shown to be beyond the margin of 10 % after 5 of at most 20 blocks" in check.reason
+    assert "`load.limit.time` ended the load" in check.reason
+    assert check.advice is not None and check.advice.endswith("(a higher `load.limit.time`)")
+
+
+def test_what_is_still_open_says_what_would_settle_it() -> None:
+    suite = suite_with(NOTICED, ERRORS)
+    loud = measured(suite, noise=LOUD)
+    settled, whole = (check_of(judge(suite, one), "ttft") for one in (ended_at(5, loud), loud))
+    assert "after 5 of at most 20 blocks, where what had to be was settled" in settled.reason
+    assert settled.advice is not None and "a check that is `required` is measured until it is settled" in settled.advice
+    assert "after all 20 blocks" in whole.reason
+    assert whole.advice is not None and "one more look in `load.looks`" in whole.advice
+
+
+# When the load ends
+
+
+def test_an_equal_candidate_on_a_quiet_machine_ends_the_load_at_the_first_look() -> None:
+    suite = suite_with(TTFT, ERRORS)
+    step = next_step(suite, after(5, measured(suite, noise=QUIET)))
+    assert isinstance(step, GoOn)  # 300 requests without an error show less than 2.6 % at 0.04 %
+    assert [check.metric for check in step.open] == ["error_rate"]
+    step = next_step(suite, after(10, measured(suite, noise=QUIET)))
+    assert isinstance(step, Settled)
+    assert step.why == "decided"
+    assert {check.outcome for check in step.checks} == {Outcome.PASS}
+
+
+def test_a_much_slower_candidate_ends_the_load_at_the_first_look() -> None:
+    suite = suite_with(TTFT, ERRORS)
+    step = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)))
+    assert isinstance(step, Settled)
+    assert step.why == "decided"
+    assert [check.outcome for check in step.checks if check.metric == "ttft"] == [Outcome.BLOCK]
+
+
+@pytest.mark.parametrize(("blocks", "to"), [(5, 10), (10, 20)])
+def test_what_noise_leaves_open_is_measured_up_to_the_next_look(blocks: int, to: int) -> None:
+    suite = suite_with(TTFT)
+    step = next_step(suite, after(blocks, measured(suite, noise=LOUD)))
+    assert isinstance(step, GoOn)
+    assert step.to == to
+    assert [check.id for check in step.open] == ["ttft-p50@c4"]
+
+
+def test_the_last_look_ends_the_load_whatever_it_shows() -> None:
+    suite = suite_with(TTFT)
+    step = next_step(suite, measured(suite, noise=LOUD))
+    assert isinstance(step, Settled)
+    assert step.why == "last"
+
+
+def test_an_advisory_check_is_not_waited_for_beside_a_required_one() -> None:
+    suite = suite_with(ERRORS, NOTICED)
+    step = next_step(suite, after(10, measured(suite, noise=LOUD)))
+    assert isinstance(step, Settled)
+    assert [check.metric for check in step.checks] == ["error_rate"]
+
+
+def test_advisory_checks_are_waited_for_where_none_is_required() -> None:
+    suite = suite_with(NOTICED, {"metric": "tpot", "margin": "10%", "required": False}, ACCURACY)
+    open_still = next_step(suite, after(5, measured(suite, noise=LOUD)))
+    assert isinstance(open_still, GoOn)
+    assert len(open_still.open) == 2
+    slow = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)))
+    assert isinstance(slow, Settled)
+    assert {check.outcome for check in slow.checks if check.metric == "ttft"} == {Outcome.BLOCK}
+
+
+def test_an_advisory_block_does_not_end_what_another_advisory_check_leaves_open() -> None:
+    suite = suite_with(NOTICED, {"metric": "error_rate", "max": "2%", "required": False}, ACCURACY)
+    step = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)))
+    assert isinstance(step, GoOn)
+    assert [check.metric for check in step.open] == ["error_rate"]
+
+
+def test_load_that_no_check_looks_at_ends_at_its_first_look() -> None:
+    suite = suite_with(ACCURACY)
+    step = next_step(suite, after(5, measured(suite)))
+    assert isinstance(step, Settled)
+    assert step.why == "decided"
+    assert step.checks == ()
+
+
+def test_invalid_is_given_the_blocks_of_one_more_look_and_not_of_two() -> None:
+    suite = suite_with(TTFT)
+    broken = measured(suite, baseline=Effect(failed=40))  # more than half of the baseline's requests
+    first = next_step(suite, after(5, broken))
+    assert isinstance(first, GoOn)
+    assert first.to == 10
+    second = next_step(suite, after(10, broken))
+    assert isinstance(second, Settled)
+    assert second.why == "invalid"
+    assert judge(suite, ended_at(10, broken, "invalid")).outcome is Outcome.INVALID
+
+
+def test_what_became_invalid_only_now_is_given_its_look() -> None:
+    suite = suite_with(TTFT)
+    broken = measured(suite, baseline=Effect(failed=40, failed_block=7))
+    assert isinstance(next_step(suite, after(10, broken)), GoOn)
+
+
+def test_an_invalid_check_does_not_end_what_another_leaves_open() -> None:
+    suite = suite_with(TTFT, {"metric": "prefix_hit_rate", "min": "10%"})
+    step = next_step(suite, after(10, measured(suite, noise=LOUD)))
+    assert isinstance(step, GoOn)
+    assert [check.metric for check in step.open] == ["ttft"]
+
+
+def test_required_checks_that_are_still_to_come_count_against_a_block() -> None:
+    alone, among = suite_with(TTFT), suite_with(TTFT, ACCURACY, {"metric": "shadow_excess", "margin": "5 points"})
+    slower = Effect(slowdown=1.15)
+    one = next_step(alone, after(5, measured(alone, slower)))
+    many = next_step(among, after(5, measured(among, slower)))
+    assert one is not None and many is not None
+    assert one.checks[0].p_holm is not None
+    assert many.checks[0].p_holm == pytest.approx(min(1.0, 4 * one.checks[0].p_holm))  # two tasks and the shadow
+
+
+def test_what_ended_the_load_stands_in_the_verdict() -> None:
+    suite = suite_with(TTFT, ACCURACY)
+    for effect in (HEALTHY, Effect(slowdown=1.3)):
+        whole = measured(suite, effect, noise=QUIET)
+        step = next_step(suite, after(5, replace(whole, quality=(), shadow=None)))
+        assert isinstance(step, Settled)
+        verdict = judge(suite, ended_at(5, whole))
+        assert check_of(verdict, "ttft").outcome is step.checks[0].outcome
+
+
+TODAY = date(2026, 3, 1)
+
+
+def waived(check: str = "ttft-p50@c4", ceiling: str = "60%", deployment: str = "candidate", days: int = 30) -> Waivers:
+    entry = Waiver(
+        check=check, suite="made-up", deployment=deployment, ceiling=ceiling, expires=TODAY + timedelta(days),
+        owner="serving", issue="SRV-1", reason="known", approved_by="release",
+    )  # fmt: skip
+    return Waivers((entry,), TODAY)
+
+
+def test_harm_within_what_a_waiver_tolerates_does_not_end_the_load_for_the_others() -> None:
+    suite = suite_with(TTFT, ERRORS)
+    slow = after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET))
+    step = next_step(suite, slow, waived())
+    assert isinstance(step, GoOn)
+    assert [check.metric for check in step.open] == ["error_rate"]
+    assert [check.shown for check in step.checks] == ["WAIVED", "INCONCLUSIVE"]
+
+
+def test_harm_near_what_a_waiver_tolerates_is_given_more_blocks() -> None:
+    suite = suite_with(TTFT, GOODPUT)
+    near = after(5, measured(suite, Effect(slowdown=1.5), noise=Noise(cv=0.01)))
+    step = next_step(suite, near, waived(ceiling="52%"))
+    assert isinstance(step, GoOn)
+    assert "ttft" in [check.metric for check in step.open]
+
+
+@pytest.mark.parametrize(
+    "other", [waived(days=-1), waived(deployment="another"), waived(check="tpot-p50@c4")], ids=["old", "other", "check"]
+)
+def test_a_waiver_of_something_else_keeps_no_load_going(other: Waivers) -> None:
+    suite = suite_with(TTFT, ERRORS)
+    step = next_step(suite, after(5, measured(suite, Effect(slowdown=1.5), noise=QUIET)), other)
+    assert isinstance(step, Settled)
+    assert step.why == "decided"
+
+
+# Ending early opens no door
+
+
+def test_a_run_that_ended_at_a_look_is_whole_by_its_own_word_alone() -> None:
+    suite = suite_with(TTFT, looks=LOOKS)
+    whole = measured(suite, noise=QUIET)
+    assert guard_reason(judge(suite, ended_at(5, whole)), "all-measured") is None
+    without = judge(suite, after(5, whole))
+    assert guard_reason(without, "all-measured") == (
+        "stage c4, block 6, baseline: 0 of 60 planned requests have a record"
+    )
+    assert not without.outcome.promotes
+    assert not judge(suite, with_status(ended_at(5, whole), RunStatus.PARTIAL)).outcome.promotes
+
+
+@pytest.mark.parametrize(
+    ("blocks", "ended"),
+    [
+        (5, LoadEnd(5, 10, "decided")),  # of another load
+        (7, LoadEnd(7, 20, "decided")),  # between two looks
+        (4, LoadEnd(5, 20, "decided")),  # fewer than it says
+        (7, LoadEnd(5, 20, "decided")),  # more than it says
+    ],
+)
+def test_a_word_that_does_not_fit_the_blocks_counts_for_nothing(blocks: int, ended: LoadEnd) -> None:
+    suite = suite_with(TTFT)
+    verdict = judge(suite, after(blocks, measured(suite, noise=QUIET), ended))
+    assert guard_reason(verdict, "all-measured") is not None
+    assert not verdict.outcome.promotes
+
+
+def test_a_fixed_number_of_blocks_is_never_ended() -> None:
+    suite = suite_with(TTFT, looks=(20,))
+    verdict = judge(suite, after(5, measured(suite, noise=QUIET), LoadEnd(5, 20, "decided")))
+    assert guard_reason(verdict, "all-measured") is not None
+
+
+def test_a_request_that_is_missing_before_the_look_is_still_missed() -> None:
+    suite = suite_with(TTFT)
+    verdict = judge(suite, ended_at(5, measured(suite, Effect(drop_last=True), noise=QUIET)))
+    reason = guard_reason(verdict, "all-measured")
+    assert reason == "stage c4, block 1, candidate: 59 of 60 planned requests have a record"
+
+
+def test_another_policy_judges_a_run_that_ended_early_by_what_that_look_may_spend() -> None:
+    suite = suite_with(NOTICED, GOODPUT)
+    whole = measured(suite, noise=Noise(cv=0.03, seed=4))
+    stricter = suite.model_copy(update={"gate": suite_with(TTFT).gate})
+    check = check_of(judge(stricter, ended_at(5, whole)), "ttft")
+    assert check.notes[0].startswith("look 1 of 3, after 5 of at most 20 blocks; limits at 0.0393 %")
+    assert check.outcome is Outcome.INCONCLUSIVE
+
+
+# What going on may take
+
+
+def limited(time: str | None = None, cost: str | None = None, price: float | None = 2.0) -> Suite:
+    suite = suite_with(TTFT)
+    data = suite.to_stored()
+    data["load"]["limit"] = {"time_s": 100.0 if time else None, "cost_usd": 1.0 if cost else None}
+    for spec in data["deployments"].values():
+        spec |= {"price": price, "accelerators": 4}
+    return Suite.from_stored(data)
+
+
+def test_no_look_is_begun_that_would_pass_the_time() -> None:
+    assert limit_passed(limited(time="100s"), 60, 40) is None
+    assert limit_passed(limited(time="100s"), 60, 40.1) == "time"
+    assert limit_passed(suite_with(TTFT), 1e9, 1e9) is None
+    assert limit_passed(suite_with(TTFT).model_copy(update={"load": None}), 1e9, 1e9) is None
+
+
+def test_no_look_is_begun_that_would_pass_the_cost_of_all_accelerators_of_both_arms() -> None:
+    # 2 deployments of 4 accelerators at $2 an hour: $16 an hour, so $1 is 225 s.
+    assert limit_passed(limited(cost="1 USD"), 125, 100) is None
+    assert limit_passed(limited(cost="1 USD"), 125, 100.1) == "cost"
+    assert limit_passed(limited(cost="1 USD", price=None), 0, 1) == "cost"
+
+
+# How often it errs
+
+
+def ends(harms: np.ndarray, alpha: float = 0.05, margin: float = math.log1p(0.05)) -> list[Outcome]:
+    """How simulated gates end, one row of paired differences each, by the shipped limits, p-values and rule."""
+    tails = look_tails(FRACTIONS, alpha)
+    outcomes = []
+    for row in harms:
+        outcome = Outcome.INCONCLUSIVE
+        for number, blocks in enumerate(LOOKS, start=1):
+            one = paired_t(row[:blocks][np.isfinite(row[:blocks])], tails[number - 1])
+            if one is None:
+                continue  # fewer than two blocks are left
+            seen = Finding(
+                unit=Unit.SECONDS, scale=Scale.LOG_RATIO, margin=margin, method="", n=blocks, n_unit="blocks",
+                harm=one.mean, limits=one.limits, p_value=one.p_harm,
+            )  # fmt: skip
+            seen = at_look(seen, Look(number, 3, blocks, 20, tails[number - 1], FRACTIONS))
+            outcome = decide(seen, seen.p_value, alpha, 0.8)
+            if outcome is not Outcome.INCONCLUSIVE:
+                break
+        outcomes.append(outcome)
+    return outcomes
+
+
+def drawn(gates: int, slower: float, seed: int, cv: float = 0.04) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=(gates, 20))
+    return math.log1p(slower) + math.sqrt(2) * cv * noise
+
+
+@pytest.mark.parametrize(
+    ("slower", "promoted", "blocked"),
+    # 40,000 gates of a simulation of its own, with the same boundaries
+    [(0.0, 0.980, 0.015), (0.025, 0.565, 0.401), (0.05, 0.0507, 0.944), (0.10, 0.0, 1.0)],
+)
+def test_gates_err_as_often_as_they_promise(slower: float, promoted: float, blocked: float) -> None:
+    gates = 1000
+    outcomes = ends(drawn(gates, slower, seed=int(1000 * slower)))
+    for share, wanted in (
+        (np.mean([one.promotes for one in outcomes]), promoted),
+        (np.mean([one is Outcome.BLOCK for one in outcomes]), blocked),
+    ):
+        assert share == pytest.approx(wanted, abs=0.001 + 3.5 * math.sqrt(wanted * (1 - wanted) / gates))
+
+
+def test_blocks_left_out_for_the_clients_sake_promote_no_more_at_the_margin() -> None:
+    gates = 1000
+    harms = drawn(gates, 0.05, seed=77)
+    harms[np.random.default_rng(8).random(harms.shape) < 0.1] = math.nan
+    promoted = np.mean([one.promotes for one in ends(harms)])
+    assert promoted <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / gates)

@@ -1,0 +1,117 @@
+"""Where the guards over telemetry begin to trip, and what each of them spoils."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate.guard import SPEED, TOKENS, kinds_of, looked_at, tripped, unknown
+from benchgate.gate.telemetry_guards import telemetry_guards
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
+from benchgate.model.telemetry import Counter, Reading, TelemetryWindow, Word
+from benchgate.model.verdict import GuardResult
+from tests.fakes.measured import SuiteText, measured
+
+SUITE = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}], requests=100).suite()
+QUIET = measured(SUITE)
+ASKED: dict[Word, float] = {
+    Counter.REQUESTS: 100.0,
+    Counter.PROMPT_TOKENS: 800.0,
+    Counter.GENERATION_TOKENS: 1000.0,
+    Counter.PREFIX_QUERIES: 1000.0,
+    Counter.PREFIX_HITS: 0.0,
+}
+
+
+def served(more: dict[tuple[Arm, int | None], dict[Word, float | None]], evidence: Evidence = QUIET) -> Evidence:
+    """Servers that counted what they were asked, and more of it on an arm: in one block, or in all (None)."""
+    windows = []
+    for o in evidence.load:
+        changed = {**more.get((o.arm, None), {}), **more.get((o.arm, o.block), {})}
+        counts = {
+            w: n + (changed.get(w) or 0.0) for w, n in ASKED.items() if w not in changed or changed[w] is not None
+        }
+        readings = (
+            Reading(0, dict.fromkeys(counts, 50.0), f"born {o.arm}"),
+            Reading(9, {word: 50.0 + count for word, count in counts.items()}, f"born {o.arm}"),
+        )
+        windows.append(TelemetryWindow(o.stage, o.arm, o.block, o.position, "vllm", 9.0, True, readings))
+    return replace(evidence, telemetry=tuple(windows))
+
+
+def guard(name: str, evidence: Evidence) -> GuardResult:
+    (found,) = [one for one in telemetry_guards(evidence, SUITE) if one.id == name]
+    assert bool(found.remedy) is found.tripped
+    assert found.tripped or found.spoils == ()
+    return found
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize("word", [Counter.REQUESTS, Counter.PROMPT_TOKENS, Counter.GENERATION_TOKENS])
+@pytest.mark.parametrize(
+    ("block", "share", "trips"),
+    [(None, 0.05, False), (None, 0.06, True), (1, 0.20, False), (1, 0.21, True)],
+)
+def test_a_server_may_do_a_twentieth_more_than_asked_and_in_one_block_a_fifth(
+    arm: Arm, word: Word, block: int | None, share: float, trips: bool
+) -> None:
+    found = guard("server-alone", served({(arm, block): {word: round(share * ASKED[word])}}))
+    assert found.tripped is trips
+    assert found.spoils == (("load",) if trips else ())
+    assert not trips or f"{arm.value}: the server counted" in found.reason
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(
+    ("warm", "other", "trips"),
+    [(0.10, 0.0, False), (0.11, 0.0, True), (0.50, 0.45, False), (0.50, 0.44, True), (0.50, 0.50, False)],
+)
+def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_than_in_the_others(
+    arm: Arm, warm: float, other: float, trips: bool
+) -> None:
+    hits: dict[tuple[Arm, int | None], dict[Word, float | None]] = {
+        (arm, None): {Counter.PREFIX_HITS: warm * 1000},
+        (arm.other, None): {Counter.PREFIX_HITS: other * 1000},
+    }
+    found = guard("cache-cold", served(hits))
+    assert (found.tripped, found.spoils) == (trips, (SPEED,) if trips else ())
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(("warm", "trips"), [(0.10, False), (0.11, True)])
+def test_a_warm_cache_beside_one_that_nobody_tells_of(arm: Arm, warm: float, trips: bool) -> None:
+    untold: dict[Word, float | None] = {Counter.PREFIX_HITS: None, Counter.PREFIX_QUERIES: None}
+    found = guard("cache-cold", served({(arm, None): {Counter.PREFIX_HITS: warm * 1000}, (arm.other, None): untold}))
+    assert (found.tripped, found.spoils) == (trips, (SPEED,) if trips else ())
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_restart_in_the_last_block_spoils_the_load(arm: Arm) -> None:
+    whole = served({})
+    last = max(i for i, window in enumerate(whole.telemetry) if window.arm is arm)
+    before, after = whole.telemetry[last].readings
+    restarted = replace(whole.telemetry[last], readings=(before, replace(after, marker="reborn")))
+    telemetry = (*whole.telemetry[:last], restarted, *whole.telemetry[last + 1 :])
+    found = guard("server-kept-running", replace(whole, telemetry=telemetry))
+    assert (found.tripped, found.spoils) == (True, ("load",))
+
+
+def test_a_tripped_guard_is_never_taken_for_one_that_had_nothing_to_look_at() -> None:
+    found, untold = tripped("one", "found", "do this", ("load",)), unknown("two", "not told")
+    assert looked_at([found, untold], "nothing measured") == [found, unknown("two", "nothing measured")]
+    assert looked_at([found, untold], None) == [found, untold]
+    assert (untold.tripped, untold.known, found.known) == (False, False, True)
+
+
+SPEEDS = [
+    "ttft", "tpot", "e2e", "output_throughput", "request_throughput", "goodput", "capacity", "knee",
+]  # fmt: skip
+COUNTED = {"tpot", "output_throughput", "output_length", "goodput", "capacity", "knee"}
+
+
+@pytest.mark.parametrize("metric", [*SPEEDS, "output_length", "error_rate"])
+def test_what_is_measured_in_time_or_counted_in_tokens_is_spoilt_as_such(metric: str) -> None:
+    kinds = {"load"} | ({SPEED} if metric in SPEEDS else set()) | ({TOKENS} if metric in COUNTED else set())
+    assert kinds_of(metric, "load") == kinds

@@ -1,0 +1,132 @@
+"""What a store knows of a run that is planned: its baseline's noise, an earlier run's, and how long one took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.circumstances import environment_facts
+from benchgate.deploying import declared
+from benchgate.foretelling import known_at, known_in
+from benchgate.model.deployment import Arm
+from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.run import LOAD_ENDED, Run, RunStatus
+from benchgate.plan.judged import NOTHING_KNOWN
+from benchgate.plan.schedule import make_plan, measurement_sha256
+from benchgate.store.repository import Store
+from benchgate.suite.schema import Suite
+from tests.fakes.measured import Noise, measured
+
+SUITE = Suite.model_validate(
+    {
+        "suite": "planned",
+        "deployments": {"baseline": {"url": "http://b", "model": "m"}, "candidate": {"url": "http://c", "model": "m"}},
+        "load": {
+            "workload": {"input": "8 tokens", "output": "10 tokens"},
+            "looks": [2, 4],
+            "sweep": [{"stage": "c4", "concurrency": 4, "requests": 6}],
+        },
+        "gate": {"checks": [{"metric": "ttft", "margin": "5%"}, {"metric": "error_rate", "max": "50%"}]},
+    }
+)
+PLAN = make_plan(SUITE)
+FINISHED = "2026-11-20T12:10:00.000Z"
+
+
+def run_of(run_id: str, **changes: Any) -> Run:
+    """A run of the suite, as one that has just begun."""
+    evidence = measured(SUITE, run_id=run_id)
+    arms = {arm: declared(SUITE, name) for arm, name in ((Arm.BASELINE, "baseline"), (Arm.CANDIDATE, "candidate"))}
+    fields = {
+        "arms": arms,
+        "measurement_sha256": measurement_sha256(SUITE, PLAN),
+        "plan_sha256": PLAN.sha256,
+        "status": RunStatus.RUNNING,
+        "started_at": "2026-11-20T12:00:00.000Z",
+        "finished_at": None,
+        "environment": environment_facts(),
+    }
+    return replace(evidence.run, **{**fields, **changes})
+
+
+def stored(store: Store, run: Run, status: RunStatus = RunStatus.COMPLETE, *, blocks: int | None = None) -> Run:
+    """The run with its load, kept and finished."""
+    writer = store.begin_run(run, PLAN.canonical)
+    for observation in measured(SUITE, noise=Noise(cv=0.05)).load:
+        writer.add_load(observation)
+    if blocks is not None:
+        writer.event(LOAD_ENDED, {"blocks": blocks, "of": 4, "why": "decided"})
+    writer.finish(status, FINISHED)
+    return run
+
+
+def profile_of(run: Run, measured_at: str = FINISHED) -> NoiseProfile:
+    key = noise_key(run.arms[Arm.BASELINE], run.environment, measurement_sha256(SUITE, PLAN))
+    return NoiseProfile(key, measured_at, run.id, 10, (Spread("ttft", "p50", "c4", 0.02, 0.03, 10),))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store.open(str(tmp_path / "store.db")) as opened:
+        yield opened
+
+
+def test_an_empty_store_and_none_at_all_know_nothing(store: Store, tmp_path: Path) -> None:
+    assert known_in(store, SUITE, PLAN, reading=True) == NOTHING_KNOWN
+    assert known_at(str(tmp_path / "none.db"), SUITE, PLAN) == NOTHING_KNOWN
+    (tmp_path / "broken.db").write_text("no database")
+    assert known_at(str(tmp_path / "broken.db"), SUITE, PLAN) == NOTHING_KNOWN
+
+
+def test_an_earlier_run_tells_how_its_pairs_varied_and_how_long_it_took(store: Store, tmp_path: Path) -> None:
+    run = stored(store, run_of("run-1"), blocks=2)
+    known = known_at(str(tmp_path / "store.db"), SUITE, PLAN)
+    assert known.noise is not None
+    assert (known.noise_from, known.noise.run_id, known.calibrated) == ("run", run.id, False)
+    spread = known.spread("ttft", "p50", "c4")
+    assert spread is not None
+    assert 0.02 < spread.sd_paired < 0.3  # drawn with √2 · 5 %, four blocks of it
+    assert known.earlier is not None
+    assert (known.earlier.blocks, known.earlier.took_s) == (2, 600.0)
+    unread = known_in(store, SUITE, PLAN, reading=False)
+    assert unread.noise is None
+    assert unread.earlier == known.earlier
+
+
+def test_a_run_of_all_its_blocks_is_of_as_many_as_its_suite_says(store: Store) -> None:
+    stored(store, run_of("run-1"))
+    known = known_in(store, SUITE, PLAN, reading=False)
+    assert known.earlier is not None
+    assert known.earlier.blocks == 4
+
+
+def test_runs_of_other_things_tell_nothing(store: Store) -> None:
+    stored(store, run_of("run-1", measurement_sha256="0" * 64))
+    stored(store, run_of("run-2"), RunStatus.PARTIAL)
+    other = replace(declared(SUITE, "baseline"), name="another")
+    stored(store, run_of("run-3", arms={Arm.BASELINE: other, Arm.CANDIDATE: declared(SUITE, "candidate")}))
+    assert known_in(store, SUITE, PLAN, reading=True) == NOTHING_KNOWN
+
+
+def test_the_newest_profile_goes_before_any_run_and_may_be_too_old(store: Store) -> None:
+    run = stored(store, run_of("run-1"))
+    store.save_noise_profile(profile_of(run))
+    long_ago = run_of("run-0", measurement_sha256="1" * 64)
+    store.save_noise_profile(profile_of(stored(store, long_ago), "2001-01-01T00:00:00.000Z"))
+    patient = SUITE.model_copy(update={"gate": SUITE.gate.model_copy(update={"noise_max_age_s": 1e12})})
+    known = known_in(store, patient, PLAN, reading=True)
+    assert (known.noise_from, known.noise and known.noise.run_id) == ("calibration", "run-1")
+    hasty = SUITE.model_copy(update={"gate": SUITE.gate.model_copy(update={"noise_max_age_s": 1.0})})
+    assert known_in(store, hasty, PLAN, reading=True).noise_from == "stale calibration"
+
+
+def test_a_profile_is_found_on_the_hardware_that_only_a_run_has_told(store: Store) -> None:
+    told = replace(declared(SUITE, "baseline"), facts={"accelerator_names": ["H200"]})
+    calibration = run_of("run-1", measurement_sha256="1" * 64, arms={Arm.BASELINE: told, Arm.CANDIDATE: told})
+    store.save_noise_profile(profile_of(stored(store, calibration)))
+    known = known_in(store, SUITE, PLAN, reading=True)
+    assert known.noise is not None
+    assert known.noise.key.hardware == "1 x H200"

@@ -1,0 +1,52 @@
+"""How a report shows a change that is harm either way, and what is measured in tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from benchgate.model.verdict import CheckResult, Scale, Unit, Verdict
+from benchgate.report import show
+from benchgate.report.check_rows import Strip, check_rows
+from benchgate.report.document import verdict_document
+from tests.fakes.evidence import run, verdict
+
+
+def lengths(harm: float) -> CheckResult:
+    """Answers that changed by this much, of which 10 % either way is allowed."""
+    whole = verdict()
+    return replace(
+        whole.checks[0], metric="output_length", unit=Unit.TOKENS, scale=Scale.LOG_RATIO, two_sided=True,
+        baseline=100.0, candidate=100.0 * math.exp(harm), harm=harm, lower=harm - 0.02, upper=harm + 0.02,
+        margin=math.log1p(0.10),
+    )  # fmt: skip
+
+
+def row(check: CheckResult) -> tuple[str, str, str, Strip | None]:
+    whole: Verdict = replace(verdict(), checks=(check,))
+    (shown,) = check_rows(whole).all
+    return shown.candidate, shown.allowed, shown.direction, shown.strip
+
+
+def test_a_change_either_way_is_shown_as_one_and_neither_better_nor_worse() -> None:
+    candidate, allowed, direction, longer = row(lengths(0.05))
+    assert candidate == "105 tokens"
+    assert allowed == "a change of at most 10 %"
+    assert direction == "higher"
+    *_, shorter = row(lengths(-0.05))
+    assert longer is not None
+    assert shorter is not None
+    assert longer.estimate == shorter.estimate
+    assert shorter.label == longer.label == "52.5 % of what is allowed"
+    assert show.direction(lengths(0.0)) == "equal"
+
+
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_a_document_says_so_only_where_it_is_so(two_sided: bool) -> None:
+    whole = replace(verdict(), checks=(replace(lengths(0.05), two_sided=two_sided),))
+    document = verdict_document(run(), whole)
+    (written,) = cast("list[dict[str, object]]", document["checks"])
+    assert ("two_sided" in written) is two_sided

@@ -1,0 +1,100 @@
+"""What earlier runs concluded, read from a real store: counted once and for good."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.deciding import decide_stored
+from benchgate.model.run import RunStatus
+from benchgate.model.verdict import Outcome
+from benchgate.store.repository import Store
+from tests.fakes.measured import SuiteText, measured
+from tests.shells.store_samples import PLAN, make_run, write_run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path / 'runs.sqlite'}") as opened:
+        yield opened
+
+
+PLAN_SHA256 = hashlib.sha256(PLAN).hexdigest()
+LATER = "2026-11-21T12:00:00Z"
+
+
+def document(outcome: str, harm: float | str | None = 0.02, **changes: Any) -> dict[str, object]:
+    check = {"id": "ttft", "unit": "s", "scale": "log ratio", "baseline": 1.0, "candidate": 1.02, "harm": harm}
+    check |= {"lower": 0.01, "upper": 0.03, "n": 8}
+    return {"outcome": outcome, "alpha": 0.05, "checks": [check], **changes}
+
+
+def judged_later(store: Store, **changes: Any) -> str:
+    run = make_run(started_at=LATER, **changes)
+    store.begin_run(run, PLAN).finish(RunStatus.COMPLETE, "2026-11-21T13:00:00Z")
+    return run.id
+
+
+def test_promoting_runs_before_this_one_are_its_history_with_their_numbers(store: Store) -> None:
+    run, blocked, silent = (write_run(store) for _ in range(3))
+    store.save_verdict(run.id, document("PASS"))
+    store.save_verdict(blocked.id, document("BLOCK"))
+    other = write_run(store, measurement_sha256="c" * 64)
+    store.save_verdict(other.id, document("PASS"))
+    evidence = store.evidence(judged_later(store))
+    (past,) = evidence.history
+    assert (past.run_id, past.checks["ttft"].harm, past.checks["ttft"].alpha) == (run.id, 0.02, 0.05)
+    assert [(one.run_id, one.outcome) for one in evidence.attempts] == [(blocked.id, Outcome.BLOCK)]
+    assert silent.id not in {past.run_id, *(one.run_id for one in evidence.attempts)}
+
+
+def test_deciding_an_earlier_run_again_takes_nothing_out_of_the_history(store: Store) -> None:
+    run, later = write_run(store), judged_later(store)
+    store.save_verdict(run.id, document("WARN"))
+    before = store.evidence(later).history
+    store.save_verdict(run.id, document("BLOCK", harm=0.5))
+    store.save_verdict(run.id, document("PASS", harm=-0.5))
+    assert store.evidence(later).history == before != ()
+    assert store.evidence(later).attempts == ()
+
+
+def test_trials_of_a_policy_and_comparisons_promote_nobody(store: Store) -> None:
+    run, other = write_run(store), write_run(store)
+    store.save_verdict(run.id, document("PASS", policy_replaced=True))
+    store.save_verdict(run.id, document("PASS"), compared_run_id=other.id)
+    assert store.evidence(judged_later(store)).history == ()
+
+
+def test_run_that_was_not_over_when_this_one_began_is_no_history(store: Store) -> None:
+    run = write_run(store)
+    store.save_verdict(run.id, document("PASS"))
+    at_once = make_run(started_at="2026-11-20T12:59:59Z")
+    store.begin_run(at_once, PLAN)
+    assert store.evidence(at_once.id).history == ()
+
+
+def test_number_that_is_missing_or_infinite_is_no_link(store: Store) -> None:
+    for harm in (None, "infinity"):
+        run = write_run(store)
+        store.save_verdict(run.id, document("WARN", harm=harm))
+    assert [past.checks for past in store.evidence(judged_later(store)).history] == [{}, {}]
+
+
+def test_who_only_looks_at_a_run_stores_no_verdict(store: Store) -> None:
+    policy = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    evidence = measured(policy)
+    writer = store.begin_run(
+        replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, plan_sha256=PLAN_SHA256), PLAN
+    )
+    for seen in evidence.load:
+        writer.add_load(seen)
+    writer.finish(RunStatus.COMPLETE, LATER)
+    looked = decide_stored(store, evidence.run.id, keep=False)
+    assert store.verdicts(evidence.run.id) == []
+    assert decide_stored(store, evidence.run.id).document == looked.document
+    assert len(store.verdicts(evidence.run.id)) == 1
