@@ -56,7 +56,8 @@ def false_blocks(
         why.update(_invalid_by(verdict))
         told(f"draw {draw + 1} of {draws}")
     blocked, inconclusive, invalid = (found[one] for one in (Outcome.BLOCK, Outcome.INCONCLUSIVE, Outcome.INVALID))
-    return FalseBlocks(draws, blocked, inconclusive, invalid, tuple(why.most_common()))
+    by = tuple(sorted(why.items(), key=lambda one: (-one[1], one[0])))
+    return FalseBlocks(draws, blocked, inconclusive, invalid, by)
 
 
 def _of_load(suite: Suite) -> Suite | None:

@@ -79,11 +79,14 @@ class FalseBlocks:
     @property
     def shares(self) -> str:
         """All four, for a person: `promotes 129, blocks 0, finds 0 inconclusive and 71 invalid (sent-once 71)`."""
+        return f"promotes {self.promoted:,}, blocks {self.blocked:,}, {self.undecided}"
+
+    @property
+    def undecided(self) -> str:
+        """Those that are neither promoted nor blocked, and what made draws invalid."""
         by = ", ".join(f"{name} {number:,}" for name, number in self.invalid_by)
-        return (
-            f"promotes {self.promoted:,}, blocks {self.blocked:,}, "
-            f"finds {self.inconclusive:,} inconclusive and {self.invalid:,} invalid{f' ({by})' if by else ''}"
-        )
+        told = f"finds {self.inconclusive:,} inconclusive and {self.invalid:,} invalid"
+        return f"{told} ({by})" if by else told
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FalseBlocks:

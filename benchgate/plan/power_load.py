@@ -21,6 +21,8 @@ from benchgate.suite.metric_kinds import KINDS, LATENCY_METRICS, SHARE_METRICS, 
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
+_ENOUGH_PAIRS = 8
+"""A spread of fewer refuses nothing: 8 know it within a factor of 2, two within one of 32 (chi-square limits, 95 %)."""
 _SEED = 0x706C616E
 """Of the draws; the same for everybody, so that a plan says the same of the same suite wherever it is made."""
 _FEWEST = 2
@@ -105,7 +107,7 @@ def _paired(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known, num
         sees_80=_as_ratio(row.sees_80, slower=slower),
         sees_95=_as_ratio(row.sees_95, slower=slower),
         source="assumed" if spread is None else known.noise_source,
-        measured=spread is not None and known.calibrated,
+        measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
         note="`min_abs` may allow more than the margin" if check.min_abs is not None else None,
     )
     return Row(row, looked)
@@ -173,7 +175,7 @@ def _share_margin(
         has=total,
         needs=None if row.needs is None else row.needs * min(requests),
         source="assumed" if spread is None else known.noise_source,
-        measured=spread is not None and known.calibrated,
+        measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
         note=f"as if {show_percent(misses)} of the baseline's requests missed" if spread is None else None,
     )
     return Row(row, looked)
@@ -226,7 +228,7 @@ def _slo(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) -> Che
         sees_95=_as_ratio(detectable_harm(blocks.most, cv, alpha=tail, power=0.95), slower=slower),
         spread=cv,
         source="assumed" if spread is None else known.noise_source,
-        measured=spread is not None and known.calibrated,
+        measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
         note="how far from its bound the deployment is by itself is not known",
     )
 

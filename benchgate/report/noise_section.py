@@ -96,5 +96,5 @@ def _false_blocks(found: FalseBlocks, pairs: int) -> str:
     return (
         f"nothing changed, and over {found.of:,} orders of the {pairs} pairs the policy promotes {found.promoted:,}, "
         f"blocks {found.blocked:,} (at most {units.show_percent(limits.upper)} in orders of these pairs), "
-        f"finds {found.inconclusive:,} inconclusive and {found.invalid:,} invalid"
+        f"{found.undecided}"
     )

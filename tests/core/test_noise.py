@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from benchgate.model.noise import (
     stale_because,
     version_of,
 )
-from benchgate.model.run import Evidence
+from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow
 from benchgate.model.verdict import Outcome
 from benchgate.report.noise_section import noise_lines
@@ -197,11 +198,12 @@ def test_verdict_names_the_profile_and_its_age_and_says_when_it_is_stale() -> No
     suite = asked()
     seen = measured(suite)
     assert judge(suite, seen).notes == ()
-    fresh = judge(suite, replace(seen, noise=profile(false_block=FalseBlocks(200, 3, 1, 0))))
+    found = FalseBlocks(200, 3, 1, 2, (("client-keeps-up", 2),))
+    fresh = judge(suite, replace(seen, noise=profile(false_block=found)))
     note, version = fresh.notes
     assert "nobody told the engine's version, neither then nor now" in version
     assert note.startswith("noise profile of run calibration, 1 day old: ")
-    assert "promotes 196, blocks 3, finds 1 inconclusive and 0 invalid, of 200 draws" in note
+    assert "promotes 194, blocks 3, finds 1 inconclusive and 2 invalid (client-keeps-up 2), of 200 draws" in note
     old = profile(measured_at="2025-11-01T00:00:00Z", engine_version="0.10")
     stale = judge(suite, replace(seen, noise=old))
     assert stale.notes[0] == "noise profile of run calibration, 61 days old"
@@ -266,7 +268,7 @@ def test_profile_is_told_in_lines_with_the_limits_of_its_numbers() -> None:
     told = profile(
         spreads=(Spread("ttft", "p50", "c4", 0.04, 0.03, 10), Spread("error_rate", None, "c4", 0.01, 0.02, 10)),
         disagreement=(Disagreement("task", "add", 0.02, 300), Disagreement("shadow", "shadow", 0.0, 200)),
-        false_block=FalseBlocks(200, 0, 4, 1),
+        false_block=FalseBlocks(200, 0, 4, 1, (("client-keeps-up", 1),)),
         engine_version="0.11",
     )
     lines = "\n".join(noise_lines(told, told.measured_at))
@@ -276,8 +278,22 @@ def test_profile_is_told_in_lines_with_the_limits_of_its_numbers() -> None:
     assert "6 of 300 items of add came out otherwise: 2.00 % (" in lines
     assert "0 of 200 shadow prompts came out otherwise: 0 % (0 % to 1.49 %)" in lines
     assert "promotes 195, blocks 0 (at most 1.49 %" in lines
+    assert "finds 4 inconclusive and 1 invalid (client-keeps-up 1)" in lines
     assert "before this run ended" not in lines
     assert "1 day before this run ended" in next(iter(noise_lines(told, AT)))
+
+
+def test_draws_that_are_invalid_name_the_guard_that_made_them_so() -> None:
+    suite = asked(blocks=8)
+    seen = calibrated(suite, blocks=2)
+    late = ClientUse(1.0, 10.0, 1, busiest_share=1.0)  # in one of two pairs, so most draws have it more than once
+    seen = replace(seen, load=tuple(replace(one, client=late) if one.block == 0 else one for one in seen.load))
+    found = false_blocks(suite, seen, np.random.default_rng(1), draws=20)
+    assert found is not None
+    assert found.invalid > 10
+    assert found.invalid_by == (("client-keeps-up", found.invalid),)
+    assert FalseBlocks.from_json(json.loads(json.dumps(asdict(found)))) == found
+    assert FalseBlocks.from_json({"of": 9, "blocked": 1, "inconclusive": 2, "invalid": 3}) == FalseBlocks(9, 1, 2, 3)
 
 
 def test_telemetry_is_exchanged_with_the_blocks_that_it_is_of() -> None:

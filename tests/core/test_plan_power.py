@@ -215,6 +215,13 @@ def test_two_arms_that_agreed_to_the_last_digit_do_not_make_everything_certain()
     assert (row.needs, row.passes) == (2, 1.0)
 
 
+@pytest.mark.parametrize(("pairs", "refused"), [(2, 0), (7, 0), (8, 1)])
+def test_spread_of_a_few_pairs_refuses_nothing(pairs: int, refused: int) -> None:
+    known = calibrated(Spread("ttft", "p50", "c4", 0.03, 0.042, pairs))
+    found = shortfalls(told(load_suite({"metric": "ttft", "margin": "1%"}, ERRORS), known=known).checks)
+    assert len(found.refused) == refused
+
+
 def test_only_what_is_certain_or_measured_is_refused() -> None:
     narrow = {"metric": "ttft", "margin": "1%"}
     assumed = shortfalls(told(load_suite(narrow, ERRORS)).checks)

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.decide import judge
+from benchgate.gate.quality_known import baseline_as_known
+from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
@@ -305,3 +307,11 @@ def test_a_floor_that_only_cut_answers_miss_is_not_missed() -> None:
 
 def test_near_chance_is_not_at_chance() -> None:
     assert verdict_on(share_right(200, 160, **BY_CHOICE), share_right(200, 60, **BY_CHOICE)).outcome is Outcome.BLOCK
+
+
+def test_what_the_baseline_is_known_to_score_is_not_asked_of_a_run_that_names_none() -> None:
+    suite = suite_of([ACCURACY], ["t"])
+    seen = evidence_of(suite, {"t": (WELL, WELL)})
+    alone = replace(seen, run=replace(seen.run, arms={Arm.CANDIDATE: seen.run.arms[Arm.CANDIDATE]}))
+    guard = baseline_as_known(alone, suite)
+    assert (guard.tripped, guard.known) == (False, False)
