@@ -107,11 +107,28 @@ class _Silent(BaseHTTPRequestHandler):
         raise AssertionError("a request came through without the certificate asked for")
 
 
+class _Refusing(HTTPServer):
+    """Reads on after a failed handshake: closing with a request unread would reset the connection under the alert."""
+
+    tls: ssl.SSLContext
+
+    def get_request(self) -> tuple[ssl.SSLSocket, object]:
+        plain, address = self.socket.accept()
+        with plain.dup() as kept:
+            try:
+                return self.tls.wrap_socket(plain, server_side=True), address
+            except ssl.SSLError:
+                kept.settimeout(5)
+                while kept.recv(4096):
+                    pass
+                raise
+
+
 @contextmanager
 def refusing_server(tls: ssl.SSLContext) -> Iterator[str]:
     """A server that tells in an alert why it refuses, as OpenSSL does on its own."""
-    server = HTTPServer(("127.0.0.1", 0), _Silent)
-    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    server = _Refusing(("127.0.0.1", 0), _Silent)
+    server.tls = tls
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -248,9 +248,9 @@ class Failing:
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Observed:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
+    with socket.socket() as closed, ScriptedServer(Failing()) as server:
+        closed.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets the port
         absent = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    with ScriptedServer(Failing()) as server:
         targets = {
             Arm.BASELINE: target(Arm.BASELINE, server.url, API_KEY),
             Arm.CANDIDATE: target(Arm.CANDIDATE, absent),
