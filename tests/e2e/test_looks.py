@@ -75,7 +75,8 @@ def journal(folder: Path, decision: Decision, kind: str) -> list[Mapping[str, An
 
 def test_open_load_goes_on_to_the_next_look_and_the_store_alone_gives_the_same_bytes(tmp_path: Path) -> None:
     decision, told = measured(tmp_path, written())
-    assert decision.verdict.outcome is Outcome.PASS, decision.verdict.reason
+    # Of two equal servers some are found a hair's breadth slower than the other: that is a WARN, and promotes.
+    assert decision.verdict.outcome in (Outcome.PASS, Outcome.WARN), decision.verdict.reason
     first, last = told.notes
     assert first.startswith("after 3 blocks: error_rate@c4:slo still open (")
     assert first.endswith("bound 8 %); measuring up to 6")
