@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from benchgate.errors import UsageError
+from benchgate.errors import StoreError, UsageError
 from benchgate.gate.false_blocks import false_blocks
 from benchgate.gate.noise_figures import disagreements, spreads
-from benchgate.measuring import Progress
+from benchgate.measuring_load import Progress
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, noise_key, version_of
 from benchgate.model.run import Evidence, RunStatus
@@ -69,13 +69,15 @@ def calibrate(
     as_it_stands = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     plan = read_plan(own, suite_dir, fetch=True, allow_code=options.allow_code)
     with Store.open(options.store) as store:
-        run_id = measured_run(store, own, suite_dir, plan, options, progress)
-        evidence = store.evidence(run_id)
+        kept = measured_run(store, own, suite_dir, plan, options, progress)
+        if kept.fault is not None:
+            raise StoreError(f"{kept.fault}; no profile comes of it: calibrate again")
+        evidence = kept.evidence
         if evidence.run.status is not RunStatus.COMPLETE or evidence.target_faults:
             return Calibration(evidence, None)
         profile = profile_of(suite, evidence, measurement_sha256(suite, as_it_stands), progress)
         store.save_noise_profile(profile)
-        return Calibration(store.evidence(run_id), profile)
+        return Calibration(store.evidence(evidence.run.id), profile)
 
 
 def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
@@ -97,6 +99,7 @@ def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
             "candidate": suite.baseline,
             "candidates": (),
             "start": None,
+            "error_budget": None,
             "load": load,
             "quality": quality,
             "divergence": None,

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchgate.circumstances import utc_now
 from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.stored_numbers import number_pairs
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import Verdict
 from benchgate.model.waiver import Waivers
@@ -21,7 +23,8 @@ from benchgate.publish import github
 from benchgate.report.document import document_json, verdict_document, with_exit_code
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
-from benchgate.report.terms import Terms
+from benchgate.report.stored_numbers import StoredNumbers, StoredSide
+from benchgate.report.terms import OWN, Terms
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 
@@ -66,7 +69,8 @@ def decide_stored(
 ) -> Decision:
     """Judge a stored run: against its own baseline, or against the candidate of the stored run `against`.
 
-    `policy` replaces the gate and slo that the run was measured under; what was measured stays what it was.
+    `policy` replaces the gate, slo and error budget that the run was measured under; what was measured, and what
+    production had spent by then, stays what it was.
     `waivers` are those that are known of it. Without `keep` nothing is stored: who only looks at a run does not decide.
     """
     if against == run_id:
@@ -83,9 +87,57 @@ def decide_stored(
     return Decision(evidence, reference, verdict, terms, document, fault)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What was kept of a run that was just measured, and whether all of that is in the store.
+
+    `fault` says what is not in the store and how it gets there, or why measuring ended early; None when all is well.
+    """
+
+    evidence: Evidence
+    stored: bool
+    fault: str | None
+
+
+def decide_kept(store: Store, kept: Kept, *, waivers: Waivers | None = None) -> Decision:
+    """Judge what was just measured, as `decide_stored` does at any later time once the store has it."""
+    evidence = kept.evidence
+    verdict = judge(OWN.suite(evidence.run), evidence, None, waivers=waivers)
+    document = verdict_document(evidence.run, verdict)
+    unkept = _keep(store, evidence, verdict, document, None) if kept.stored else None
+    return Decision(evidence, None, verdict, OWN, document, kept.fault or unkept)
+
+
+def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | None:
+    """Two stored runs by the numbers kept of them, where one has no raw records; None where both have theirs.
+
+    Nothing is decided and nothing stored.
+    """
+    sides = [(one, store.removal(one)) for one in (against, run_id)]
+    if all(gone is None and store.run(one).measured_by is None for one, gone in sides):
+        return None
+    if against == run_id:
+        raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
+    reference, judged = (
+        StoredSide(
+            run=store.run(one),
+            verdict=next((said.document for said in reversed(store.verdicts(one)) if said.of_the_run_itself), None),
+            removed_at=gone.removed_at if gone is not None else None,
+            removed_by=gone.reason if gone is not None else None,
+        )
+        for one, gone in sides
+    )
+    return StoredNumbers(reference, judged, number_pairs(store.metrics(against), store.metrics(run_id)))
+
+
+def report_html(decision: Decision) -> str:
+    """The HTML report: same store, same bytes."""
+    return render_html(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+
+
 def write_report(decision: Decision, path: Path) -> None:
     """Write the HTML report; PublishError when that fails."""
-    html = render_html(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    html = report_html(decision)
     part = path.with_name(f".{path.name}.part")  # renamed when whole: nobody ever opens half a report
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +166,7 @@ def _keep(
 ) -> str | None:
     """Store the verdict and the run's metrics; a store that fails now must not swallow the verdict."""
     try:
-        store.save_verdict(evidence.run.id, document, compared_run_id=against)
+        store.save_verdict(evidence.run.id, document, compared_run_id=against, decided_at=utc_now())
         store.save_metrics(evidence.run.id, metric_rows(evidence))
     except StoreError as error:
         return str(error)
@@ -122,14 +174,15 @@ def _keep(
 
 
 def _judged_by(policy: Suite, run: Run) -> Suite:
-    """The run's suite with the policy's gate and slo (its own slo where the policy has none).
+    """The run's suite with the policy's gate, slo and error budget (its own of the latter two where that has none).
 
     Raises UsageError for a policy that speaks of what was not measured.
     """
     from benchgate.suite.rules import rule_problems
 
     own = Suite.from_stored(run.suite)
-    suite = own.model_copy(update={"gate": policy.gate, "slo": policy.slo or own.slo})
+    held_to = {"slo": policy.slo or own.slo, "error_budget": policy.error_budget or own.error_budget}
+    suite = own.model_copy(update={"gate": policy.gate, **held_to})
     problems = rule_problems(suite)
     if problems:
         raise UsageError(f"this policy does not fit what the run measured: {problems[0]}")

@@ -32,16 +32,22 @@ from benchgate.telemetry.hardware import accelerator_facts
 from benchgate.telemetry.sources import sources_of
 from benchgate.units import show_duration
 
+Keep = Callable[[Arm, Deployment], None]
+"""Takes in what a deployment is, as it said when it answered."""
+
 _THIS_MACHINE = "this machine"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "0.0.0.0", "::"})  # a server on one of them answers on the others
 
 
 class TargetDown(Exception):
-    """A deployment stopped answering; measuring on would only record its absence again and again."""
+    """A deployment stopped answering; measuring on would only record its absence again and again.
 
-    def __init__(self, fault: TargetFault) -> None:
+    `faults` are what is known of it, and of others that are not there either.
+    """
+
+    def __init__(self, fault: TargetFault, *others: TargetFault) -> None:
         super().__init__(fault.reason)
-        self.fault = fault
+        self.faults = (fault, *others)
 
 
 def declared(suite: Suite, name: str) -> Deployment:
@@ -80,14 +86,14 @@ def bring_up(
     suite: Suite,
     plan: Plan,
     arm: Arm,
-    writer: RunWriter,
+    keep: Keep,
     log_dir: Path,
     weights_dir: Path,
     suite_dir: Path,
     told: Callable[[str], None],
     waiting: Callable[[str], None] = lambda line: None,
 ) -> Target:
-    """Start the arm if it is ours to start, wait until it answers a real completion, and note what it says it is."""
+    """Start the arm if it is ours to start, wait until it answers a real completion, and `keep` what it says it is."""
     name = suite.baseline if arm is Arm.BASELINE else suite.candidate
     spec = suite.deployments[name]
     deployment = declared(suite, name)
@@ -109,9 +115,47 @@ def bring_up(
     facts |= accelerator_facts(sources_of(spec, target, os.environ), target)
     found = replace(deployment, facts=facts)
     for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms
-        writer.set_arm(side, found)
+        keep(side, found)
     told(f"{arm} {name} answers")
     return target
+
+
+def bring_all_up(
+    stack: ExitStack,
+    suite: Suite,
+    plan: Plan,
+    arms: Sequence[Arm],
+    keep: Keep,
+    log_dir: Path,
+    weights_dir: Path,
+    suite_dir: Path,
+    told: Callable[[str], None],
+    waiting: Callable[[str], None] = lambda line: None,
+) -> dict[Arm, Target]:
+    """The same for every arm in turn. Raises TargetDown at the first that is not there, and others that are not."""
+    targets: dict[Arm, Target] = {}
+    for arm in arms:
+        try:
+            targets[arm] = bring_up(stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, told, waiting)
+        except TargetDown as down:
+            left = [other for other in arms if other is not arm and other not in targets]
+            raise TargetDown(*down.faults, *_down_too(suite, left, suite_dir)) from down
+    return targets
+
+
+def _down_too(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[TargetFault]:
+    """By one look at each: whoever mends one of two should know of both. What is ours to start is never down before."""
+    for arm in arms:
+        spec = suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
+        if spec.url is None:
+            continue
+        try:
+            target = target_of(arm, spec, os.environ, suite_dir)
+            reason = still_alive(target, endpoint=endpoints_of(suite)[0])
+        except TargetError as fault:
+            reason = str(fault)
+        if reason is not None:
+            yield TargetFault(arm, "at the start", f"by one look at it: {reason}")
 
 
 @contextmanager
@@ -141,12 +185,14 @@ def measure_starts(
     log_dir: Path,
     weights_dir: Path,
     told: Callable[[str], None],
+    first: int = 0,
 ) -> None:
     """Start every arm's server over and over, the arms in turn, and keep how long each took to a good completion.
 
+    Those before number `first` were measured earlier.
     Weights are made before; that the system still has them in memory from the last start is part of what is measured.
     """
-    for number in range(wanted.times):
+    for number in range(first, wanted.times):
         for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
             name = suite.baseline if arm is Arm.BASELINE else suite.candidate
             spec, limits = suite.deployments[name], suite.limits

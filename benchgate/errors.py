@@ -6,8 +6,10 @@
     ├── EmbeddedError       the embedded engine could not be built or started           becomes INVALID
     ├── TargetError         a deployment does not answer as it must                     becomes INVALID
     ├── ClusterError        the cluster that is to send the load cannot, or was lost    exit 12
+    ├── BudgetError         nobody says what production has spent of its error budget   exit 12
     ├── EvidenceError       stored evidence is missing or does not hash                 exit 13
     ├── StoreError          the store could not be read or written                      exit 13
+    │   └── NothingKept     what is measured can be kept nowhere any more
     └── PublishError        a report or a publisher failed after the verdict            exit 13
 
 A failed *request* is data in a record, never an exception. An exception that is none of these is a defect of
@@ -115,10 +117,20 @@ class ClusterError(BenchgateError):
     exit_code = ExitCode.INVALID
 
 
+class BudgetError(BenchgateError):
+    """Whoever knows what production has spent of its error budget cannot be asked, or does not say."""
+
+    exit_code = ExitCode.INVALID
+
+
 class StoreError(BenchgateError):
     """The store could not be opened, read or written."""
 
     exit_code = ExitCode.PUBLISH_FAILED
+
+
+class NothingKept(StoreError):
+    """What is measured can be kept nowhere any more, on no disk and in no database: nothing more is measured."""
 
 
 class EvidenceError(StoreError):

@@ -43,7 +43,7 @@ def known_in(store: Store, suite: Suite, plan: Plan, *, reading: bool) -> Known:
     """The newest noise profile of the suite's baseline, and how long such a run took.
 
     With `reading`, and without a profile, what the newest complete run of the same measurement observed stands in for
-    one: its requests have to be read for that.
+    one: its requests have to be read for that, so it is the newest that still has them.
     """
     measurement = measurement_sha256(suite, plan)
     runs = [
@@ -57,8 +57,9 @@ def known_in(store: Store, suite: Suite, plan: Plan, *, reading: bool) -> Known:
     if profile is not None:
         stale = profile.age_at(utc_now()).total_seconds() > suite.gate.noise_max_age_s
         return Known(profile, "stale calibration" if stale else "calibration", earlier)
-    if reading and same:
-        return Known(_observed(store, same[0], suite), "run", earlier)
+    readable = next((run for run in same if store.removal(run.id) is None), None) if reading else None
+    if readable is not None:
+        return Known(_observed(store, readable, suite), "run", earlier)
     return Known(earlier=earlier)
 
 

@@ -22,7 +22,7 @@ _ELSEWHERE = "needs a live run (`benchgate run`), and an import has evals only; 
 _A_FILE = (
     "an import reads no task file, so nothing ties samples to {path}; write lm-eval's name of the task alone: {name}"
 )
-_LIVE_SECTIONS = ("start", "load", "divergence", "shadow")
+_LIVE_SECTIONS = ("start", "error_budget", "load", "divergence", "shadow")
 
 
 @dataclass(frozen=True, slots=True)

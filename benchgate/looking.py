@@ -8,18 +8,18 @@ from dataclasses import asdict
 
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
 from benchgate.gate.showing import show_numbers
-from benchgate.model.run import LOAD_ENDED, Evidence, LoadEnd
+from benchgate.model.run import LOAD_ENDED, LOOK, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.model.waiver import Waivers
 from benchgate.store.repository import RunWriter
 from benchgate.suite.schema import Load, Suite
 
-LOOK = "look"
-"""The kind of the event in a run's journal that tells what a look at the load found."""
-
 
 class Looks:
-    """The looks at one run's load, in order; its clock starts when it is made, before the load."""
+    """The looks at one run's load, in order; its clock starts when it is made, before the load.
+
+    `before_s` is what earlier sittings of the run spent on it, which a limit of the suite counts too.
+    """
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class Looks:
         waivers: Waivers | None,
         writer: RunWriter,
         note: Callable[[str], None],
+        before_s: float = 0.0,
     ) -> None:
         self._suite = suite
         self._load = load
@@ -36,8 +37,8 @@ class Looks:
         self._waivers = waivers
         self._writer = writer
         self._note = note
-        self._begun_s = time.monotonic()
-        self._first_block_s: float | None = None
+        self._begun_s = time.monotonic() - before_s
+        self._first_block_s = self._begun_s if before_s else None
 
     def begin_block(self) -> None:
         """A block begins: from the first one on, blocks tell how long those to come will take."""

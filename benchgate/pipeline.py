@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TypeVar
 
 from benchgate import __version__
 from benchgate.circumstances import environment_facts, fresh_run_id, known_client, known_client_at, usable_cpus, utc_now
-from benchgate.deciding import Decision, decide_stored
+from benchgate.deciding import Decision, Kept, decide_kept, decide_stored
 from benchgate.deploying import declared
 from benchgate.errors import Problem, SuiteError, UsageError
 from benchgate.foretelling import judged_checks, known_at, known_in
@@ -21,9 +20,11 @@ from benchgate.importing import live_only, read_import
 from benchgate.load.cluster_crew import require_distributed
 from benchgate.load.inputs import read_inputs
 from benchgate.load.ways import run_problems, written_problems
-from benchgate.measuring import Progress, measure
+from benchgate.measuring import Sitting, Work
+from benchgate.measuring_load import Progress
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
+from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.run import Run, RunStatus
 from benchgate.model.waiver import Waivers
 from benchgate.plan.demand import chosen_workers
@@ -36,11 +37,14 @@ from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.harness import require_lm_eval
 from benchgate.quality.tasks import load_tasks, unknown_leaves
 from benchgate.quality.unfit import unfit_checks
+from benchgate.recording import as_kept, measure_to_the_end, recorded
 from benchgate.shadow.form import unasked_form
 from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.judge_prompt import load_judge_prompt
 from benchgate.shadow.sample import load_prompts
-from benchgate.store.repository import RunWriter, Store
+from benchgate.spending import read_spent, require_askable
+from benchgate.store.repository import Store
+from benchgate.store.spool import FILE_NAME
 from benchgate.suite.schema import Suite
 from benchgate.suite.text import Document
 
@@ -67,35 +71,59 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     with Store.open(options.store) as store:
         _require_power(store, suite, plan, progress)
-        run_id = measured_run(store, suite, suite_dir, plan, options, progress)
-        return decide_stored(store, run_id, waivers=options.waivers)
+        spent = read_spent(suite, suite_dir, os.environ, utc_now())
+        kept = measured_run(store, suite, suite_dir, plan, options, progress, spent=spent)
+        return decide_kept(store, kept, waivers=options.waivers)
 
 
 def measured_run(
-    store: Store, suite: Suite, suite_dir: Path, plan: Plan, options: RunOptions, progress: Progress
-) -> str:
-    """Measure what the plan holds as a run of the store, whole or cut short; the run's id."""
+    store: Store,
+    suite: Suite,
+    suite_dir: Path,
+    plan: Plan,
+    options: RunOptions,
+    progress: Progress,
+    *,
+    spent: BudgetSpent | None = None,
+) -> Kept:
+    """Measure what the plan holds as a run of the store, whole or cut short.
+
+    `spent` is what production has spent of the suite's error budget, where it has one.
+    """
     workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
     arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
     run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
-    with _recorded(store, run, plan.canonical) as writer:
-        logs, weights = options.work_dir / run.id, options.work_dir / "weights"
-        so_far = partial(store.evidence, run.id)
-        complete = measure(
-            suite,
-            suite_dir,
-            plan,
-            writer,
-            logs,
-            weights,
-            progress,
-            workers,
-            options.cluster,
-            so_far=so_far,
+    store.settle()
+    with recorded(
+        store,
+        run,
+        plan.canonical,
+        may_go_on=not options.calibration,
+        spool=spool_of(options, run.id),
+        note=progress.note,
+    ) as writer:
+        if spent is not None:
+            writer.add_budget(spent)
+        work = Work(
+            suite=suite,
+            suite_dir=suite_dir,
+            plan=plan,
+            sitting=Sitting(writer),
+            log_dir=options.work_dir / run.id,
+            weights_dir=options.work_dir / "weights",
+            progress=progress,
+            so_far=writer.evidence,
             waivers=options.waivers,
+            workers=workers,
+            cluster=options.cluster,
         )
-        writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
-    return run.id
+        measure_to_the_end(work, may_go_on=not options.calibration)
+    return as_kept(writer)
+
+
+def spool_of(options: RunOptions, run_id: str) -> Path:
+    """Where a run keeps what it measures before the store has it."""
+    return options.work_dir / run_id / FILE_NAME
 
 
 def _require_power(store: Store, suite: Suite, plan: Plan, progress: Progress) -> None:
@@ -121,6 +149,7 @@ def require_runnable(suite: Suite, suite_dir: Path, options: RunOptions) -> None
     if problems := run_problems(suite, suite_dir, os.environ):
         raise UsageError("\n".join(problems))
     helpers_of(suite.shadow, os.environ, suite_dir, None)
+    require_askable(suite, suite_dir, os.environ)
 
 
 def _require_cluster(suite: Suite) -> None:
@@ -204,7 +233,8 @@ def _read(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
 
 
 def check_suite(suite: Suite, suite_dir: Path, source: str, *, allow_code: bool = False) -> Preview:
-    """What a run of the suite would ask, once its files are found to be there and fit. Looks at no store.
+    """What a run of the suite would ask, once its files are found to be there and fit. Looks at no store: what its
+    checks can show is by what is assumed of deployments.
 
     Raises SuiteError for data files and certificates, and for an audit of an address that rules one out.
     """
@@ -215,7 +245,7 @@ def check_suite(suite: Suite, suite_dir: Path, source: str, *, allow_code: bool 
         raise SuiteError([*problems, *error.problems]) from error
     if problems:
         raise SuiteError(problems)
-    return preview(suite, plan, None, usable_cpus())
+    return preview(suite, plan, None, usable_cpus(), judged_checks(suite, plan))
 
 
 def preview_suite(suite: Suite, suite_dir: Path, store_address: str, *, allow_code: bool = False) -> Preview:
@@ -223,18 +253,6 @@ def preview_suite(suite: Suite, suite_dir: Path, store_address: str, *, allow_co
     plan = read_plan(suite, suite_dir, allow_code=allow_code)
     client, known = known_client_at(store_address), known_at(store_address, suite, plan)
     return preview(suite, plan, client, usable_cpus(), judged_checks(suite, plan), known)
-
-
-@contextmanager
-def _recorded(store: Store, run: Run, plan: bytes) -> Iterator[RunWriter]:
-    """A run in the store that is never left looking complete, or still running, when it was cut short."""
-    writer = store.begin_run(run, plan)
-    try:
-        yield writer
-    except BaseException as cut:
-        writer.event("cut_short", {"by": type(cut).__name__})
-        writer.finish(RunStatus.PARTIAL, utc_now())
-        raise
 
 
 def import_suite(suite: Suite, document: Document, sides: Mapping[Arm, Path], options: RunOptions) -> Decision:
@@ -251,7 +269,7 @@ def import_suite(suite: Suite, document: Document, sides: Mapping[Arm, Path], op
     identity = Identity(plan_sha256, sha256_of({"imported": asked, "plan": plan_sha256}))
     with Store.open(options.store) as store:
         run = _describe(suite, identity, options, found.arms)
-        with _recorded(store, run, found.plan) as writer:
+        with recorded(store, run, found.plan) as writer:
             for observation in found.observations:
                 writer.add_quality(observation)
             writer.finish(RunStatus.COMPLETE, utc_now())

@@ -18,10 +18,15 @@ from benchgate.cli import (
     init_command,
     measure_commands,
     plan_command,
+    promote_command,
     result_commands,
     shadow_commands,
     shadow_run,
     sim_command,
+    store_check,
+    store_commands,
+    store_gc,
+    store_recover,
     tool_commands,
     waive_command,
 )
@@ -48,13 +53,21 @@ app.command()(result_commands.report)
 app.command()(measure_commands.validate)
 app.command()(plan_command.plan)
 app.command()(calibrate_command.calibrate)
+app.command()(promote_command.promote)
 app.command()(waive_command.waive)
 app.command()(doctor_command.doctor)
 app.command()(result_commands.trend)
 app.command()(tool_commands.load)
 app.command()(sim_command.sim)
 store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
-store_app.command()(tool_commands.upgrade)
+store_app.command()(store_commands.upgrade)
+store_app.command()(store_commands.export)
+store_app.command("import")(store_commands.import_files)
+store_app.command()(store_commands.copy)
+store_app.command()(store_recover.recover)
+store_app.command()(store_check.check)
+store_app.command()(store_check.info)
+store_app.command()(store_gc.gc)
 app.add_typer(store_app, name="store")
 shadow_commands.shadow_app.command()(shadow_run.run)
 app.add_typer(shadow_commands.shadow_app, name="shadow")

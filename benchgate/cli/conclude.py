@@ -129,5 +129,5 @@ def shown(decision: Decision, output: Format, code: ExitCode) -> str:
         against=reference,
         terms=decision.terms,
         quality=quality,
-        load=load_end_lines(decision.evidence),
+        load=load_end_lines(decision.evidence, decision.verdict),
     )

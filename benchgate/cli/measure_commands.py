@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.several import conclude_each
+from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.suite_files import missing_files, placed_in
 from benchgate.cli.waiver_files import waivers_for_run, waivers_for_stored
 from benchgate.errors import ExitCode, SuiteError, UsageError
@@ -40,6 +41,8 @@ def run(
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
     waivers: options.WaiversOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut short.")] = False,
+    resumed: Annotated[str | None, typer.Option("--run", help="The run to go on with; the newest unless said.")] = None,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -52,6 +55,11 @@ def run(
     tolerated = waivers_for_run(waivers, declared)
     given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated)
     several = declared.candidates if candidate is None else ()
+    if resume or resumed is not None:
+        _require_one_run(resume, several, label)
+        decision = _go_on(path, baseline, candidate, given, resumed)
+        conclude(decision, output, strict=strict, report=report, publish=True)
+        return
     if not several:
         decision = _measure(path, baseline, candidate, given, label)
         conclude(decision, output, strict=strict, report=report, publish=True)
@@ -67,7 +75,7 @@ def run(
 
 
 def compare(
-    baseline: Annotated[str, typer.Argument(help="Stored run (id, prefix, label, @latest, @previous), or deployment.")],
+    baseline: Annotated[str, typer.Argument(help="Stored run (id, prefix, label, @latest, @promoted), or deployment.")],
     candidate: Annotated[str, typer.Argument(help="Stored run, or deployment, to judge.")],
     suite: Annotated[str | None, typer.Option("--suite", help="Measure these two deployments of a suite now.")] = None,
     explain: options.ExplainOption = None,
@@ -102,7 +110,8 @@ def compare(
 
         with Store.open(store, create=False) as opened:
             judged = opened.resolve(candidate)
-            against = opened.resolve(baseline)
+            against = opened.resolve_beside(baseline, judged)
+            end_with_numbers(opened, judged, against, output, report=report, explain=explain)
             tolerated = waivers_for_stored(waivers, as_of, opened.run(judged))
             decision = deciding.decide_stored(opened, judged, against, waivers=tolerated)
     conclude(decision, output, strict=strict, report=report, publish=suite is not None, explain=explain)
@@ -114,6 +123,7 @@ def validate(
 ) -> None:
     """Check suites and their data: every problem at once, with its place."""
     from benchgate import pipeline
+    from benchgate.spending import budget_lines
     from benchgate.suite.rules import each_candidate
     from benchgate.suite.usual_checks import line_of, usual_checks
 
@@ -136,11 +146,19 @@ def validate(
             continue
         times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
         typer.echo(f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}")
+        typer.echo("".join(f"  {line}\n" for line in budget_lines(suite, path.parent)), nl=False)
         if suite.gate.checks == usual_checks(suite):
             typer.echo("\n".join(["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]))
+        typer.echo("".join(f"  {line}\n" for line in _of_its_power(found)), nl=False)
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _of_its_power(found: Preview) -> Iterator[str]:
+    """Checks that so little cannot carry, or may not: a suite may be valid and never promote anybody."""
+    yield from (f"`run` refuses it: {line}" for line in found.refused)
+    yield from found.underpowered
 
 
 def _asked(found: Preview) -> str:
@@ -186,14 +204,17 @@ def demo(
 
 
 def load_suite(path: Path) -> Suite:
-    """Read and parse a suite file."""
+    """Read and parse a suite file, and what it takes from an OpenSLO file."""
+    from benchgate.spending import with_objective
     from benchgate.suite.loader import parse_suite
 
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the suite {path} cannot be read: {error}") from error
-    return parse_suite(text, str(path))
+    suite = parse_suite(text, str(path))
+    with placed_in(path):
+        return with_objective(suite, path.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +261,25 @@ def _measure(path: Path, baseline: str | None, candidate: str | None, given: _Gi
     suite = with_arms(load_suite(path), baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         return pipeline.run_suite(suite, path.parent, given.options(label), progress)
+
+
+def _require_one_run(resume: bool, several: Sequence[str], label: str | None) -> None:
+    """Of what is said beside --resume. Raises UsageError."""
+    if not resume:
+        raise UsageError("--run names the run that --resume goes on with; add --resume, or leave it out")
+    if several:
+        raise UsageError(
+            f"--resume goes on with one run, and this suite has {len(several)} candidates: name its candidate with "
+            f"--candidate, one of {', '.join(several)}"
+        )
+    if label is not None:
+        raise UsageError("a run that goes on has its label, or none, from its beginning; leave --label out")
+
+
+def _go_on(path: Path, baseline: str | None, candidate: str | None, given: _Given, run: str | None) -> Decision:
+    from benchgate.resuming import resume_suite
+    from benchgate.suite.rules import with_arms
+
+    suite = with_arms(load_suite(path), baseline, candidate)
+    with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        return resume_suite(suite, path.parent, given.options(None), progress, run)

@@ -19,6 +19,13 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
+class CareFormat(StrEnum):
+    """How what was found in a store is printed: for people, or for machines."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 StoreOption = Annotated[
     str,
     typer.Option("--store", envvar="BENCHGATE_STORE", help="SQLite file or database URL."),

@@ -34,7 +34,7 @@ def check_lines(checks: Sequence[CheckPower], promotion: Promotion | None) -> It
         named = ", ".join(check.id for check in checks if check.note == note)
         yield from _wrapped("", f"{named}: {note}")
     if promotion is not None:
-        yield from _wrapped("equal", _promotion(promotion))
+        yield from _wrapped("equal", _promotion(promotion, [c.id for c in checks if c.required and c.passes is None]))
 
 
 def total_lines(found: Totals) -> Iterator[str]:
@@ -90,7 +90,8 @@ def _rests_on(checks: Sequence[CheckPower]) -> Iterator[str]:
         yield "         checks in brackets are advisory"
 
 
-def _promotion(promotion: Promotion) -> str:
+def _promotion(promotion: Promotion, unknown: Sequence[str]) -> str:
+    """`unknown` are the required checks of which nobody knows how often they pass: the chance leaves them out."""
     if promotion.chance is None:
         return "how often an equal candidate is promoted cannot be foretold"
     by = (
@@ -99,7 +100,8 @@ def _promotion(promotion: Promotion) -> str:
         else f"required checks that can be foretold ({promotion.checks} of {promotion.of})"
     )
     after = "" if promotion.blocks is None else f", after {show_number(promotion.blocks)} blocks on average"
-    return f"promoted {_chance(promotion.chance)} of the time by all {by}, were they independent{after}"
+    without = f"; not counting {', '.join(unknown)} (`?` above), which may stop it too" if unknown else ""
+    return f"promoted {_chance(promotion.chance)} of the time by all {by}, were they independent{after}{without}"
 
 
 def _time(found: Totals) -> str:

@@ -40,6 +40,7 @@ def plan(
     """
     from benchgate import pipeline
     from benchgate.cli.measure_commands import load_suite
+    from benchgate.spending import budget_lines
     from benchgate.suite.rules import each_candidate
 
     path = find_suite(suite)
@@ -49,13 +50,16 @@ def plan(
             one.candidate: pipeline.preview_suite(one, path.parent, store, allow_code=allow_code)
             for one in each_candidate(declared)
         }
+        budget = budget_lines(declared, path.parent)
     if output is PlanFormat.JSON:
-        each = [_document(preview) for preview in found.values()]
+        told = {"error_budget": budget} if budget else {}
+        each = [{**_document(preview), **told} for preview in found.values()]
         plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
         whole = plans if declared.candidates else each[0]
         sys.stdout.write(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
-        sys.stdout.write("\n".join(_texts(str(path), found, declared.candidates)) + "\n")
+        lines = [*_texts(str(path), found, declared.candidates), *(f"budget   {line}" for line in budget)]
+        sys.stdout.write("\n".join(lines) + "\n")
         sys.stderr.write(_told((*preview.unknowns, *preview.underpowered) for preview in found.values()))
     against = [(*preview.problems, *preview.refused) for preview in found.values()]
     if any(against):

@@ -15,9 +15,9 @@ from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
+from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, PublishError, UsageError
-from benchgate.units import show_duration, show_nats, show_number, show_percent
 
 
 class TrendFormat(StrEnum):
@@ -27,7 +27,9 @@ class TrendFormat(StrEnum):
     JSON = "json"
 
 
-RunArgument = Annotated[str, typer.Argument(help="Stored run: id, unique prefix, label, @latest or @previous.")]
+RunArgument = Annotated[
+    str, typer.Argument(help="Stored run: id, unique prefix, label, @latest, @previous or @promoted.")
+]
 
 
 def gate(
@@ -54,7 +56,9 @@ def gate(
     suite = load_suite(find_suite(policy)) if policy is not None else None
     with Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
-        reference = opened.resolve(against) if against is not None else None
+        reference = opened.resolve_beside(against, run_id) if against is not None else None
+        if reference is not None:
+            end_with_numbers(opened, run_id, reference, output, report=report, explain=explain)
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
     conclude(decision, output, strict=strict, report=report, explain=explain)
@@ -73,8 +77,8 @@ def report(
     from benchgate.store.repository import Store
 
     with Store.open(store, create=False) as opened:
-        reference = opened.resolve(against) if against is not None else None
         run_id = opened.resolve(run)
+        reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     try:
@@ -93,7 +97,7 @@ def trend(
     stage: Annotated[str | None, typer.Option("--stage", help="Only this load stage.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
     statistic: Annotated[
-        str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95 or p99.")
+        str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95, p99 or mean.")
     ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
@@ -101,11 +105,12 @@ def trend(
     """Follow one metric of the candidates over the stored runs."""
     from dataclasses import asdict
 
-    from benchgate.gate.metric_rows import TREND_METRICS
+    from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
+    from benchgate.report.metric_values import in_its_unit
     from benchgate.store.repository import Store
 
-    _require_known("metric", metric, TREND_METRICS)
+    _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
     with Store.open(store, create=False) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
@@ -126,14 +131,16 @@ def trend(
     sys.stdout.write(f"{titles} {quantity}\n")
     for point in points:
         where = point.stage or point.task or "-"
-        name, value = point.label or point.run_id[:13], _in_its_unit(metric, point.value)
+        name, value = point.label or point.run_id[:13], in_its_unit(metric, point.value)
+        promoted = f"  ({point.promoted})" if point.promoted is not None else ""
         of = f"{point.suite:18} {point.deployment:14} {point.outcome or '-':12} {where:14}"
-        sys.stdout.write(f"{point.started_at}  {name:20} {of} {value}\n")
+        sys.stdout.write(f"{point.started_at}  {name:20} {of} {value}{promoted}\n")
 
 
 def _statistic(metric: str, asked: str | None) -> str | None:
     """Which statistic of a metric to follow: of a latency the median, unless another is asked for."""
-    from benchgate.gate.metric_rows import LATENCY_TRENDS
+    from benchgate.gate.metric_rows import LATENCY_TRENDS, MEAN_METRICS
+    from benchgate.suite.metric_kinds import MEAN
     from benchgate.suite.schema import STATISTICS
 
     if metric not in LATENCY_TRENDS:
@@ -141,7 +148,8 @@ def _statistic(metric: str, asked: str | None) -> str | None:
             raise UsageError(f"--statistic is of a latency, and {metric} is none; leave it out")
         return None
     if asked is not None:
-        _require_known("statistic", asked, tuple(STATISTICS))
+        paired = metric.removesuffix("_s") in MEAN_METRICS
+        _require_known("statistic", asked, (*STATISTICS, MEAN) if paired else tuple(STATISTICS))
     return asked or "p50"
 
 
@@ -170,16 +178,3 @@ def _require_known(what: str, name: str, known: Sequence[str]) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise UsageError(f"no {what} {name!r} is kept for trends; {hint}")
-
-
-def _in_its_unit(metric: str, value: float) -> str:
-    """As the metric's name says it: dollars, a rate, nats, a share, seconds, or a number."""
-    if metric.startswith("usd_"):
-        return f"${show_number(value)}"
-    if metric.endswith("_per_s"):
-        return f"{show_number(value)}/s"
-    if metric.endswith("_nats"):
-        return show_nats(value)
-    if metric.endswith("_ratio"):
-        return show_percent(value)
-    return show_duration(value) if metric.endswith("_s") else show_number(value)

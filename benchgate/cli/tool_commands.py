@@ -1,4 +1,4 @@
-"""Commands that are tools of their own: the bare load test, and care for the store."""
+"""The bare load test, a tool of its own."""
 
 from __future__ import annotations
 
@@ -171,12 +171,3 @@ def _client(store: str) -> ClientProfile | None:
     except BenchgateError as error:
         sys.stderr.write(f"benchgate: what the load generator delivers here is not known: {error}\n")
         return None
-
-
-def upgrade(store: options.StoreOption = options.STORE) -> None:
-    """Bring a store to this version's schema; an SQLite file is backed up beside it first."""
-    from benchgate.store.migrate import upgrade as upgrade_store
-
-    done = upgrade_store(store, create=False)
-    kept = f"; the old one is kept at {done.backup}" if done.backup else ""
-    typer.echo(f"schema {done.before or 'none'} → {done.after}{kept}")

@@ -14,7 +14,7 @@ from benchgate.circumstances import client_machine, utc_now
 from benchgate.errors import BenchgateError
 from benchgate.gate.saturation import saturation_reasons
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.measuring import Progress
+from benchgate.measuring_load import Progress
 from benchgate.model import metrics
 from benchgate.model.ask import text_ask
 from benchgate.model.client import ClientProfile, ClientStep

@@ -13,10 +13,15 @@ from benchgate.model.history import PastArm, PastRun
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A release on the way back, and how many of the history's oldest runs may still be gone through."""
+    """A release on the way back, and how many of the history's oldest runs may still be gone through.
+
+    `by` is when a run measured it in service, so what was promoted later is not how it came there; None where the whole
+    history is from before.
+    """
 
     release: str
     until: int
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +58,16 @@ def hops(history: tuple[PastRun, ...], place: Place) -> tuple[Hop, ...]:
     Where none did, a gap to each other release that was a baseline before, by the newest run in which it was.
     """
     names = [_names(run.baseline, run.candidate) for run in history]
-    before = range(place.until - 1, -1, -1)
+    before = [i for i in range(place.until - 1, -1, -1) if place.by is None or history[i].promoted_at <= place.by]
     promoted = [i for i in before if names[i][1] == place.release != names[i][0]]
     if promoted:
-        return tuple(Promotion(history[i], Place(names[i][0], i)) for i in promoted)
+        return tuple(Promotion(history[i], Place(names[i][0], i, history[i].started_at)) for i in promoted)
     newest = {names[i][0]: i for i in reversed(before) if names[i][0] != place.release}
     ways = sorted(newest.items(), key=lambda one: -one[1])
-    return tuple(Gap(history[i], _first(history, names, place.release, i + 1), Place(old, i + 1)) for old, i in ways)
+    return tuple(
+        Gap(history[i], _first(history, names, place.release, i + 1), Place(old, i + 1, history[i].started_at))
+        for old, i in ways
+    )
 
 
 def _first(history: tuple[PastRun, ...], names: list[tuple[str, str]], baseline: str, since: int) -> PastRun | None:

@@ -166,9 +166,7 @@ def share_difference(
 
 
 def _part(values: FloatArray) -> Part:
-    """What the blocks of one run show of how far their mean may be off."""
-    if len(values) < 2:
-        return Part(0.0, 1)
+    """What the blocks of one run, two at least, show of how far their mean may be off."""
     return Part(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 

@@ -64,12 +64,10 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
     ]
     if not lines and creep.required:
         lines = [(check, _nothing_to_add(creep)) for check in checks if check.required][:1]
-    p_values = [found.p_value for _, found in lines if found.p_value is not None]
-    adjusted = iter(holm(p_values))
+    tested = [(f"creep:{check.id}", found.p_value) for check, found in lines if found.p_value is not None]
+    adjusted = iter(holm([p_value for _, p_value in tested]))
     return tuple(
-        _result(
-            check, found, next(adjusted) if found.p_value is not None else None, creep.required, suite.gate, p_values
-        )
+        _result(check, found, next(adjusted) if found.p_value is not None else None, creep.required, suite.gate, tested)
         for check, found in lines
     )
 
@@ -233,7 +231,12 @@ def _shown(total: Summed, margin: float, alpha: float) -> bool:
 
 
 def _result(
-    check: CheckResult, found: Finding, p_holm: float | None, required: bool, gate: Gate, p_values: Sequence[float]
+    check: CheckResult,
+    found: Finding,
+    p_holm: float | None,
+    required: bool,
+    gate: Gate,
+    tested: Sequence[tuple[str, float]],
 ) -> CheckResult:
     outcome = decide(found, p_holm, gate.alpha, gate.warn_fraction)
     over = f"the last {found.n} promotions" if found.problem is None else "the promotions before"
@@ -263,7 +266,9 @@ def _result(
         n_unit=found.n_unit,
         method=found.method,
         notes=found.notes,
-        steps=decision_steps(found, outcome, p_values, p_holm, gate.alpha),
+        steps=decision_steps(
+            found, outcome, [p for _, p in tested], p_holm, gate.alpha, ids=[name for name, _ in tested]
+        ),
     )
 
 

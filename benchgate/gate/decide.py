@@ -6,29 +6,33 @@ from any one of them, so the p-values behind it go through Holm's step-down.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from benchgate.gate.attempts import attempt_notes
+from benchgate.gate.budget_spent import spent_checks
 from benchgate.gate.comparison import Comparison, arms_of
 from benchgate.gate.creep import creep_checks
 from benchgate.gate.decision_steps import decision_steps
 from benchgate.gate.differences import differences
 from benchgate.gate.drift import drift_notes
+from benchgate.gate.error_budget import burn_checks
 from benchgate.gate.findings import Measured, measured
-from benchgate.gate.guard import kinds_of
+from benchgate.gate.guard import kinds_of, spoiling
 from benchgate.gate.guards import run_guards
 from benchgate.gate.in_context import in_context
 from benchgate.gate.next_step import next_step
 from benchgate.gate.noise_notes import noise_notes
-from benchgate.gate.rule import Finding, Problem, decide
+from benchgate.gate.rule import Finding, Problem, decide, defined
 from benchgate.gate.second_look import held_to_all_blocks
 from benchgate.gate.sentences import check_advice, check_reason
 from benchgate.gate.showing import check_title
+from benchgate.gate.sittings import sitting_notes
 from benchgate.gate.specs import CheckSpec, concrete_checks, family_of
 from benchgate.gate.verdict_sentence import verdict_reason
 from benchgate.gate.waiving import Waived, apply_waivers
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import HISTORY, CheckResult, GuardResult, Outcome, Scale, Verdict, policy_sha256
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Verdict, policy_sha256
 from benchgate.model.waiver import Waivers
 from benchgate.stats.multiplicity import holm
 from benchgate.suite.schema import Suite
@@ -44,9 +48,10 @@ def judge(
     checks = check_results(specs, suite, comparison, guards)
     added = creep_checks(suite, judged, checks) if reference is None else ()
     notes = (*attempt_notes(judged), *drift_notes(suite, judged, checks)) if reference is None else ()
-    notes = (*notes, *noise_notes(comparison, suite))
+    notes = (*notes, *noise_notes(comparison, suite), *sitting_notes(judged))
     waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
-    checks = (*waived.checks, *added)
+    checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards, waived.checks))
+    checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
     outcome = roll_up(checks, guards)
     alone = reference is None and len(arms_of(judged)) == 1
     names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
@@ -77,19 +82,30 @@ def check_results(
 
     Whatever they show, the outcomes here will not be milder for it: Holm's p-values fall with any one of them.
     """
-    found = measured(specs, suite, comparison)
+    found = [_defined(one) for one in measured(specs, suite, comparison)]
     findings = [_spoilt(spec, one.finding, guards) for spec, one in zip(specs, found, strict=True)]
     adjusted = _adjusted(specs, findings, untested)
     findings = held_to_all_blocks(found, findings, adjusted, _adjusted(specs, _over_all(found), untested), suite.gate)
     findings = in_context(specs, found, findings, adjusted, suite.gate)
-    tested = {
-        required: [f.p_value for s, f in zip(specs, findings, strict=True) if s.check.required is required]
-        for required in (True, False)
-    }
+    tested = {required: _tested(specs, findings, required=required) for required in (True, False)}
     return tuple(
-        _result(spec, finding, p_holm, suite, [p for p in tested[spec.check.required] if p is not None])
+        _result(spec, finding, p_holm, suite, tested[spec.check.required])
         for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
     )
+
+
+def _tested(specs: Sequence[CheckSpec], findings: Sequence[Finding], *, required: bool) -> list[tuple[str, float]]:
+    """The p-values of the checks that share one error, each with its check's id."""
+    return [
+        (spec.id, finding.p_value)
+        for spec, finding in zip(specs, findings, strict=True)
+        if spec.check.required is required and finding.p_value is not None
+    ]
+
+
+def _defined(found: Measured) -> Measured:
+    """A number that is undefined is missing, before any p-value is held against another."""
+    return Measured(defined(found.finding), None if found.over_all is None else defined(found.over_all))
 
 
 def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
@@ -99,7 +115,7 @@ def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) ->
     not look like one that held. No required check at all is INVALID: a gate that looked at nothing has nothing to say.
     """
     required = [check.counted for check in checks if check.required]
-    judged = any(check.required and check.family != HISTORY for check in checks)
+    judged = any(check.required and check.family not in (HISTORY, BUDGET) for check in checks)
     outcomes = required if judged else [*required, Outcome.INVALID]
     if any(guard.tripped for guard in guards):
         outcomes = [*outcomes, Outcome.INVALID]
@@ -113,11 +129,10 @@ _WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory chec
 
 def _spoilt(spec: CheckSpec, finding: Finding, guards: tuple[GuardResult, ...]) -> Finding:
     """A check of a kind that a tripped guard spoils keeps its numbers and loses its say."""
-    kinds = kinds_of(spec.check.metric, family_of(spec.check.metric))
-    for guard in guards:
-        if guard.tripped and kinds.intersection(guard.spoils):
-            return replace(finding, problem=Problem(Outcome.INVALID, guard.reason, guard.remedy or ""))
-    return finding
+    guard = spoiling(guards, kinds_of(spec.check.metric, family_of(spec.check.metric)))
+    if guard is None:
+        return finding
+    return replace(finding, problem=Problem(Outcome.INVALID, guard.reason, guard.remedy or ""))
 
 
 def _over_all(found: list[Measured]) -> list[Finding]:
@@ -138,7 +153,7 @@ def _adjusted(specs: tuple[CheckSpec, ...], findings: list[Finding], untested: i
 
 
 def _result(
-    spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suite, p_values: list[float]
+    spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suite, tested: Sequence[tuple[str, float]]
 ) -> CheckResult:
     check = spec.check
     outcome = decide(finding, p_holm, suite.gate.alpha, suite.gate.warn_fraction)
@@ -172,6 +187,8 @@ def _result(
         over=check.over,
         at_least=finding.lower_is_worse if finding.scale is Scale.ABSOLUTE else None,
         two_sided=finding.two_sided,
-        steps=decision_steps(finding, outcome, p_values, p_holm, suite.gate.alpha),
+        steps=decision_steps(
+            finding, outcome, [p for _, p in tested], p_holm, suite.gate.alpha, ids=[name for name, _ in tested]
+        ),
         limits_alpha=finding.look.alpha if finding.look is not None else None,
     )

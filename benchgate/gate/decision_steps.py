@@ -10,25 +10,32 @@ from benchgate.model.verdict import Outcome, Scale, Step
 
 
 def decision_steps(
-    finding: Finding, outcome: Outcome, p_values: Sequence[float], p_holm: float | None, alpha: float
+    finding: Finding,
+    outcome: Outcome,
+    p_values: Sequence[float],
+    p_holm: float | None,
+    alpha: float,
+    *,
+    ids: Sequence[str] = (),
 ) -> tuple[Step, ...]:
     """From limits, margin and p-value to the outcome. `p_values` are those of all checks that share the error alpha.
 
+    `ids` are those checks' own, in the same order; without them no other check is named.
     With a problem (a guard, say, that spoilt them) the numbers end at those that the verdict shows, and decide nothing.
     """
     if finding.problem is not None:
         formula = f"no numbers decide: {finding.problem.reason}"
-        numbers = (*finding.steps, *_numbers(finding, p_values, p_holm)) if finding.steps else ()
+        numbers = (*finding.steps, *_numbers(finding, p_values, p_holm, ids)) if finding.steps else ()
         return (*numbers, Step("outcome", formula, outcome.value))
     steps = tuple(finding.steps) or tuple(_plain(finding))
-    numbers = _numbers(finding, p_values, p_holm)
+    numbers = _numbers(finding, p_values, p_holm, ids)
     if not numbers:
         return (*steps, Step("outcome", "a value that is missing is never good", outcome.value))
     assert p_holm is not None, "there is no last number without it"
     return (*steps, *numbers, Step("outcome", _rule(finding, outcome, p_holm, alpha), outcome.value))
 
 
-def _numbers(finding: Finding, p_values: Sequence[float], p_holm: float | None) -> tuple[Step, ...]:
+def _numbers(finding: Finding, p_values: Sequence[float], p_holm: float | None, ids: Sequence[str]) -> tuple[Step, ...]:
     """What the rule is applied to, as the verdict shows it; nothing where one of these is missing."""
     if finding.limits is None or finding.harm is None or finding.p_value is None or p_holm is None:
         return ()
@@ -39,8 +46,8 @@ def _numbers(finding: Finding, p_values: Sequence[float], p_holm: float | None) 
         made("its lower limit", "", finding.limits.lower),
         made("its upper limit", "", finding.limits.upper),
         *_bound(finding),
-        made("p-value", "", finding.p_value),
-        made("p-value among all checks (Holm)", _holm(finding.p_value, p_values), p_holm),
+        made("p-value", _doubled(finding.p_value) if finding.two_sided else "", finding.p_value),
+        made("p-value among all checks (Holm)", _holm(finding.p_value, p_values, ids), p_holm),
     )
 
 
@@ -59,14 +66,27 @@ def _bound(finding: Finding) -> list[Step]:
     return [made("bound" if finding.scale is Scale.ABSOLUTE else "margin", "", finding.margin)]
 
 
-def _holm(p_value: float, p_values: Sequence[float]) -> str:
-    """The product that is largest among this p-value and the smaller ones: that is its p-value after Holm."""
-    ordered = sorted(p_values)
+def _doubled(p_value: float) -> str:
+    """A change either way has two chances to look like one."""
+    return f"2 * {number(p_value / 2)}" if p_value < 1 else "2 * that of the likelier one, at most 1"
+
+
+def _holm(p_value: float, p_values: Sequence[float], ids: Sequence[str]) -> str:
+    """The product that is largest among this p-value and the smaller ones: that is its p-value after Holm.
+
+    With ids, all of them by size, so that a reader sees whose p-value decides.
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    ordered = [p_values[place] for place in order]
     last, m = max(at for at, other in enumerate(ordered) if other == p_value), len(ordered)
     products = [(min(1.0, (m - at) * ordered[at]), at) for at in range(last + 1)]
     at = max(products, key=lambda one: one[0])[1]
     largest = f"{m - at} * {number(ordered[at])}"
-    return f"number {last + 1} of {m} by size: the largest of (m - j + 1) * p(j) up to it, at most 1: {largest}"
+    told = f"number {last + 1} of {m} by size: the largest of (m - j + 1) * p(j) up to it, at most 1: {largest}"
+    if not ids:
+        return told
+    by_size = "; ".join(f"p({j + 1}) {number(ordered[j])} {ids[place]}" for j, place in enumerate(order))
+    return f"{told}, of {ids[order[at]]}; by size: {by_size}"
 
 
 def _rule(finding: Finding, outcome: Outcome, p_holm: float, alpha: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from benchgate.gate.metric_limits import item_limits
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 
@@ -28,11 +29,22 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
         (Arm.CANDIDATE, "same_top1_ratio"): [item.same_top1 for item in items],
         (Arm.CANDIDATE, "perplexity"): [item.candidate_ln for item in items],
     }
+    texts = [item.text_id for item in items]  # positions of one text go together
     for (arm, name), values in found.items():
         mean = _mean(values)
         if mean is not None:
-            value = math.exp(-mean) if name == "perplexity" else mean
-            yield MetricRow(arm, name, None, None, None, value, len(items))
+            known = [float(value) for value in values if value is not None]
+            limits = item_limits(known, texts, share=name == "same_top1_ratio")
+            lower, upper = (limits.lower, limits.upper) if limits is not None else (None, None)
+            if name == "perplexity":
+                mean, lower, upper = math.exp(-mean), _perplexity(upper), _perplexity(lower)
+            elif lower is not None and name == "kld_nats":
+                lower = max(0.0, lower)
+            yield MetricRow(arm, name, None, None, None, mean, len(items), lower, upper)
+
+
+def _perplexity(mean_ln: float | None) -> float | None:
+    return None if mean_ln is None else math.exp(-mean_ln)
 
 
 def _mean(values: Sequence[float | bool | None]) -> float | None:

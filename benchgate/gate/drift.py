@@ -32,7 +32,8 @@ def drift_notes(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) -
     if len(judged.history) + 1 < 2 * LEAST_RUNS or len(judged.run.arms) < len(Arm):
         return ()
     levels = {check.id: check for check in checks if _is_level(check)}
-    runs = (*judged.history, _this_run(judged, levels.values()))
+    measured = sorted(judged.history, key=lambda run: run.started_at)  # a waiver may have promoted one of them later
+    runs = (*measured, _this_run(judged, levels.values()))
     moved: dict[int, list[str]] = {}
     for check in levels.values():
         series = environment_series(runs, check.id)

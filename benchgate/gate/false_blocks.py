@@ -67,7 +67,7 @@ def _of_load(suite: Suite) -> Suite | None:
         return None
     gate = suite.gate.model_copy(update={"checks": checks})
     load = suite.load.model_copy(update={"capacity": None, "limit": None})
-    unmeasured = dict.fromkeys(("quality", "divergence", "shadow", "start"))
+    unmeasured = dict.fromkeys(("quality", "divergence", "shadow", "start", "error_budget"))
     arms = {"candidate": suite.baseline, "candidates": ()}
     return suite.model_copy(update={"gate": gate, "load": load, **unmeasured, **arms})
 

@@ -71,7 +71,7 @@ def _at_look(found: Measured, look: Look) -> Measured:
 
 def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
     if not spec.stages or spec.check.metric not in SPEED_METRICS:
-        return Measured(_find(spec, suite, comparison))
+        return Measured(_in_one_vocabulary(_find(spec, suite, comparison), spec, suite, comparison))
     arms = tuple(Arm) if spec.check.margin is not None else (Arm.CANDIDATE,)
     clear = Cleared(timed)
     for stage in spec.stages:
@@ -96,15 +96,21 @@ def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     finding = _find(spec, suite, comparison)
     if spec.stage is None or spec.check.over is not None:
         return finding
-    in_tokens = spec.check.margin is not None and spec.check.metric in _IN_TOKENS
-    other_tokens = counts_other_tokens(comparison, suite) if in_tokens else None
+    finding = _in_one_vocabulary(finding, spec, suite, comparison)
     if comparison.apart:
         comparison = Comparison(beside(comparison))
     return replace(
         finding,
         problem=finding.problem or _in_other_pieces(spec, comparison),
-        warning=finding.warning or other_tokens or load_checks.length_warning(comparison, spec.stage),
+        warning=finding.warning or load_checks.length_warning(comparison, spec.stage),
     )
+
+
+def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """What is compared in tokens warns where a token is another unit on either side."""
+    if spec.check.margin is None or spec.check.metric not in _IN_TOKENS or finding.warning is not None:
+        return finding
+    return replace(finding, warning=counts_other_tokens(comparison, suite))
 
 
 _IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length")

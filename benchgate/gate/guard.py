@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.metric_kinds import LATENCY_METRICS, THROUGHPUT_METRICS
@@ -49,3 +49,8 @@ def kinds_of(metric: str, family: str) -> frozenset[str]:
     if metric in TOKEN_METRICS:
         kinds.add(TOKENS)
     return frozenset(kinds)
+
+
+def spoiling(guards: Iterable[GuardResult], kinds: Collection[str]) -> GuardResult | None:
+    """The first tripped guard that spoils checks of one of these kinds."""
+    return next((guard for guard in guards if guard.tripped and not set(guard.spoils).isdisjoint(kinds)), None)

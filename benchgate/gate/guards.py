@@ -14,6 +14,7 @@ from benchgate.gate.looks import blocks_measured
 from benchgate.gate.places import places
 from benchgate.gate.quality_guards import quality_guards
 from benchgate.gate.shadow_guards import shadow_guards
+from benchgate.gate.sittings import sitting_guards
 from benchgate.gate.specs import concrete_checks, judged_units
 from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.gate.what_differs import what_differs
@@ -31,6 +32,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     results = [*_no_calibration(runs), *_comparable(comparison, suite)]
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
+        results += sitting_guards(evidence)
         results += looked_at(load_guards(evidence, suite), None if evidence.load else "no load was measured")
         results += background_guards(evidence, suite)
         results += telemetry_guards(evidence, suite)
@@ -94,12 +96,14 @@ def _senders(evidence: Evidence) -> str:
 
 def _targets_up(evidence: Evidence) -> GuardResult:
     if evidence.target_faults:
-        fault = evidence.target_faults[0]
-        name = evidence.run.arms[fault.arm].name
-        there = next((mark for mark in _REMEDIES if mark in fault.reason), None)
-        state = "cannot be measured" if there else f"did not answer {fault.when}"
-        remedy = _REMEDIES[there] if there else _DOWN
-        return tripped("targets-up", f"the {fault.arm.value} {name} {state}: {fault.reason}", remedy)
+        marks = [next((one for one in _REMEDIES if one in fault.reason), None) for fault in evidence.target_faults]
+        states = [
+            f"the {fault.arm.value} {evidence.run.arms[fault.arm].name} "
+            f"{'cannot be measured' if mark else f'did not answer {fault.when}'}: {fault.reason}"
+            for fault, mark in zip(evidence.target_faults, marks, strict=True)
+        ]
+        remedies = dict.fromkeys(_REMEDIES[mark] if mark else _DOWN for mark in marks)
+        return tripped("targets-up", "; and ".join(states), "; ".join(remedies))
     if evidence.run.imported:
         return unknown("targets-up", "the evals were made elsewhere: whether a deployment was ever down is not known")
     return held("targets-up", "both deployments answered throughout")
@@ -134,7 +138,10 @@ def _complete(evidence: Evidence) -> GuardResult:
 
 
 def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Every planned request, task and prompt has its record on every arm measured: nothing was dropped on the way."""
+    """Every planned start, request, task and prompt has its record on every arm: nothing was dropped on the way."""
+    unstarted = _not_started(evidence, suite)
+    if unstarted is not None:
+        return tripped("all-measured", unstarted, _once_more(evidence))
     quality = suite.quality
     for name in quality.names if quality is not None else ():
         for arm in Arm:
@@ -167,6 +174,17 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
                 what = f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
                 return tripped("all-measured", what, _once_more(evidence))
     return held("all-measured", "everything planned has its record")
+
+
+def _not_started(evidence: Evidence, suite: Suite) -> str | None:
+    """What starts are missing, or there twice; a few quick ones are not what all of them took."""
+    if suite.start is None:
+        return None
+    for arm in arms_of(evidence):
+        found = sorted(start.number for start in evidence.starts if start.arm is arm)
+        if found != list(range(suite.start.times)):
+            return f"{len(found)} starts of the {arm.value} have a time, of {suite.start.times} planned"
+    return None
 
 
 def _blocks_due(evidence: Evidence, suite: Suite) -> int:

@@ -20,7 +20,7 @@ def in_context(
     adjusted: Sequence[float | None],
     gate: Gate,
 ) -> list[Finding]:
-    """The findings, each with `n_of` and `ended_by`; nothing of these decides anything."""
+    """The findings, each with `n_of`, `ended_by` and `required`; nothing of these decides anything."""
     outcomes = [decide(f, p, gate.alpha, gate.warn_fraction) for f, p in zip(findings, adjusted, strict=True)]
     blocking = tuple(
         check_title(spec)
@@ -28,8 +28,8 @@ def in_context(
         if spec.stages and spec.check.required and outcome is Outcome.BLOCK
     )
     return [
-        replace(finding, n_of=_n_of(one, finding), ended_by=blocking)
-        for one, finding in zip(found, findings, strict=True)
+        replace(finding, n_of=_n_of(one, finding), ended_by=blocking, required=spec.check.required)
+        for spec, one, finding in zip(specs, found, findings, strict=True)
     ]
 
 

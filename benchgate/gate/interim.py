@@ -12,6 +12,7 @@ from typing import Literal
 
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import check_results
+from benchgate.gate.error_budget import burn_checks
 from benchgate.gate.guards import run_guards
 from benchgate.gate.looks import look_of
 from benchgate.gate.specs import CheckSpec, concrete_checks
@@ -71,13 +72,18 @@ def next_step(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) 
 
 
 def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None) -> tuple[CheckResult, ...]:
-    """The checks by which the load ends, over the evidence so far: the required ones of its blocks, else the others."""
+    """The checks by which the load ends, over the evidence so far: the required ones of its blocks, else the others.
+
+    The burn of an error budget is one of them.
+    """
     comparison = Comparison(evidence)
     specs = [spec for spec in concrete_checks(suite, evidence) if spec.stages]
     judged = tuple(spec for spec in specs if spec.check.required) or tuple(specs)
     guards = run_guards(comparison, suite)
     checks = check_results(judged, suite, comparison, guards, untested=_still_to_come(suite, judged))
-    return checks if waivers is None else apply_waivers(waivers, judged, checks, suite, comparison).checks
+    if waivers is not None:
+        checks = apply_waivers(waivers, judged, checks, suite, comparison).checks
+    return (*checks, *burn_checks(suite, comparison, guards, checks))
 
 
 def limit_passed(suite: Suite, spent_s: float, next_s: float) -> Literal["time", "cost"] | None:

@@ -66,7 +66,7 @@ def relative(comparison: Comparison, stage: str, measure: Measure, terms: Terms,
     if found is None:
         return replace(shown, problem=too_few(len(judged.harm)))
     notes = (*judged.notes(measure, shown.n), *pair_notes(comparison, stage, measure, judged, alpha))
-    steps = log_ratio_steps(judged, reference, measure, allowed, terms, alpha)
+    steps = log_ratio_steps(judged, reference, measure, allowed, terms, found.limits, alpha)
     first = which_arm(comparison, stage, judged.baseline, judged.candidate)
     return replace(found.on(shown), notes=notes, first=first, steps=steps)
 

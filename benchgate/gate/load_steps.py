@@ -22,42 +22,46 @@ from benchgate.stats.quantiles import limit_ranks
 
 
 def log_ratio_steps(
-    judged: BlockPairs, reference: BlockPairs | None, measure: Measure, allowed: Allowance, terms: Terms, alpha: float
+    judged: BlockPairs,
+    reference: BlockPairs | None,
+    measure: Measure,
+    allowed: Allowance,
+    terms: Terms,
+    limits: Limits,
+    alpha: float,
 ) -> tuple[Step, ...]:
-    """From each block's two values to the limits of their mean log ratio, and the margin on that scale."""
+    """From each block's two values to the `limits` of their mean log ratio, and the margin on that scale."""
     ratio = "ln(baseline / candidate)" if measure.rises else "ln(candidate / baseline)"
-    tested = allowed.margin if terms.breach else 0.0
-    margin = ("-ln(1 - {})" if measure.rises and not terms.two_sided else "ln(1 + {})").format(number(terms.margin))
+    tested, both = allowed.margin if terms.breach else 0.0, terms.two_sided
+    margin = ("-ln(1 - {})" if measure.rises and not both else "ln(1 + {})").format(number(terms.margin))
+    own_margin = made("margin, either way" if both else "margin", margin, allowed.margin)
+    each = "block" if judged.together == 1 else f"group of at least {judged.together} blocks"
     seen = (
-        observed("baseline, one value for each block", judged.baseline),
-        observed("candidate, one value for each block", judged.candidate),
+        observed(f"baseline, one value for each {each}", judged.baseline),
+        observed(f"candidate, one value for each {each}", judged.candidate),
     )
     if reference is not None:
-        return (
-            *seen,
-            *welch_steps(reference.harm, judged.harm, alpha, margin=tested),
-            made("margin", margin, allowed.margin),
-        )
-    steps = (*seen, *mean_steps(judged.harm, f"harm in each block, {ratio}", alpha, margin=tested))
-    if terms.two_sided:
-        either = Step("p-value, either way", "twice the smaller of p and 1 - p, at most 1", "as below")
-        return (*steps, made("margin, either way", margin, allowed.margin), either)
+        return (*seen, *welch_steps(reference.harm, judged.harm, alpha, margin=tested, two_sided=both), own_margin)
+    harms = mean_steps(judged.harm, f"harm in each {each}, {ratio}", alpha, margin=tested, two_sided=both)
     if terms.least_change is None:
-        return (*steps, made("margin", margin, allowed.margin))
+        return (*seen, *harms, own_margin)
     return (
-        *steps,
-        observed("no harm up to (`min_abs`), in each block", allowed.leasts),
-        observed("allowed in each block, the larger of that and the margin", allowed.margins),
+        *seen,
+        *harms,
+        observed(f"no harm up to (`min_abs`), in each {each}", allowed.leasts),
+        observed(f"allowed in each {each}, the larger of that and the margin", allowed.margins),
         made("margin: the mean of what is allowed", "", allowed.margin),
         *mean_steps(judged.harm - allowed.margins, "harm beyond what is allowed", alpha),
-        Step("upper limit of harm", f"{number(allowed.margin)} + that upper limit", "as below"),
+        made("upper limit of harm", f"{number(allowed.margin)} + that upper limit", limits.upper),
         *mean_steps(judged.harm - allowed.leasts, "harm beyond what is no harm", alpha),
-        Step("lower limit of harm", f"{number(allowed.least)} + that lower limit", "as below"),
+        made("lower limit of harm", f"{number(allowed.least)} + that lower limit", limits.lower),
     )
 
 
-def share_steps(ours: Counts, theirs: Counts, differences: FloatArray, alpha: float) -> tuple[Step, ...]:
-    """Both arms' counts, and the three intervals of which the widest counts on each side."""
+def share_steps(
+    ours: Counts, theirs: Counts, differences: FloatArray, limits: Limits, p_value: float, alpha: float
+) -> tuple[Step, ...]:
+    """Both arms' counts, and the three intervals of which the widest counts on each side: `limits`."""
     pooled = newcombe_difference(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled, alpha)
     harm = ours.share - theirs.share
     formula = f"{number(ours.share)} - {number(theirs.share)}"
@@ -69,20 +73,26 @@ def share_steps(ours: Counts, theirs: Counts, differences: FloatArray, alpha: fl
     ]
     ends = [wilson(side.missed, side.scheduled, alpha) for side in (ours, theirs)]
     steps += _combined("2. over requests (Newcombe, from Wilson's limits)", ours, theirs, ends, pooled)
-    effective = [attainment_limits(side.kept, side.totals, alpha) for side in (ours, theirs)]
-    known = [one for one in effective if one is not None]
-    if len(known) == len(effective):
-        bursty = Limits(
-            harm - math.hypot(ours.share - known[0].lower, known[1].upper - theirs.share),
-            harm + math.hypot(known[0].upper - ours.share, theirs.share - known[1].lower),
-        )
-        steps += _combined("3. over the effective number of requests", ours, theirs, known, bursty)
+    mine, other = (attainment_limits(side.kept, side.totals, alpha) for side in (ours, theirs))
+    assert mine is not None and other is not None, "the widest of three limits is there only with these"
+    bursty = Limits(
+        harm - math.hypot(ours.share - mine.lower, other.upper - theirs.share),
+        harm + math.hypot(mine.upper - ours.share, theirs.share - other.lower),
+    )
+    worth = (effective_requests(side.kept, side.totals, alpha) for side in (ours, theirs))
+    told = " and ".join(number(one or 0.0) for one in worth)
+    steps += _combined(f"3. over the effective numbers of requests, n* = {told}", ours, theirs, [mine, other], bursty)
     failed = ours.missed + theirs.missed
     law = f"Bin({failed}, {ours.scheduled} / {ours.scheduled + theirs.scheduled})"
     exact = relative_errors_p(ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
     steps.append(made("p-value of misses falling so by chance", f"P(X >= {ours.missed}), X ~ {law}", exact))
-    steps.append(Step("limits and p-value", "the widest of the three limits on each side; the larger p-value", "below"))
+    steps.append(_widest("the widest of the three limits on each side; the larger p-value", limits, p_value))
     return tuple(steps)
+
+
+def _widest(how: str, limits: Limits, p_value: float) -> Step:
+    """What of several ways counts."""
+    return Step("limits and p-value", how, f"{number(limits.lower)} to {number(limits.upper)}; p {number(p_value)}")
 
 
 def _side_steps(name: str, side: Counts, alpha: float) -> list[Step]:
@@ -93,11 +103,14 @@ def _side_steps(name: str, side: Counts, alpha: float) -> list[Step]:
         made(f"{name}: share of misses", f"{side.missed} / {side.scheduled}", side.share),
     ]
     effective, n, blocks = effective_requests(side.kept, side.totals, alpha), side.scheduled, len(side.totals)
+    what = f"{name}: effective number of requests, n* (Korn and Graubard)"
     if effective is not None and 0 < side.missed < n:
         quantiles = f"(t({number(1 - alpha)}, {n - 1}) / t({number(1 - alpha)}, {blocks - 1}))^2"
         spread = f"{blocks} / {blocks - 1} * sum over blocks of (misses - share * requests)^2"
-        formula = f"{n} / max(1, {spread} / ({n} * share * (1 - share))) * {quantiles}, at most {n}"
-        steps.append(made(f"{name}: effective number of requests (Korn and Graubard)", formula, effective))
+        design = f"the design effect {spread} / ({n} * share * (1 - share))"
+        steps.append(made(what, f"{n} / max(1, {design}) * {quantiles}, at most {n}", effective))
+    elif effective is not None:
+        steps.append(made(what, f"all of them: {'none' if side.missed == 0 else 'each'} missed", effective))
     return steps
 
 
@@ -136,7 +149,7 @@ def quantile_steps(
 ) -> tuple[Step, ...]:
     """Which of the ordered requests is the quantile and which are its limits; and t-limits over blocks beside them.
 
-    `test` is None where a block's value has no logarithm.
+    `test` is None where a block's value has no logarithm: then there is no upper limit.
     """
     n, q, above = pooled.n, pooled.q, pooled.beyond
     (low, high), rank = limit_ranks(n, q, alpha), max(math.ceil(n * q - 1e-9), 1)
@@ -153,19 +166,19 @@ def quantile_steps(
     if test is None:
         return (*steps, observed("its value in each block", per_block))
     blocks = mean_steps(np.log(per_block), "ln of its value in each block", alpha, margin=math.log(slo))
-    found = test.limits
-    shown = limits_steps(
-        Limits(math.exp(found.lower), math.exp(found.upper)),
-        (f"exp({number(found.lower)})", f"exp({number(found.upper)})"),
-    )
-    wider = Step("limits and p-value", "the wider limit on each side; the larger p-value", "as below")
+    found, p_value = test.limits, binom_sf(above - 1, n, 1 - q)
+    over = Limits(math.exp(found.lower), math.exp(found.upper))
+    shown = limits_steps(over, (f"exp({number(found.lower)})", f"exp({number(found.upper)})"))
+    widest = Limits(min(pooled.limits.lower, over.lower), max(pooled.limits.upper, over.upper))
+    wider = _widest("the wider limit on each side; the larger p-value", widest, max(p_value, test.p_harm))
     return (*steps, observed("its value in each block", per_block), *blocks, *shown, wider)
 
 
-def rate_steps(per_block: FloatArray, slo: float, alpha: float) -> tuple[Step, ...]:
+def rate_steps(per_block: FloatArray, slo: float, value: float, limits: Limits, alpha: float) -> tuple[Step, ...]:
     """A rate held to a least one: minus its logarithm, so that positive is harm."""
     return (
         observed("the rate in each block", per_block),
         *mean_steps(-np.log(per_block), "-ln of the rate in each block", alpha, margin=-math.log(slo)),
-        Step("value and limits", "exp(-(mean)), exp(-(upper limit)) and exp(-(lower limit))", "as below"),
+        made("the rate", "exp(-(mean))", value),
+        *limits_steps(limits, ("exp(-(upper limit))", "exp(-(lower limit))")),
     )

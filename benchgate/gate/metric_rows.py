@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from benchgate.cost.prices import usd_per_million_tokens
+from benchgate.gate import metric_limits
+from benchgate.gate.block_pairs import Measure, block_pairs
 from benchgate.gate.block_values import LATENCIES
 from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.divergence_rows import divergence_rows
+from benchgate.gate.metric_limits import ALPHA, block_limits
 from benchgate.gate.places import places
-from benchgate.gate.quality_figures import task_figures
+from benchgate.gate.quality_figures import TaskFigures, task_figures
 from benchgate.gate.quality_pairs import is_continuous
 from benchgate.gate.rule import Problem
+from benchgate.gate.shares import Counts, tally_of
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Evidence, LoadObservation, MetricRow
+from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
+from benchgate.stats.limits import Limits
+from benchgate.suite.metric_kinds import MEAN
 from benchgate.suite.schema import STATISTICS, Suite
 
 TREND_METRICS = (
@@ -26,9 +33,11 @@ TREND_METRICS = (
     "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
     "shadow_validity_ratio",
 )  # fmt: skip
-_LIMITS = 0.05
-"""The error probability of limits that no row keeps."""
-LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES)
+_Number = tuple[float | None, Limits | None]
+IMPORTED_METRICS = ("ttft_sent_s",)
+"""What only runs have that are another tool's file, beside the names of TREND_METRICS."""
+LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
+MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
@@ -49,39 +58,55 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
             blocks = list(load_of(evidence, place.name, arm).values())
             if not blocks:
                 continue
-            for name, value in _rates(evidence, arm, blocks, place.slo).items():
+            for name, (value, limits) in _rates(evidence, arm, blocks, place.slo).items():
                 if value is not None:
-                    yield MetricRow(arm, name, None, place.name, None, value, len(blocks))
+                    yield _row(arm, name, value, len(blocks), limits, stage=place.name)
             for metric, of in LATENCIES.items():
-                pooled = np.concatenate([of(block.requests) for block in blocks])
-                values = metrics.quantiles(pooled, tuple(STATISTICS.values()))
-                for statistic, value in zip(STATISTICS, values, strict=True):
+                each = [of(block.requests) for block in blocks]
+                found = metric_limits.quantiles_with_limits(each, tuple(STATISTICS.values()), single=metric != "itl")
+                for statistic, (value, limits) in zip(STATISTICS, found, strict=True):
                     if value is not None:
-                        yield MetricRow(arm, f"{metric}_s", statistic, place.name, None, value, len(pooled))
+                        n = sum(map(len, each))
+                        yield _row(arm, f"{metric}_s", value, n, limits, statistic=statistic, stage=place.name)
+        yield from _mean_rows(evidence, place.name)
 
 
-def _rates(
-    evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: metrics.Slo | None
-) -> dict[str, float | None]:
-    """Means over blocks, and shares over all scheduled requests."""
+def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
+    """The geometric mean over paired requests, as checks show it; none of a run of one arm, which has no pairs."""
+    for metric in sorted(MEAN_METRICS):
+        pairs = block_pairs(evidence, stage, Measure(metric, 0.5, MEAN))
+        if isinstance(pairs, Problem):
+            continue
+        for arm, values in ((Arm.BASELINE, pairs.baseline), (Arm.CANDIDATE, pairs.candidate)):
+            if np.isfinite(values).all():
+                value, limits = float(np.exp(np.log(values).mean())), metric_limits.log_block_limits(values)
+                yield _row(arm, f"{metric}_s", value, len(values), limits, statistic=MEAN, stage=stage)
+
+
+def _rates(evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: metrics.Slo | None) -> dict[str, _Number]:
+    """Means over blocks, and shares over all scheduled requests, each with its limits."""
     deployment = evidence.run.arms[arm]
-    scheduled = sum(len(block.requests) for block in blocks)
-    succeeded = sum(int(metrics.succeeded(block.requests).sum()) for block in blocks)
-    tokens_per_s = _mean([metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks])
-    rates: dict[str, float | None] = {
-        "output_tokens_per_s": tokens_per_s,
-        "requests_per_s": _mean([metrics.requests_per_s(b.requests, b.window_s) for b in blocks]),
-        "error_ratio": 1 - succeeded / scheduled if scheduled else None,
-        "usd_per_million_output_tokens": _price(deployment.price_usd_per_hour, deployment.accelerators, tokens_per_s),
+    price = partial(_price, deployment.price_usd_per_hour, deployment.accelerators)
+    tokens = [metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
+    requests = [metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
+    failed = Counts.of(blocks, tally_of("error_rate", slo))
+    rates: dict[str, _Number] = {
+        "output_tokens_per_s": (_mean(tokens), block_limits(tokens)),
+        "requests_per_s": (_mean(requests), block_limits(requests)),
+        "error_ratio": (failed.share if failed.scheduled else None, metric_limits.miss_limits(failed)),
+        "usd_per_million_output_tokens": _priced(price, tokens),
     }
     if slo is not None:
-        good = sum(int(metrics.good(block.requests, slo).sum()) for block in blocks)
-        good_per_s = _mean([metrics.output_tokens_per_s(b.requests, b.window_s, slo=slo) for b in blocks])
-        rates["goodput_ratio"] = good / scheduled if scheduled else None
-        rates["usd_per_million_good_tokens"] = _price(
-            deployment.price_usd_per_hour, deployment.accelerators, good_per_s
-        )
+        counts = Counts.of(blocks, tally_of("goodput", slo))
+        good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
+        rates["goodput_ratio"] = good, metric_limits.kept_limits(counts)
+        of_good = [metrics.output_tokens_per_s(b.requests, b.window_s, slo=slo) for b in blocks]
+        rates["usd_per_million_good_tokens"] = _priced(price, of_good)
     return rates
+
+
+def _priced(price: Callable[[float | None], float | None], tokens_per_s: list[float | None]) -> _Number:
+    return price(_mean(tokens_per_s)), metric_limits.price_limits(price, block_limits(tokens_per_s))
 
 
 def _price(price_usd_per_hour: float | None, accelerators: int, tokens_per_s: float | None) -> float | None:
@@ -102,40 +127,74 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
         values = [item.score if continuous else item.correct for item in observation.items]
         known = [float(value) for value in values if value is not None]
         if len(known) == len(values):
-            share = sum(known) / len(known)
-            yield MetricRow(observation.arm, name, None, None, observation.task, share, len(known))
+            limits = metric_limits.item_limits(known, _clusters(observation), share=not continuous)
+            yield _row(observation.arm, name, sum(known) / len(known), len(known), limits, task=observation.task)
     for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
-        figures = task_figures(comparison, task, _LIMITS)
+        figures = task_figures(comparison, task, ALPHA)
         if not isinstance(figures, Problem) and not figures.stopped:
-            for arm, name, value in (
-                (Arm.CANDIDATE, "recovery_ratio", figures.recovery_ratio),
-                (Arm.CANDIDATE, "flips_ratio", figures.flips_ratio),
-                (Arm.BASELINE, "flips_ratio", figures.floor_ratio),
+            for arm, name, value, limits in (
+                (Arm.CANDIDATE, "recovery_ratio", figures.recovery_ratio, figures.recovery_limits),
+                (Arm.CANDIDATE, "flips_ratio", figures.flips_ratio, _flip_limits(figures, figures.flips_ratio)),
+                (Arm.BASELINE, "flips_ratio", figures.floor_ratio, _flip_limits(figures, figures.floor_ratio)),
             ):
                 if value is not None:
-                    yield MetricRow(arm, name, None, None, task, value, figures.n)
+                    yield _row(arm, name, value, figures.n, limits, task=task)
+
+
+def _clusters(observation: QualityObservation) -> list[str] | None:
+    """Which items go together; None where none do."""
+    if all(item.cluster is None for item in observation.items):
+        return None
+    return [item.cluster or item.item_id for item in observation.items]
+
+
+def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
+    """None where items go together: then they flip together too."""
+    if ratio is None or figures.clusters is not None:
+        return None
+    return metric_limits.count_limits(round(ratio * figures.n), figures.n)
 
 
 def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
     shadow = evidence.shadow
     if shadow is None or shadow.fault is not None or not shadow.items:
         return
-    name, n = "shadow_disagreement_ratio", len(shadow.items)
-    twice = [item for item in shadow.items if not item.once]
-    noise = sum(item.differs_itself for item in twice) / len(twice) if twice else math.nan
-    ours = sum(item.differs_from_primary for item in shadow.items) / n
-    if len(twice) == n:
-        ours = (ours + sum(item.differs_from_secondary for item in shadow.items) / n) / 2
-    yield MetricRow(Arm.BASELINE, name, None, None, None, noise, len(twice))
-    yield MetricRow(Arm.CANDIDATE, name, None, None, None, ours, n)
+    name, items = "shadow_disagreement_ratio", shadow.items
+    noise = [float(item.differs_itself) for item in items if not item.once]
+    ours = [float(item.differs_from_primary) for item in items]
+    if len(noise) == len(items):
+        ours = [(one + item.differs_from_secondary) / 2 for one, item in zip(ours, items, strict=True)]
+    for arm, values in ((Arm.BASELINE, noise), (Arm.CANDIDATE, ours)):
+        if values:
+            limits = metric_limits.item_limits(values, share=True)
+            yield _row(arm, name, sum(values) / len(values), len(values), limits)
     sides = {
-        Arm.BASELINE: [i.primary_facts for i in shadow.items],
-        Arm.CANDIDATE: [i.candidate_facts for i in shadow.items],
+        Arm.BASELINE: [i.primary_facts for i in items],
+        Arm.CANDIDATE: [i.candidate_facts for i in items],
     }
     for arm, facts in sides.items():
         valid = [one.valid for one in facts if one is not None and one.valid is not None]
         if valid:
-            yield MetricRow(arm, "shadow_validity_ratio", None, None, None, sum(valid) / len(valid), len(valid))
+            limits = metric_limits.count_limits(sum(valid), len(valid))
+            yield _row(arm, "shadow_validity_ratio", sum(valid) / len(valid), len(valid), limits)
+
+
+def _row(
+    arm: Arm,
+    name: str,
+    value: float,
+    n: int,
+    limits: Limits | None,
+    *,
+    statistic: str | None = None,
+    stage: str | None = None,
+    task: str | None = None,
+) -> MetricRow:
+    """A number with its interval, where both ends of that are finite."""
+    ends: tuple[float | None, float | None] = (None, None)
+    if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
+        ends = limits.lower, limits.upper
+    return MetricRow(arm, name, statistic, stage, task, value, n, *ends)
 
 
 def _mean(values: list[float | None]) -> float | None:

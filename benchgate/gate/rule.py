@@ -6,6 +6,7 @@ BLOCK needs proof of harm, and everything between says so instead of guessing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from benchgate.gate.looks import Look
@@ -56,6 +57,7 @@ class Finding:
     steps: tuple[Step, ...] = ()  # how the numbers came about, in order
     n_of: int | None = None  # how many of `n_unit` there were in all, where some were left out
     ended_by: tuple[str, ...] = ()  # titles of the required checks of the load that block
+    required: bool = False  # by the policy that judges it here
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +82,36 @@ def at_look(finding: Finding, look: Look) -> Finding:
 
     That is compared with alpha itself, and goes through Holm, like the p-value of a check that is looked at once.
     """
-    finding = replace(finding, look=look, notes=(f"{look.told}; limits at {_tail(look.alpha)}", *finding.notes))
+    finding = replace(
+        defined(finding), look=look, notes=(f"{look.told}; limits at {_tail(look.alpha)}", *finding.notes)
+    )
     if finding.p_value is None:
         return finding
     sides = 2 if finding.two_sided else 1  # of two the p-value is twice that of the side that moved
-    p_value = min(1.0, sides * repeated_p(finding.p_value / sides, look.number, look.fractions))
+    one_sided = finding.p_value / sides
+    repeated = repeated_p(one_sided, look.number, look.fractions)
+    p_value = min(1.0, sides * repeated)
     if not finding.steps:
         return replace(finding, p_value=p_value)
-    one_sided = finding.p_value / sides
-    where = f"B(t) >= z * sqrt({look.fractions[look.number - 1]:g}) at any t of {_listed(look.fractions)}"
-    formula = f"{'2 * ' if sides == 2 else ''}P({where})"
+    formula = f"P(B(t) >= z * sqrt({look.fractions[look.number - 1]:g}) at any t of {_listed(look.fractions)})"
     if 0 < one_sided < 1:
         formula += f", where P(Z > z) = {one_sided:.8g}: z = {-norm_ppf(one_sided):.8g}"
-    formula += ", at most 1" if sides == 2 else ""
-    step = Step(f"p-value over all looks, seen at {look.told}", formula, f"{p_value:.6g}")
+    of = " of the likelier one" if sides == 2 else ""
+    step = Step(f"p-value{of} over all looks, seen at {look.told}", formula, f"{repeated:.6g}")
     return replace(finding, p_value=p_value, steps=(*finding.steps, step))
+
+
+def defined(finding: Finding) -> Finding:
+    """The finding as it is; without harm, limits and p-value where one of these numbers is undefined (NaN).
+
+    NaN is neither above a margin nor below it: whatever compares it would let it through one way or the other.
+    """
+    numbers = [finding.harm, finding.p_value]
+    if finding.limits is not None:
+        numbers += [finding.limits.lower, finding.limits.upper]
+    if not any(number is not None and math.isnan(number) for number in numbers):
+        return finding
+    return replace(finding, harm=None, limits=None, p_value=None)
 
 
 def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: float) -> Outcome:
@@ -105,7 +122,10 @@ def decide(finding: Finding, p_holm: float | None, alpha: float, warn_fraction: 
     """
     if finding.problem is not None:
         return finding.problem.outcome
-    if finding.limits is None or finding.harm is None or finding.p_value is None or p_holm is None:
+    finding = defined(finding)
+    if finding.limits is None or finding.harm is None or finding.p_value is None:
+        return Outcome.INVALID
+    if p_holm is None or math.isnan(p_holm):
         return Outcome.INVALID
     blocked = p_holm <= alpha and not (finding.by_estimate and finding.harm <= finding.margin) and not too_soon(finding)
     if not _within(finding, finding.limits):

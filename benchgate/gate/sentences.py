@@ -149,6 +149,8 @@ def so_far(finding: Finding) -> str:
     why = _ENDED.get(look.ended.why, "") if look.ended is not None else ""
     if _ended_by_another(finding):
         why = ", where another check ended the load"
+    elif _ended_by_another_policy(finding):
+        why = f"{why}, though not by this policy"
     return f" after {look.blocks} of at most {look.most} blocks{why}"
 
 
@@ -157,6 +159,13 @@ def _ended_by_another(finding: Finding) -> bool:
     look = finding.look
     ended = look is not None and not look.last and look.ended is not None and look.ended.why == "decided"
     return ended and bool(finding.ended_by)
+
+
+def _ended_by_another_policy(finding: Finding) -> bool:
+    """Whether the load ended as settled while this check, which is required here, was open: not by this policy."""
+    look = finding.look
+    ended = look.ended if look is not None and not look.last else None
+    return finding.required and ended is not None and ended.why in ("decided", "invalid")
 
 
 def _blocking(finding: Finding) -> str:
@@ -174,6 +183,8 @@ def _by_more_looks(finding: Finding) -> str:
     ended = finding.look.ended
     if ended is not None and ended.why in ("time", "cost"):
         return f" (a higher `load.limit.{ended.why}`)"
+    if _ended_by_another_policy(finding):
+        return ": the load ended by another policy, or with waivers; run the suite again under this one"
     return " (a check that is `required` is measured until it is settled)"
 
 

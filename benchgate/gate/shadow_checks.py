@@ -32,14 +32,12 @@ _SAMPLED = "excess over the baseline's disagreement with itself on the prompts t
 
 def found(check: Check, comparison: Comparison, *, alpha: float) -> Finding:
     """Any check that rests on the shadow comparison."""
-    margin, breach = check.margin or 0.0, check.block_when == "breach"
-    if check.metric == "judge_loss":
-        return judge_check.relative(comparison, margin=margin, breach=breach, alpha=alpha)
-    if check.metric == "shadow_validity":
-        if check.margin is None:
-            return shadow_validity.absolute(comparison, slo=check.slo_value or 0.0, alpha=alpha)
-        return shadow_validity.relative(comparison, margin=margin, breach=breach, alpha=alpha)
-    return relative(comparison, margin=margin, breach=breach, alpha=alpha)
+    if check.margin is None:
+        assert check.slo_value is not None, "it has a bound where it has no margin: the suite was validated"
+        return shadow_validity.absolute(comparison, slo=check.slo_value, alpha=alpha)
+    by_metric = {"judge_loss": judge_check.relative, "shadow_validity": shadow_validity.relative}
+    judged = by_metric.get(check.metric, relative)
+    return judged(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)
 
 
 def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:

@@ -79,13 +79,13 @@ def relative(
         return replace(finding, problem=unmeasured(metric, stage, theirs, ours))
     limits, pooled = found
     counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
-    p_value = float(pooled.lower <= margin) if breach else relative_errors_p(*counts)
+    p_value = max(float(pooled.lower <= margin) if breach else relative_errors_p(*counts), test.p_harm)
     return replace(
         finding,
         baseline=1 - theirs.share if finding.falls else theirs.share,
         candidate=1 - ours.share if finding.falls else ours.share,
         harm=ours.share - theirs.share,
         limits=limits,
-        p_value=max(p_value, test.p_harm),
-        steps=share_steps(ours, theirs, differences, alpha) if comparison.reference is None else (),
+        p_value=p_value,
+        steps=share_steps(ours, theirs, differences, limits, p_value, alpha) if comparison.reference is None else (),
     )

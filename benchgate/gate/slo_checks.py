@@ -125,7 +125,7 @@ def _throughput_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Fi
         return replace(finding, problem=too_few(len(per_block)))
     value = math.exp(-test.mean)
     limits = Limits(lower=math.exp(-test.limits.upper), upper=math.exp(-test.limits.lower))
-    steps = rate_steps(per_block, finding.margin, alpha)
+    steps = rate_steps(per_block, finding.margin, value, limits, alpha)
     return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm, steps=steps)
 
 

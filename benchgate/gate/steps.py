@@ -51,10 +51,13 @@ def limits_steps(limits: Limits, how: tuple[str, str]) -> tuple[Step, Step]:
     return made("lower limit", how[0], limits.lower), made("upper limit", how[1], limits.upper)
 
 
-def mean_steps(values: FloatArray, what: str, alpha: float, *, margin: float = 0.0) -> tuple[Step, ...]:
+def mean_steps(
+    values: FloatArray, what: str, alpha: float, *, margin: float = 0.0, two_sided: bool = False
+) -> tuple[Step, ...]:
     """Student's t over differences, from their list to limits and p-value. Nothing below two of them.
 
-    Without any spread t is not defined: the limits are the mean, and the p-value is that of signs.
+    Without any spread t is not defined: the limits are the mean, and the p-value is that of signs. `two_sided`: both
+    p-values, of which the smaller one counts.
     """
     n = len(values)
     if n < 2 or not np.isfinite(values).all():
@@ -70,20 +73,34 @@ def mean_steps(values: FloatArray, what: str, alpha: float, *, margin: float = 0
         made("t quantile", f"t({number(1 - alpha)}, {n - 1})", quantile),
         made("lower limit", f"{number(mean)} - {number(quantile)} * {number(error)}", mean - reach),
         made("upper limit", f"{number(mean)} + {number(quantile)} * {number(error)}", mean + reach),
-        *(_tail(mean, margin, error, n - 1) if error > 0 else ()),
+        *(_tails(mean, margin, error, n - 1, two_sided=two_sided) if error > 0 else ()),
     )
 
 
-def _tail(mean: float, margin: float, error: float, freedom: float) -> tuple[Step, Step]:
+def _tails(mean: float, margin: float, error: float, freedom: float, *, two_sided: bool) -> tuple[Step, ...]:
+    """Statistic and p-value of a mean beyond the margin; of either sign where both count."""
+    if not two_sided:
+        return _tail(mean, margin, error, freedom, "")
+    likelier = min(t_sf((sign * mean - margin) / error, freedom) for sign in (1, -1))
+    return (
+        *_tail(mean, margin, error, freedom, " of a positive change"),
+        *_tail(-mean, margin, error, freedom, " of a negative change"),
+        made("p-value of the likelier one", "the smaller of both", likelier),
+    )
+
+
+def _tail(mean: float, margin: float, error: float, freedom: float, of: str) -> tuple[Step, Step]:
     ratio = (mean - margin) / error
     return (
-        made("t statistic", f"({number(mean)} - {number(margin)}) / {number(error)}", ratio),
-        made("p-value", f"P(T({number(freedom)}) > {number(ratio)})", t_sf(ratio, freedom)),
+        made(f"t statistic{of}", f"({number(mean)} - {number(margin)}) / {number(error)}", ratio),
+        made(f"p-value{of}", f"P(T({number(freedom)}) > {number(ratio)})", t_sf(ratio, freedom)),
     )
 
 
-def welch_steps(reference: FloatArray, judged: FloatArray, alpha: float, *, margin: float = 0.0) -> tuple[Step, ...]:
-    """Welch's t for the difference of two means, from both lists to limits and statistic."""
+def welch_steps(
+    reference: FloatArray, judged: FloatArray, alpha: float, *, margin: float = 0.0, two_sided: bool = False
+) -> tuple[Step, ...]:
+    """Welch's t for the difference of two means, from both lists to limits and statistic; `two_sided` as above."""
     if min(len(reference), len(judged)) < 2 or not (np.isfinite(reference).all() and np.isfinite(judged).all()):
         return ()
     n, m = len(reference), len(judged)
@@ -113,5 +130,5 @@ def welch_steps(reference: FloatArray, judged: FloatArray, alpha: float, *, marg
         made("degrees of freedom (Welch)", how, freedom),
         made("t quantile", f"t({number(1 - alpha)}, {number(freedom)})", quantile),
         *limits_steps(Limits(difference - quantile * error, difference + quantile * error), (ends[0], ends[1])),
-        *_tail(difference, margin, error, freedom),
+        *_tails(difference, margin, error, freedom, two_sided=two_sided),
     )

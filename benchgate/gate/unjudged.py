@@ -50,7 +50,7 @@ def failures_judged(evidence: Evidence, suite: Suite) -> GuardResult:
 def _unseen(place: Place, what: str) -> GuardResult:
     told = f"stage {place.name}: {what}, and no required check counts them"
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
-    judge = f"judge them too, by {{metric: error_rate, {where}, margin: 1 points}}"
+    judge = f"judge them too, by {{metric: error_rate, {where}, margin: 1 point}}"
     return tripped("failures-judged", told, f"{judge}, and see in the report why they failed")
 
 

@@ -32,6 +32,9 @@ def verdict_reason(
             what = "the speed of " if tripped and tripped[0].spoils in _OF_SPEED else ""
             return f"Nothing can be said about {what}{candidate}: {_short(told).rstrip('.')}."
         case Outcome.WARN:
+            waived = [check for check in required if check.waiver is not None]
+            if waived:
+                begin = f"{candidate} {_ONLY_BECAUSE[baseline is None]} {_are_waived(len(waived))}"
             return f"{begin}: {_told(decisive[0])}{_and_more(decisive)}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
@@ -57,15 +60,22 @@ _SAID_OF_ONE = MappingProxyType(
     }
 )
 
+_ONLY_BECAUSE = ("may be promoted only because", "is let through only because")
+
+
+def _are_waived(count: int) -> str:
+    return "1 check is waived" if count == 1 else f"{count} checks are waived"
+
 
 def decisive_checks(outcome: Outcome, checks: Sequence[CheckResult]) -> list[CheckResult]:
     """The checks that made the outcome, the one that says most first; empty where none did.
 
-    Advisory ones decide nothing but a warning, and only where no required check warns.
+    Advisory ones decide nothing but a warning, and only where no required check warns. Of warnings those come first
+    that would stop the promotion, were they not waived.
     """
     required = [check for check in checks if check.required and check.counted is outcome]
     if required or outcome is not Outcome.WARN:
-        return sorted(required, key=_by_harm)
+        return sorted(required, key=lambda check: (check.waiver is None, *_by_harm(check)))
     advisory = [check for check in checks if not check.required and check.counted in _WARNING]
     return sorted(advisory, key=lambda check: (-check.counted.severity, *_by_harm(check)))
 

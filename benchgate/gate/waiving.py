@@ -106,8 +106,9 @@ def _outcome(finding: Finding, suite: Suite) -> Outcome:
 
 def _with(check: CheckResult, waiver: Waiver) -> CheckResult:
     said = f"waived up to {waiver.ceiling} until {waiver.expires} ({waiver.issue}, approved by {waiver.approved_by})"
+    todo = "mend it" if check.outcome is Outcome.BLOCK else "measure more, until it is settled,"
     advice = (
-        f"mend it before the end of {waiver.expires}, or it stops the promotion again; {waiver.owner} answers for it"
+        f"{todo} before the end of {waiver.expires}, or it stops the promotion again; {waiver.owner} answers for it"
     )
     return replace(check, waiver=waiver, reason=f"{check.reason}; {said}: {waiver.reason}", advice=advice)
 

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 
-from benchgate.errors import StoreError
+from benchgate.errors import NothingKept
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head, split_head
 from benchgate.load.raw_body import RawBody
@@ -45,7 +45,7 @@ class Spooled(NamedTuple):
 
 
 class Spool:
-    """A new file of responses. Use as a context manager; raises StoreError when it cannot be written."""
+    """A new file of responses. Use as a context manager; raises NothingKept when it cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -181,11 +181,11 @@ def _head_of(raw: bytes) -> Head | None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns an OSError of writing a stage's file into a StoreError that says what to do."""
+    """Turns an OSError of writing a stage's file into a NothingKept that says what to do."""
     try:
         yield
     except OSError as error:
-        raise StoreError(
+        raise NothingKept(
             f"a load stage could not write {path}: {error.strerror}; "
             "free some space there, or choose another place (--work-dir, or TMPDIR for a bare load)"
         ) from error

@@ -44,7 +44,9 @@ class PastCheck:
 class PastRun:
     """An earlier complete run of the same measurement, whose own verdict let its candidate be promoted.
 
-    `checks` are those that compared both arms and have finite numbers, by id.
+    `checks` are those that compared both arms and have finite numbers, by id. `decided_at` is when it was promoted, or
+    where no promotion of its suite is recorded, when that verdict was stored; RFC 3339 UTC like `started_at`, None
+    where its store kept no instant.
     """
 
     run_id: str
@@ -53,6 +55,12 @@ class PastRun:
     baseline: PastArm
     candidate: PastArm
     checks: Mapping[str, PastCheck]
+    decided_at: str | None = None
+
+    @property
+    def promoted_at(self) -> str:
+        """From when on its candidate may have been in service: a waiver promotes long after the run. Else its start."""
+        return self.decided_at or self.started_at
 
     @property
     def told(self) -> str:

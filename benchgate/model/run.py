@@ -10,6 +10,7 @@ from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.divergence import DivergenceObservation
+from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.history import Attempt, PastRun
 from benchgate.model.noise import NoiseProfile
 from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
@@ -23,6 +24,10 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     COMPLETE = "complete"
     PARTIAL = "partial"
+
+
+MEASURED_BY = "measured_by"
+"""The key of a run's environment that names the tool whose file its numbers come from; no other run has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,12 @@ class Run:
     def calibrates(self) -> bool:
         """Whether both of its arms are one deployment, measured to know its noise: it judges nobody."""
         return self.suite.get("calibration") is True
+
+    @property
+    def measured_by(self) -> str | None:
+        """The other tool whose file its numbers come from, where it has numbers alone and judges nobody; else None."""
+        tool = self.environment.get(MEASURED_BY)
+        return None if tool is None else str(tool)
 
     @property
     def imported(self) -> bool:
@@ -174,6 +185,32 @@ class StartUp:
 LOAD_ENDED = "load_ended"
 """The kind of the event in a run's journal whose data is a `LoadEnd`."""
 
+LOOK = "look"
+"""The kind of the event that tells what a look at the load found."""
+
+MEASURED = "measured"
+"""The kind of the event that an execution of a stage leaves when all of it is stored; its data is its place."""
+
+RESUMED = "resumed"
+"""The kind of the event whose data is a `Resumption`. The run's hash covers it."""
+
+INTERRUPTED = "interrupted"
+"""What a fault says where nothing failed: whoever ran benchgate ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A run that had been cut short went on, at `at` (RFC 3339 UTC), by the process of this number.
+
+    `again` is what it had only begun by then, in words: it was measured again from its beginning, and `set_aside` are
+    the rows (by their `seq`) that count no more for it.
+    """
+
+    at: str
+    process: int
+    again: tuple[str, ...]
+    set_aside: tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class LoadEnd:
@@ -208,11 +245,16 @@ class Evidence:
     ended: LoadEnd | None = None  # where the load ended, by the journal; None for a fixed number of blocks
     history: tuple[PastRun, ...] = ()  # promoting runs of the same measurement before this one, oldest first
     attempts: tuple[Attempt, ...] = ()  # those that did not promote, by their first verdict, oldest first
+    budget_spent: BudgetSpent | None = None  # by production, when the run started; None where nobody read it
+    resumptions: tuple[Resumption, ...] = ()  # how it went on after it was cut short, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One derived number of a run, kept for trends; it can always be recomputed from the observations."""
+    """One derived number of a run, kept for trends; it can always be recomputed from the observations.
+
+    `lower` and `upper` are the ends of its 95 % interval, both None where it has none.
+    """
 
     arm: Arm
     name: (
@@ -223,6 +265,8 @@ class MetricRow:
     task: str | None
     value: float
     n: int
+    lower: float | None = None
+    upper: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +274,9 @@ class TrendPoint:
     """One value of one run among those of the runs before it.
 
     `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
-    `deployment` is what the suite calls the one that the value is of.
+    `deployment` is what the suite calls the one that the value is of; `lower` and `upper` are the ends of the value's
+    95 % interval, None where it has none. `promoted` says how the run was (`Promotion.told`); None where it was not, or
+    no longer is.
     """
 
     run_id: str
@@ -244,6 +290,9 @@ class TrendPoint:
     task: str | None
     value: float
     n: int
+    lower: float | None = None
+    upper: float | None = None
+    promoted: str | None = None
 
 
 def new_run_id(now_ms: int, random_bytes: bytes) -> str:

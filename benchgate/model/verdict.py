@@ -70,6 +70,9 @@ class Unit(StrEnum):
 HISTORY = "history"
 """The family of checks over earlier promotions: they never make a verdict pass."""
 
+BUDGET = "budget"
+"""The family of checks over production's error budget: neither do these."""
+
 
 class Scale(StrEnum):
     """The scale on which harm, its interval and its margin are given."""

@@ -15,6 +15,7 @@ from typing import TypeVar
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation, Way
+from benchgate.model.run import INTERRUPTED
 from benchgate.plan.divergence import Piece
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
@@ -49,7 +50,7 @@ def diverge(
     try:
         asyncio.run(reading.run())
     except (KeyboardInterrupt, SystemExit):
-        yield reading.observation("interrupted")
+        yield reading.observation(INTERRUPTED)
         raise
     yield reading.observation()
 

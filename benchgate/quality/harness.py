@@ -14,7 +14,7 @@ from pathlib import Path
 from benchgate.errors import UsageError, lacking
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
-from benchgate.model.run import QualityObservation
+from benchgate.model.run import INTERRUPTED, QualityObservation
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.arm import ArmProcess
 from benchgate.quality.spool import Job
@@ -82,7 +82,7 @@ def evaluate(
             for process in processes:
                 process.kill()
                 yield from process.new_observations()
-                yield from process.abandoned("interrupted")
+                yield from process.abandoned(INTERRUPTED)
             raise
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchgate.model.run import Evidence, LoadEnd
+from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.report.terms import OWN
 from benchgate.suite.schema import Load
 
 _WHY = {
@@ -14,9 +18,12 @@ _WHY = {
 }
 
 
-def load_end_lines(evidence: Evidence) -> tuple[str, ...]:
+def load_end_lines(evidence: Evidence, verdict: Verdict) -> tuple[str, ...]:
     """One line where the load could have ended at several looks; none where its number of blocks is fixed."""
-    return () if evidence.ended is None else (_ended(evidence.ended),)
+    if evidence.ended is None:
+        return ()
+    replaced = OWN.policy_replaced(evidence.run, verdict)  # then other checks block than those that ended the load
+    return (_ended(evidence.ended, () if replaced else verdict.checks),)
 
 
 def blocks_asked(load: Load) -> str:
@@ -27,5 +34,13 @@ def blocks_asked(load: Load) -> str:
     return f"at most {load.blocks} (looked at after {', '.join(map(str, first))} and {last})"
 
 
-def _ended(ended: LoadEnd) -> str:
-    return f"ended after {ended.blocks} of at most {ended.of} blocks: {_WHY[ended.why]}"
+def _ended(ended: LoadEnd, checks: Sequence[CheckResult]) -> str:
+    """A check that blocks ends the load too, and leaves others open."""
+    blocking = [check.id for check in checks if _blocks(check)] if ended.why == "decided" else []
+    why = f"{', '.join(blocking)} blocked, which more blocks do not change" if blocking else _WHY[ended.why]
+    return f"ended after {ended.blocks} of at most {ended.of} blocks: {why}"
+
+
+def _blocks(check: CheckResult) -> bool:
+    of_load = check.family == "load" and check.metric != "capacity"
+    return check.required and of_load and check.counted is Outcome.BLOCK

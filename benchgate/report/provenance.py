@@ -62,7 +62,7 @@ def provenance(
     groups = [FactGroup("This run", tuple(_run_facts(run)))]
     if against is not None:
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
-    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run), evidence))))
+    groups.append(FactGroup("What was asked", tuple(_asked(terms.suite(run), evidence, verdict))))
     groups.append(
         FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flattened(run.environment)))
     )
@@ -104,7 +104,7 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "seed", str(run.seed)
 
 
-def _asked(suite: Suite, evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _asked(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator[tuple[str, str]]:
     """What the suite says of it; an import sent no request that a time limit would hold for."""
     if suite.load is not None:
         yield from asked_of(suite.load)
@@ -113,7 +113,7 @@ def _asked(suite: Suite, evidence: Evidence) -> Iterator[tuple[str, str]]:
         together = "both arms in each, same prompts and schedule, order alternating"
         alone = len(measured_arms(suite)) == 1
         yield "blocks", f"{blocks_asked(suite.load)}, {'of the one deployment' if alone else together}"
-        yield from (("load", line) for line in load_end_lines(evidence))
+        yield from (("load", line) for line in load_end_lines(evidence, verdict))
         yield "warm-up", f"{suite.load.warmup_requests:,} requests per stage and arm, discarded"
     if suite.quality is not None:
         limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"

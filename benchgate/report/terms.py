@@ -15,7 +15,7 @@ from benchgate.suite.schema import Suite
 class Terms:
     """What a verdict depends on beside the evidence.
 
-    `policy` is the run's suite with the gate and slo that replaced its own; None when nothing was replaced.
+    `policy` is the run's suite with the gate, slo and error budget that replaced its own; None when nothing was.
     `reference_outcome` is the own verdict of the stored run compared with, None when there is no such run or verdict.
     """
 
@@ -32,12 +32,14 @@ class Terms:
         return verdict.outcome.exit_code(strict=self.strict)
 
     def policy_replaced(self, run: Run, verdict: Verdict) -> bool:
-        """Whether the verdict was given by another gate or slo than the run was measured under."""
+        """Whether the verdict was given by another gate, slo or error budget than the run was measured under."""
         # Read and spelled again: a run of an older benchgate lacks what the language has gained since, defaults all.
-        own = Suite.from_stored(run.suite).to_stored()["gate"]
-        if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(own):
+        own = Suite.from_stored(run.suite)
+        if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(own.to_stored()["gate"]):
             return True
-        return self.policy is not None and self.slo(run) != run.suite["slo"]
+        if self.policy is None:
+            return False
+        return self.slo(run) != run.suite["slo"] or self.policy.error_budget != own.error_budget
 
     def slo(self, run: Run) -> Mapping[str, object] | None:
         """The slo of the suite that the run was judged by, as a stored suite spells it."""

@@ -14,7 +14,7 @@ import httpx2
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ShadowItem
-from benchgate.model.run import ShadowObservation
+from benchgate.model.run import INTERRUPTED, ShadowObservation
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.asking import Asking, Reply, ask, client_of
 from benchgate.shadow.assessing import assess
@@ -52,7 +52,7 @@ def mirror(
     try:
         asyncio.run(comparison.run(helpers, on_progress, on_assessed))
     except (KeyboardInterrupt, SystemExit):
-        yield comparison.observation("interrupted")
+        yield comparison.observation(INTERRUPTED)
         raise
     yield comparison.observation()
 

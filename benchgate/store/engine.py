@@ -6,7 +6,9 @@ every writing transaction takes the write lock at once, waits up to 10 s for it,
 
 from __future__ import annotations
 
+import random
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,9 @@ from benchgate.errors import StoreError, UsageError, lacking
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_S = 10
+_PAUSE_S = (0.001, 0.02)
+# A server that is cut off says nothing: without these, libpq would wait for it for hours. Of TCP alone.
+_NOTICE_SILENCE = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
 _OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 _POSTGRES_NAMES = ("postgresql", "postgres", "postgresql+psycopg")
 _SECRET_PARAMETERS = ("password", "sslpassword")
@@ -39,10 +44,13 @@ _SQLITE_PRAGMAS = (
 
 _ADVICE = {
     "database is locked": "another process is writing to it; try again when it has finished",
+    "due to lock timeout": "somebody else holds it; try again when they have finished",
     "unable to open database file": "check that its folder may be read and written",
     "attempt to write a readonly database": "check that the file and its folder may be written",
     "file is not a database": "it is some other file; give the store another name",
     "database disk image is malformed": "it is damaged; go back to a copy of it",
+    "database or disk is full": "make room on its disk",
+    "No space left on device": "make room on its disk",
     "connection failed": "check the address, and that the server runs and lets you in",
 }
 
@@ -74,6 +82,11 @@ class Address:
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(f"a store cannot be kept in {url.drivername!r}{hint}; {_ADDRESS_HELP}")
         return cls._of_server(url.set(drivername="postgresql+psycopg"))
+
+    @property
+    def shown_is_whole(self) -> bool:
+        """Whether the store is reached by `shown` alone, without a password or an option."""
+        return self.path is not None or Address.parse(self.shown).url == self.url
 
     @classmethod
     def _of_file(cls, name: str) -> Address:
@@ -125,6 +138,8 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """One transaction that is committed and on the disk when the block ends, and undone when it raises."""
         with self.errors(), self.engine.begin() as connection:
+            if self.address.path is None:  # as long as SQLite waits; a server has no such limit of its own
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}")
             yield connection
 
     @contextmanager
@@ -168,13 +183,39 @@ def _sqlite_engine(address: Address) -> Engine:
     @sql_event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         reading = connection.get_execution_options().get(_READING, False)
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        if reading:
+            connection.exec_driver_sql("BEGIN")
+        else:
+            _begin_writing(connection.connection.driver_connection)
 
     return engine
 
 
+def _begin_writing(driver: Any) -> None:
+    """Takes the write lock, as soon as it can be had within the time that the connection waits for one.
+
+    SQLite's own waiting asks ten times a second at last, and nobody queues: of eight processes that write all the time
+    one may get no turn for longer than it waits. Asked more often, and each time after another pause, all get one.
+    """
+    (patience_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
+    give_up_s = time.monotonic() + patience_ms / 1000
+    driver.execute("PRAGMA busy_timeout=0")
+    try:
+        while True:
+            try:
+                driver.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_s:
+                    raise
+                time.sleep(random.uniform(*_PAUSE_S))
+            else:
+                return
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={patience_ms}")
+
+
 def _postgres_engine(address: Address) -> Engine:
-    options = {"application_name": "benchgate", "connect_timeout": CONNECT_TIMEOUT_S}
+    options = {"application_name": "benchgate", "connect_timeout": CONNECT_TIMEOUT_S, **_NOTICE_SILENCE}
     try:
         return create_engine(
             address.url,

@@ -1,4 +1,8 @@
-"""What runs before a run concluded, for what adds up over promotions. Read from verdicts alone, never from records."""
+"""What runs before a run concluded, for what adds up over promotions. Read from verdicts alone, never from records.
+
+Which of them promoted is what was recorded (`benchgate promote`), in a store that has such a record of the suite in the
+baseline series; in any other it is what their verdicts say.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
+from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastCheck, PastRun, past_arm
+from benchgate.model.promotion import Promotion, series
 from benchgate.model.run import Run, RunStatus
 from benchgate.model.verdict import Scale, Unit
-from benchgate.store import results, rows, tables
+from benchgate.store import promotions, results, rows, tables
 from benchgate.store.engine import fetch
 from benchgate.store.results import StoredVerdict
 
@@ -29,41 +35,74 @@ class Before:
 
 
 def past_runs(connection: Connection, run: Run) -> Before:
-    """The newest runs of the same suite and measurement that were over before `run` began.
+    """The newest runs of the same suite and measurement that were over before `run` began, as decided by then.
 
-    A run promoted when any verdict of its own does, and by the numbers of the first that does: deciding it again, with
-    other waivers or none, takes nothing out of the history. Raises EvidenceError for a verdict that does not hash.
+    Where nothing of the suite was promoted into its baseline series by then, a run promoted when any verdict of its own
+    does, and by the numbers of the first that does: deciding it again, with other waivers or none, takes nothing out of
+    the history. Nor does it put anything into one: what was decided after `run` began is not known to it, however often
+    it is judged. Promotions are in the order in which they were decided.
+    Raises EvidenceError for a verdict or a promotion that does not hash.
     """
+    recorded = promotions.promotions(connection, run.suite_name, until=run.started_at)
+    newest = _before(run).order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
+    compared = _with_verdicts(connection, newest, decided_by=run.started_at)
+    attempts = tuple(_attempt(one, said[0]) for one, said in compared if not said[0].outcome.promotes)
+    if any(one.in_series for one in recorded):
+        return Before(_recorded(connection, run, series(recorded)), attempts)
+    promoting = [(one, next((v for v in said if v.outcome.promotes), None)) for one, said in compared]
+    promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
+    return Before(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts)
+
+
+def _before(run: Run) -> Select[Any]:
+    """The complete runs of the same suite and measurement that were over before this one began."""
     before = tables.run.c
-    wanted = (
-        select(tables.run)
-        .where(
-            before.measurement_sha256 == run.measurement_sha256,
-            before.suite_name == run.suite_name,
-            before.status == RunStatus.COMPLETE.value,
-            before.finished_at <= run.started_at,
-            before.id != run.id,
-        )
-        .order_by(before.started_at.desc(), before.id.desc())
-        .limit(_LOOKED_AT)
+    return select(tables.run).where(
+        before.measurement_sha256 == run.measurement_sha256,
+        before.suite_name == run.suite_name,
+        before.status == RunStatus.COMPLETE.value,
+        before.finished_at <= run.started_at,
+        before.id != run.id,
     )
+
+
+def _with_verdicts(
+    connection: Connection, wanted: Select[Any], *, decided_by: str | None
+) -> list[tuple[Run, list[StoredVerdict]]]:
+    """Runs of two arms with their own verdicts reached by an instant (None: all); oldest run and verdict first."""
     found = fetch(connection, wanted)
     if not found:
-        return Before()
+        return []
     own: dict[str, list[StoredVerdict]] = {row["id"]: [] for row in found}
     for verdict in results.verdicts_of(connection, list(own)):
-        if verdict.of_the_run_itself:
+        if verdict.of_the_run_itself and (decided_by is None or (verdict.decided_at or "") <= decided_by):
             own[verdict.run_id].append(verdict)
     arms: dict[str, list[rows.Row]] = {row["id"]: [] for row in found}
     for arm in fetch(connection, tables.arms_of(list(arms))):
         arms[arm["run_id"]].append(arm)
     runs = [(rows.read_run(row, arms[row["id"]]), own[row["id"]]) for row in reversed(found)]
-    compared = [(one, said) for one, said in runs if said and len(one.arms) == len(Arm)]
-    promoting = [(one, next((v for v in said if v.outcome.promotes), None)) for one, said in compared]
-    return Before(
-        tuple([_past(one, verdict) for one, verdict in promoting if verdict is not None][-MOST_RUNS:]),
-        tuple(_attempt(one, said[0]) for one, said in compared if not said[0].outcome.promotes),
-    )
+    return [(one, said) for one, said in runs if said and len(one.arms) == len(Arm)]
+
+
+def _recorded(connection: Connection, run: Run, recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:
+    """The promoted runs of the same measurement, in the order of their promotions, each by the verdict it rests on.
+
+    They are asked for by their ids: however many runs nobody promoted came since, they are found.
+    """
+    of_series = _before(run).where(tables.run.c.id.in_([one.run_id for one in recorded]))
+    known = {one.id: (one, said) for one, said in _with_verdicts(connection, of_series, decided_by=None)}
+    past = []
+    for promotion in recorded:
+        if promotion.grounds is None or promotion.run_id not in known:
+            continue
+        one, said = known[promotion.run_id]
+        verdict = next((v for v in said if v.sha256 == promotion.grounds.verdict_sha256), None)
+        if verdict is None or not verdict.outcome.promotes:
+            raise EvidenceError(
+                f"promotion {promotion.id} of run {one.id} rests on a verdict that is not there: the store is damaged"
+            )
+        past.append(_past(one, verdict, promotion.promoted_at))
+    return tuple(past[-MOST_RUNS:])
 
 
 def _attempt(run: Run, verdict: StoredVerdict) -> Attempt:
@@ -71,7 +110,7 @@ def _attempt(run: Run, verdict: StoredVerdict) -> Attempt:
     return Attempt(run.id, run.started_at, run.label, baseline, candidate, verdict.outcome)
 
 
-def _past(run: Run, verdict: StoredVerdict) -> PastRun:
+def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:
     document: Mapping[str, Any] = verdict.document
     checks = [_check(said, document["alpha"]) for said in document["checks"]]
     return PastRun(
@@ -81,6 +120,7 @@ def _past(run: Run, verdict: StoredVerdict) -> PastRun:
         baseline=past_arm(run.arms[Arm.BASELINE], run.environment),
         candidate=past_arm(run.arms[Arm.CANDIDATE], run.environment),
         checks={check.id: check for check in checks if check is not None},
+        decided_at=decided_at,
     )
 
 

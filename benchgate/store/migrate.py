@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from sqlalchemy import Connection, inspect, text
 import benchgate
 from benchgate.errors import StoreError, UsageError
 from benchgate.store.engine import Address, Database
+from benchgate.store.file_systems import network_file_system
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 
-HEAD = "0004"
+HEAD = "0006"
 """The schema this benchgate reads and writes: the newest revision in `migrations/`."""
 
 _VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database
@@ -52,11 +54,23 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
     """
     database = Database.connect(Address.parse(address))
     try:
+        _require_local(database.address.path)
         if create:
             _make_folder(database)
         else:
             _require_store(database)
         return _upgrade(database)
+    finally:
+        database.close()
+
+
+@contextmanager
+def opened(address: str, *, create: bool) -> Iterator[Database]:
+    """The database of a store that is ready to use, for care and exchange; closed at the end."""
+    database = Database.connect(Address.parse(address))
+    try:
+        ensure_current(database, create=create)
+        yield database
     finally:
         database.close()
 
@@ -68,6 +82,7 @@ def ensure_current(database: Database, *, create: bool) -> None:
         _make_folder(database)
     elif path is not None and not path.exists():
         raise _missing(database)
+    _require_local(path)
     found = _find(database)
     if found.revision == HEAD:
         return
@@ -80,6 +95,16 @@ def ensure_current(database: Database, *, create: bool) -> None:
             "run `benchgate store upgrade` on it once, when no older benchgate uses it any more"
         )
     _upgrade(database)
+
+
+def _require_local(path: Path | None) -> None:
+    """Refuses a file that other machines may write to behind the back of SQLite's log."""
+    kind = network_file_system(path) if path is not None else None
+    if kind is not None:
+        raise StoreError(
+            f"the store {path} is on a network file system ({kind}), where SQLite's write-ahead log can be damaged "
+            "without notice; put it on a local disk, or use a store on Postgres where several machines write"
+        )
 
 
 def _require_store(database: Database) -> None:

@@ -15,47 +15,51 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, select
 
-from benchgate.errors import EvidenceError, UsageError
+from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceObservation
-from benchgate.model.noise import NoiseKey, NoiseProfile, noise_key
-from benchgate.model.run import (
-    LOAD_ENDED,
-    Evidence,
-    LoadEnd,
-    LoadObservation,
-    MetricRow,
-    QualityObservation,
-    Run,
-    RunStatus,
-    ShadowObservation,
-    StartUp,
-    TargetFault,
-    TrendPoint,
-)
-from benchgate.model.telemetry import TelemetryWindow
+from benchgate.model.noise import NoiseKey, NoiseProfile
+from benchgate.model.promotion import Promotion
+from benchgate.model.run import Evidence, MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import noise_profiles, profiles, results, rows, tables
+from benchgate.store import (
+    imports,
+    noise_profiles,
+    profiles,
+    promotions,
+    results,
+    retention,
+    rows,
+    sealing,
+    tables,
+    tombstones,
+    trends,
+)
+from benchgate.store.alive import RunLocks, settle
+from benchgate.store.checking import Checked, check_store
 from benchgate.store.engine import Address, Database, fetch
-from benchgate.store.history import past_runs
+from benchgate.store.evidence import known_beside, read_evidence, rows_of
+from benchgate.store.journal import Entry, read_journal
+from benchgate.store.keeping import Note
 from benchgate.store.migrate import ensure_current, is_current
-from benchgate.store.resolve import resolve
+from benchgate.store.recovering import Recovered, recover
+from benchgate.store.resolve import PROMOTED, resolve
 from benchgate.store.results import StoredVerdict
-from benchgate.store.telemetry_rows import read_telemetry
-from benchgate.store.writer import RunWriter, sealed_telemetry
+from benchgate.store.retention import Expendable, Policy, Removed
+from benchgate.store.sizes import Sizes, sizes_of
+from benchgate.store.tombstones import Removal
+from benchgate.store.writer import RunWriter
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
-
-_READERS = 4
 
 
 class Store:
@@ -63,6 +67,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._locks = RunLocks(database)
 
     @classmethod
     def open(cls, address: str, *, create: bool = True) -> Store:
@@ -89,7 +94,8 @@ class Store:
         return None
 
     def close(self) -> None:
-        """Closes the database."""
+        """Closes the database, and lets go of every run that is measured through it."""
+        self._locks.close()
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -98,14 +104,71 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def begin_run(self, run: Run, plan: bytes) -> RunWriter:
-        """Stores a running run with its plan (whose SHA-256 is the run's `plan_sha256`) and gives its writer."""
-        return RunWriter.begin(self._database, run, plan)
+    def begin_run(self, run: Run, plan: bytes, *, spool: Path | None = None, note: Note | None = None) -> RunWriter:
+        """Stores a running run with its plan (whose SHA-256 is the run's `plan_sha256`) and gives its writer.
+
+        With a `spool` (a new file) what is measured is kept there too, and a store that fails does not end the run;
+        `note` is told of it.
+        """
+        self._hold(run.id)
+        return self._held(run.id, lambda: RunWriter.begin(self._database, run, plan, spool=spool, note=note))
+
+    def reopen_run(self, run_id: str, *, spool: Path, note: Note | None = None) -> RunWriter:
+        """The writer of a run that was cut short, to go on after what `spool` and store have of it."""
+        return self._held(run_id, lambda: RunWriter.reopen(self._database, run_id, spool=spool, note=note))
+
+    def settle(self) -> list[str]:
+        """Marks every run that was killed while it was measured as cut short; their ids."""
+        return settle(self._database, self._locks)
+
+    @contextmanager
+    def holding(self, run_id: str) -> Iterator[None]:
+        """Keeps everybody else from going on with a run. StoreError where it is being measured."""
+        self._hold(run_id)
+        try:
+            yield
+        finally:
+            self._locks.release(run_id)
+
+    def may_go_on(self, suite: str | None = None) -> list[Run]:
+        """The runs of a suite, or all, that were cut short and are not over, newest first."""
+        with self._database.reading() as connection:
+            wanted = sealing.left_open(suite)
+            found = fetch(connection, wanted)
+            return [rows.read_run(row, fetch(connection, tables.arms_of([row["id"]]))) for row in found]
+
+    def journal(self, run_id: str) -> tuple[Entry, ...]:
+        """Everything of a run in the order in which it came to be, with what was set aside and is in no evidence."""
+        with self._database.reading() as connection:
+            return read_journal(connection, _run_row(connection, run_id))
+
+    def _hold(self, run_id: str) -> None:
+        if not self._locks.take(run_id):
+            raise StoreError(f"run {run_id} is being measured, by {self._locks.holder(run_id)}; wait for it to end")
+
+    def _held(self, run_id: str, writer: Callable[[], RunWriter]) -> RunWriter:
+        """The writer of a run that is held until it writes no more."""
+        release = partial(self._locks.release, run_id)
+        try:
+            opened = writer()
+        except BaseException:
+            release()
+            raise
+        opened.when_over = release
+        return opened
+
+    def recover(self, spool: Path) -> Recovered:
+        """Brings in what a run measured while its store was away, or what a killed one did not bring in itself."""
+        return recover(self._database, spool)
 
     def resolve(self, ref: str, *, suite: str | None = None) -> str:
-        """The id of the run called by id, unique prefix of 4 or more characters, label, `@latest` or `@previous`."""
+        """The id of the run called by id, unique prefix of 4 or more characters, label or a name like `@latest`."""
         with self._database.reading() as connection:
             return resolve(connection, ref, suite=suite)
+
+    def resolve_beside(self, ref: str, run_id: str) -> str:
+        """As `resolve`, for what a run is held against: `@promoted` is of the suite of that run."""
+        return self.resolve(ref, suite=self.run(run_id).suite_name if ref == PROMOTED else None)
 
     def run(self, run_id: str) -> Run:
         """The run with exactly this id."""
@@ -139,35 +202,26 @@ class Store:
         return plan
 
     def evidence(self, run_id: str) -> Evidence:
-        """All that was observed in a run, finished or not, in order of observation."""
+        """All that was observed in a run, finished or not, in order of observation.
+
+        Raises EvidenceError where it is not what was written, or where `store gc` removed it, and UsageError for a file
+        of another tool, which has none.
+        """
         with self._database.reading() as connection:
-            row = _run_row(connection, run_id)
-            arms = fetch(connection, tables.arms_of([run_id]))
-            found, windows = (_in_order(connection, table, run_id) for table in (tables.observation, tables.telemetry))
-            sealed = sealed_telemetry(connection, run_id)
-            run = rows.read_run(row, arms)
-            noise = _noise_of(connection, run)
-            before = past_runs(connection, run)
-            ended = _load_end(connection, run_id)
-        seen = _read_observations(run_id, found)
-        telemetry = tuple(_read_telemetry(run_id, window) for window in windows)
-        sha256 = rows.evidence_sha256(row, arms, found, sealed)
-        if run.status is not RunStatus.RUNNING and sha256 != row["evidence_sha256"]:
-            raise EvidenceError(f"run {run_id}: it is not what it was when it finished: the store is damaged")
-        return Evidence(
-            noise=noise,
-            history=before.promoted,
-            attempts=before.attempts,
-            ended=ended,
-            run=run,
-            load=tuple(item for item in seen if isinstance(item, LoadObservation)),
-            quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
-            shadow=next((item for item in seen if isinstance(item, ShadowObservation)), None),
-            target_faults=tuple(item for item in seen if isinstance(item, TargetFault)),
-            starts=tuple(item for item in seen if isinstance(item, StartUp)),
-            telemetry=telemetry,
-            divergence=next((item for item in seen if isinstance(item, DivergenceObservation)), None),
-        )
+            tombstones.require_raw(connection, run_id)
+            found = rows_of(connection, _run_row(connection, run_id))
+            _require_records(found.as_run())
+            known = known_beside(connection, found.as_run())
+        return read_evidence(found, known)
+
+    def save_import(
+        self, run: Run, plan: bytes, metrics: Sequence[MetricRow], note: Mapping[str, object], *, source: str
+    ) -> str:
+        """Adds another tool's file as a run with numbers alone; its id, or that of the run the file became before.
+
+        `note` says what was taken and what was not, and has the file's `sha256`.
+        """
+        return imports.save_import(self._database, run, plan, metrics, note, source=source)
 
     def events(self, run_id: str) -> list[tuple[str, Mapping[str, object]]]:
         """The run's journal: kind and data of each event, oldest first."""
@@ -179,17 +233,22 @@ class Store:
         return [(row.kind, json.loads(row.data)) for row in found]
 
     def save_verdict(
-        self, run_id: str, document: Mapping[str, object], *, compared_run_id: str | None = None
+        self,
+        run_id: str,
+        document: Mapping[str, object],
+        *,
+        compared_run_id: str | None = None,
+        decided_at: str | None = None,
     ) -> StoredVerdict:
         """Adds a decision, plain JSON that names its `outcome`. Saving the latest one once more changes nothing.
 
-        `compared_run_id` is the other run when two runs were compared. Raises StoreError for a document without a
-        known outcome.
+        `compared_run_id` is the other run when two runs were compared. `decided_at` is now (RFC 3339 UTC): a run that
+        begins before it does not know of the decision. Raises StoreError for a document without a known outcome.
         """
         with self._database.writing() as connection:
             for known in filter(None, (run_id, compared_run_id)):
                 _run_row(connection, known)
-            return results.save_verdict(connection, run_id, document, compared_run_id)
+            return results.save_verdict(connection, run_id, document, compared_run_id, decided_at)
 
     def verdicts(self, run_id: str) -> list[StoredVerdict]:
         """Every decision made from the run, oldest first."""
@@ -203,11 +262,43 @@ class Store:
             _run_row(connection, run_id)
             return results.own_outcomes(connection, [run_id]).get(run_id)
 
+    def evidence_sha256(self, run_id: str) -> str | None:
+        """The hash over all evidence of a finished run; None of one that is not over."""
+        with self._database.reading() as connection:
+            found = _run_row(connection, run_id)["evidence_sha256"]
+            return None if found is None else str(found)
+
+    def save_promotion(self, promotion: Promotion) -> Promotion:
+        """Adds a promotion or a withdrawal; gives the one that stands where a promotion says no more than that.
+
+        Raises UsageError, EvidenceError or StoreError for one that does not fit what the store has of its run.
+        """
+        with self._database.writing() as connection:
+            _run_row(connection, promotion.run_id)
+            return promotions.save_promotion(connection, promotion)
+
+    def promotions(self, suite: str | None = None) -> list[Promotion]:
+        """Every promotion and withdrawal of a suite, or of all, in order of time."""
+        with self._database.reading() as connection:
+            return promotions.promotions(connection, suite)
+
     def save_metrics(self, run_id: str, metrics: Sequence[MetricRow]) -> None:
         """Keeps the derived numbers of a run in place of those it had. Values are finite and no two rows alike."""
         with self._database.writing() as connection:
             _run_row(connection, run_id)
             results.save_metrics(connection, run_id, metrics)
+
+    def metrics(self, run_id: str) -> list[MetricRow]:
+        """The derived numbers of a run as they were computed last."""
+        with self._database.reading() as connection:
+            _run_row(connection, run_id)
+            return results.metrics(connection, run_id)
+
+    def removal(self, run_id: str) -> Removal | None:
+        """When and why the run's raw records were removed; None where they are there."""
+        with self._database.reading() as connection:
+            _run_row(connection, run_id)
+            return tombstones.removal(connection, run_id)
 
     def trend(
         self,
@@ -222,7 +313,28 @@ class Store:
         """One metric over the runs, oldest first; None means any suite, statistic, stage, task or arm."""
         where = {"statistic": statistic, "stage": stage, "task": task, "arm": arm}
         with self._database.reading() as connection:
-            return results.trend(connection, name, suite, where)
+            return trends.trend(connection, name, suite, where)
+
+    def check(self) -> Checked:
+        """Every hash, link and number of the whole store, held against what was written; changes nothing."""
+        return check_store(self._database)
+
+    def sizes(self, now: str) -> Sizes:
+        """How large the store is, and of what, at the instant `now` (RFC 3339 UTC)."""
+        return sizes_of(self._database, now)
+
+    def expendable(self, policy: Policy, now: str) -> list[Expendable]:
+        """The runs whose raw records may go by a policy at the instant `now` (RFC 3339 UTC), oldest first."""
+        with self._database.reading() as connection:
+            return retention.expendable(connection, policy, now)
+
+    def remove_raw(self, runs: Sequence[Expendable], *, now: str, reason: str) -> Removed:
+        """Removes the raw records of these runs, each behind tombstones, and of none that is not as it was written."""
+        return retention.remove(self._database, runs, now=now, reason=reason)
+
+    def vacuum(self) -> None:
+        """Gives the room of what was removed back: SQLite by writing its file anew, which needs as much room again."""
+        retention.vacuum(self._database)
 
     def save_client_profile(self, profile: ClientProfile) -> None:
         """Adds a curve of the load generator on a machine."""
@@ -246,55 +358,17 @@ class Store:
             return noise_profiles.noise_profile(connection, key, before=before)
 
 
+def _require_records(run: Run) -> None:
+    """Another tool's file is numbers without a baseline: a verdict on them would be made of nothing."""
+    if run.measured_by is not None:
+        raise UsageError(
+            f"run {run.id} is a file of {run.measured_by}: it has numbers and no records, so nothing can be judged of "
+            "it; `benchgate trend` and `benchgate compare` show its numbers"
+        )
+
+
 def _run_row(connection: Connection, run_id: str) -> rows.Row:
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found:
         raise UsageError(f"the store has no run with the id {run_id!r}; @latest is the newest one it has")
     return found[0]
-
-
-def _noise_of(connection: Connection, run: Run) -> NoiseProfile | None:
-    """What was known of the baseline's own noise when the run ended: its own profile, where it is a calibration."""
-    own = noise_profiles.profile_of_run(connection, run.id)
-    if own is not None or Arm.BASELINE not in run.arms:
-        return own
-    key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
-    return noise_profiles.noise_profile(connection, key, before=run.finished_at or run.started_at)
-
-
-def _load_end(connection: Connection, run_id: str) -> LoadEnd | None:
-    """Where the load ended, by the run's journal; None for a fixed number of blocks, and where it did not end."""
-    event = tables.event.c
-    wanted = select(event.data).where(event.run_id == run_id, event.kind == LOAD_ENDED).order_by(event.seq.desc())
-    data = connection.scalar(wanted.limit(1))
-    try:
-        return LoadEnd(**json.loads(data)) if data is not None else None
-    except (ValueError, TypeError) as exc:
-        raise EvidenceError(f"run {run_id}: its journal does not tell how its load ended: {exc}") from exc
-
-
-def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Row]:
-    return fetch(connection, select(table).where(table.c.run_id == run_id).order_by(table.c.seq))
-
-
-def _read_telemetry(run_id: str, row: rows.Row) -> TelemetryWindow:
-    try:
-        return read_telemetry(row)
-    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
-        place = f"{row['arm']} {row['stage']}"
-        raise EvidenceError(f"run {run_id}, telemetry {row['seq']} ({place}): {exc}") from exc
-
-
-def _read_observations(run_id: str, found: Sequence[rows.Row]) -> list[rows.Observation]:
-    """Each of them, in order, several at a time: unpacking and hashing need no interpreter."""
-    with ThreadPoolExecutor(max_workers=_READERS) as readers:
-        return list(readers.map(partial(_read_observation, run_id), found))
-
-
-def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:
-    try:
-        return rows.read_observation(row)
-    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
-        names = [row["kind"], row["arm"], row["stage"], row["task"]]
-        place = " ".join(str(name) for name in names if name is not None)
-        raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc

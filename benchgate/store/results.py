@@ -7,25 +7,29 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, func, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow, TrendPoint
+from benchgate.model.run import MetricRow
 from benchgate.model.verdict import Outcome
 from benchgate.store import rows, tables
+from benchgate.store.check_rows import check_rows
+from benchgate.store.engine import fetch
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVerdict:
-    """A decision as it was stored; `sha256` is over the canonical JSON of `document`."""
+    """A decision as it was stored first at `decided_at` (RFC 3339 UTC; None: by a schema that kept no instant)."""
 
     run_id: str
     compared_run_id: str | None
     outcome: Outcome
     document: Mapping[str, object]
     sha256: str
+    decided_at: str | None = None
 
     @property
     def of_the_run_itself(self) -> bool:
@@ -33,32 +37,53 @@ class StoredVerdict:
 
         A comparison with another run, or a trial of another policy, does not change what became of the run.
         """
-        return self.compared_run_id is None and self.document.get("policy_replaced") is not True
+        return is_own(self.compared_run_id, self.document)
+
+
+def is_own(compared_run_id: str | None, document: Mapping[str, object]) -> bool:
+    """Whether a verdict judges its run against the run's own baseline, by the policy it was measured under."""
+    return compared_run_id is None and document.get("policy_replaced") is not True
 
 
 def save_verdict(
-    connection: Connection, run_id: str, document: Mapping[str, object], compared_run_id: str | None
+    connection: Connection,
+    run_id: str,
+    document: Mapping[str, object],
+    compared_run_id: str | None,
+    decided_at: str | None,
 ) -> StoredVerdict:
-    """Adds a decision unless it is the latest one of this comparison already."""
+    """Adds a decision, or gives the latest one of this comparison where that says the same."""
     outcome = _outcome_of(document)
     text = rows.to_json(dict(document), "the verdict")
-    stored = StoredVerdict(run_id, compared_run_id, outcome, dict(document), rows.text_sha256(text))
     verdict = tables.verdict.c
     same = verdict.run_id == run_id, verdict.compared_run_id.is_not_distinct_from(compared_run_id)
-    latest = connection.scalar(select(verdict.sha256).where(*same).order_by(verdict.seq.desc()).limit(1))
-    if latest != stored.sha256:
-        next_seq = select(func.coalesce(func.max(verdict.seq), -1) + 1).where(verdict.run_id == run_id)
-        connection.execute(
-            insert(tables.verdict).values(
-                run_id=run_id,
-                seq=next_seq.scalar_subquery(),
-                compared_run_id=compared_run_id,
-                outcome=outcome.value,
-                document=text,
-                sha256=stored.sha256,
-            )
-        )
+    last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
+    latest = fetch(connection, select(tables.verdict).where(*same).order_by(*last).limit(1))
+    if latest and latest[0]["document"] == text:
+        return read_verdict(latest[0])
+    row = {"run_id": run_id, "compared_run_id": compared_run_id, "document": text, "decided_at": decided_at}
+    sha256 = _sha256(row)
+    stored = StoredVerdict(run_id, compared_run_id, outcome, dict(document), sha256, decided_at)
+    next_seq = select(func.coalesce(func.max(verdict.seq), -1) + 1).where(verdict.run_id == run_id)
+    known = {"outcome": outcome.value, "sha256": sha256, "own": int(stored.of_the_run_itself)}
+    seq = connection.execute(
+        insert(tables.verdict).values(**row, **known, seq=next_seq.scalar_subquery()).returning(verdict.seq)
+    ).scalar_one()
+    if checks := list(check_rows(run_id, seq, document)):
+        connection.execute(insert(tables.check_result), checks)
     return stored
+
+
+def _sha256(row: Mapping[str, Any]) -> str:
+    """Of a verdict's row: over its document, and where it has an instant, over that and over what it was held against.
+
+    Of an older one its document alone says what it was held against (`_held_against`).
+    """
+    of_document = rows.text_sha256(row["document"])
+    if row["decided_at"] is None:
+        return of_document
+    sealed = [row["run_id"], row["compared_run_id"], row["decided_at"], of_document]
+    return rows.text_sha256(rows.to_json(sealed, "the verdict"))
 
 
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
@@ -73,20 +98,36 @@ def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVe
 
 def _read(connection: Connection, run_ids: Sequence[str] | Select[str]) -> Iterator[StoredVerdict]:
     verdict = tables.verdict
-    wanted = select(verdict).where(verdict.c.run_id.in_(run_ids)).order_by(verdict.c.run_id, verdict.c.seq)
+    # By when they were reached, as every store agrees on: verdicts taken in from another store have later numbers.
+    when = func.coalesce(verdict.c.decided_at, "")
+    wanted = select(verdict).where(verdict.c.run_id.in_(run_ids)).order_by(verdict.c.run_id, when, verdict.c.seq)
     for row in connection.execute(wanted):
-        if rows.text_sha256(row.document) != row.sha256:
-            raise EvidenceError(
-                f"verdict {row.seq} of run {row.run_id} does not hash to {row.sha256}: the store is damaged"
-            )
-        document = json.loads(row.document)
-        outcome = _outcome_of(document)
-        if row.outcome != outcome.value:
-            raise EvidenceError(
-                f"verdict {row.seq} of run {row.run_id} says {outcome.value} and is listed as {row.outcome}: "
-                "the store is damaged"
-            )
-        yield StoredVerdict(row.run_id, row.compared_run_id, outcome, document, row.sha256)
+        yield read_verdict(row._asdict())
+
+
+def read_verdict(row: rows.Row) -> StoredVerdict:
+    """The verdict of a row. EvidenceError where it does not hash, or is listed as another than it says it is."""
+    what, listed, compared = f"verdict {row['seq']} of run {row['run_id']}", row["outcome"], row["compared_run_id"]
+    if _sha256(row) != row["sha256"]:
+        raise EvidenceError(f"{what} does not hash to {row['sha256']}: the store is damaged")
+    document = json.loads(row["document"])
+    outcome = _outcome_of(document)
+    if listed != outcome.value:
+        raise EvidenceError(f"{what} says {outcome.value} and is listed as {listed}: the store is damaged")
+    if "against" in document and _held_against(document) != compared:
+        said, other = (_kind(one) for one in (_held_against(document), compared))
+        raise EvidenceError(f"{what} says that it is {said} and is listed as one {other}: the store is damaged")
+    return StoredVerdict(row["run_id"], compared, outcome, document, row["sha256"], row["decided_at"])
+
+
+def _kind(compared_run_id: str | None) -> str:
+    return "of the run itself" if compared_run_id is None else f"against run {compared_run_id}"
+
+
+def _held_against(document: Mapping[str, Any]) -> str | None:
+    """The id of the run that a comparison was with; None for a verdict of the run itself."""
+    against = document["against"]
+    return None if against is None else str(against["id"])
 
 
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:
@@ -98,8 +139,9 @@ def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -
 def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRow]) -> None:
     """Keeps the derived numbers of a run in place of those it had."""
     for metric in metrics:
-        if not math.isfinite(metric.value):
-            raise StoreError(f"{_name_of(metric)} is {metric.value}; leave out a value that is not finite")
+        numbers = [number for number in (metric.value, metric.lower, metric.upper) if number is not None]
+        if wrong := [number for number in numbers if not math.isfinite(number)]:
+            raise StoreError(f"{_name_of(metric)} is {wrong[0]}; leave out a value that is not finite")
     twice = [key for key, count in Counter(map(_key, metrics)).items() if count > 1]
     if twice:
         raise StoreError(f"a run has one value of a metric in one place; {twice[0]} is there twice")
@@ -111,24 +153,22 @@ def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRo
         )
 
 
-def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
-    """One metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
-    run, metric, arm = tables.run.c, tables.metric.c, tables.arm.c
-    of_run = (run.id, run.started_at, run.label, run.suite_name, arm.deployment)
-    wanted = (
-        select(*of_run, metric.arm, metric.stage, metric.task, metric.value, metric.n)
-        .join_from(tables.metric, tables.run)
-        .join(tables.arm, and_(arm.run_id == run.id, arm.role == metric.arm))
-        .where(metric.name == name, *(metric[column] == value for column, value in where.items() if value is not None))
-        .order_by(run.started_at, run.id, metric.seq)
-    )
-    if suite is not None:
-        wanted = wanted.where(run.suite_name == suite)
-    found = connection.execute(wanted).all()
-    outcomes = own_outcomes(connection, select(wanted.subquery().c.id))
+def metrics(connection: Connection, run_id: str) -> list[MetricRow]:
+    """The derived numbers of a run, in the order in which they were given."""
+    metric = tables.metric
     return [
-        TrendPoint(id_, at, label, of, json.loads(said)["name"], outcomes.get(id_), Arm(role), stage, task, value, n)
-        for id_, at, label, of, said, role, stage, task, value, n in found
+        MetricRow(
+            arm=Arm(row.arm),
+            name=row.name,
+            statistic=row.statistic,
+            stage=row.stage,
+            task=row.task,
+            value=row.value,
+            n=row.n,
+            lower=row.lower,
+            upper=row.upper,
+        )
+        for row in connection.execute(select(metric).where(metric.c.run_id == run_id).order_by(metric.c.seq))
     ]
 
 
@@ -148,6 +188,8 @@ def _metric_row(metric: MetricRow) -> rows.Row:
         "task": metric.task,
         "value": metric.value,
         "n": metric.n,
+        "lower": metric.lower,
+        "upper": metric.upper,
     }
 
 

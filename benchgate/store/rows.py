@@ -17,6 +17,7 @@ from benchgate.model.divergence import (
     pack_divergence,
     unpack_divergence,
 )
+from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.packing import joined, parted
 from benchgate.model.records import (
     ColumnMap,
@@ -26,6 +27,7 @@ from benchgate.model.records import (
     unpack_shadow_items,
 )
 from benchgate.model.run import (
+    RESUMED,
     ClientUse,
     LoadObservation,
     QualityObservation,
@@ -38,7 +40,15 @@ from benchgate.model.run import (
 from benchgate.store import codec
 
 Row = dict[str, Any]
-Observation = LoadObservation | QualityObservation | DivergenceObservation | ShadowObservation | TargetFault | StartUp
+Observation = (
+    LoadObservation
+    | QualityObservation
+    | DivergenceObservation
+    | ShadowObservation
+    | TargetFault
+    | StartUp
+    | BudgetSpent
+)
 
 OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
@@ -65,11 +75,13 @@ def evidence_sha256(
     arms: Iterable[Mapping[str, Any]],
     observations: Iterable[Mapping[str, Any]],
     telemetry: Sequence[Sequence[object]] = (),
+    events: Iterable[Mapping[str, Any]] = (),
 ) -> str:
     """One hash over a finished run: its row, its arms, all its observations and its telemetry in order.
 
-    It changes when anything is altered, removed, added or moved. `telemetry` are the sealed columns of its rows; a run
-    without any has the hash it had before there was such a thing.
+    It changes when anything is altered, removed, added or moved. `telemetry` are the sealed columns of its rows; of its
+    `events` those are covered that tell how it went on after it was cut short, for they say what counts no more. A run
+    without telemetry, or without such events, has the hash it had before there was such a thing.
     """
     sealed: dict[str, object] = {
         "run": {name: value for name, value in run.items() if name != "evidence_sha256"},
@@ -78,6 +90,8 @@ def evidence_sha256(
     }
     if telemetry:
         sealed["telemetry"] = [list(row) for row in telemetry]
+    if resumed := [[event["seq"], event["data"]] for event in events if event["kind"] == RESUMED]:
+        sealed["resumed"] = resumed
     return text_sha256(to_json(sealed, "the evidence"))
 
 
@@ -179,6 +193,11 @@ def start_row(start: StartUp) -> Row:
     )
 
 
+def budget_row(spent: BudgetSpent) -> Row:
+    """What production had spent of its error budget, as a row without columns."""
+    return _observation_row("error_budget", asdict(spent), {}, 0)
+
+
 def read_observation(row: Mapping[str, Any]) -> Observation:
     """The observation of a row. Raises EvidenceError when its bytes are not those that were written."""
     columns: ColumnMap = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
@@ -201,6 +220,8 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             seen, rows = TargetFault(Arm(row["arm"]), **meta), 0
         case "start":
             seen, rows = StartUp(Arm(row["arm"]), **meta), 0
+        case "error_budget":
+            seen, rows = BudgetSpent(**meta), 0
         case kind:
             raise EvidenceError(f"it is of the unknown kind {kind!r}; install a newer benchgate")
     if rows != row["n_rows"]:

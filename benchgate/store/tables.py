@@ -1,9 +1,10 @@
 """The tables, once, for SQLite and Postgres. What a column means stands here; how it came to be, in `migrations/`.
 
 Results never change: triggers made by the migrations refuse UPDATE and DELETE on plan, observation, telemetry, event,
-verdict, client profile and noise profile rows, every change of a finished run, and new observations and telemetry in
-it. JSON is canonical ASCII text, instants are RFC 3339 UTC text and enums are their values, so both databases keep,
-compare and order them alike.
+verdict, check, promotion, import, client profile and noise profile rows, every change of a finished run, and new
+observations and telemetry in it. Raw records alone may go, each after its tombstone (`store gc`). JSON is canonical
+ASCII text, instants are RFC 3339 UTC text and enums are their values, so both databases keep, compare and order them
+alike.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from sqlalchemy import REAL as SQLITE_REAL
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -26,6 +29,8 @@ from sqlalchemy import (
     Text,
     select,
 )
+
+from benchgate.model.run import MEASURED_BY
 
 # STRICT tables of SQLite know INTEGER, REAL, TEXT and BLOB alone; Postgres' own REAL would be float4, its INTEGER
 # int4, and the order of its texts would depend on the server's locale.
@@ -54,8 +59,8 @@ plan = Table(
     sqlite_strict=True,
 )
 
-# One execution of a suite. Only status, finished_at and evidence_sha256 change, once, when the run finishes:
-# `evidence_sha256` covers every observation in order, and stays NULL in a run that was killed.
+# One execution of a suite. Only status, finished_at and evidence_sha256 change, until the run finishes:
+# `evidence_sha256` covers every observation in order. A run that was cut short and may go on is partial without it.
 run = Table(
     "run",
     metadata,
@@ -73,7 +78,7 @@ run = Table(
     Column("finished_at", TEXT),
     Column("environment", TEXT, nullable=False),
     Column("evidence_sha256", TEXT),
-    Index("run_by_time", "started_at", "id"),
+    Index("run_by_time", "started_at", "id", "label", "suite_name"),  # a trend reads the index alone
     Index("run_by_label", "label"),
     sqlite_strict=True,
 )
@@ -141,7 +146,8 @@ event = Table(
     sqlite_strict=True,
 )
 
-# Numbers derived from observations, for trends; replaced whenever they are computed again.
+# Numbers derived from observations, for trends; replaced whenever they are computed again. `lower` and `upper` are the
+# 95 % interval, where there is one.
 metric = Table(
     "metric",
     metadata,
@@ -154,13 +160,19 @@ metric = Table(
     Column("task", TEXT),
     Column("value", DOUBLE, nullable=False),
     Column("n", INTEGER, nullable=False),
-    Index("metric_by_name", "name", "run_id"),
+    Column("lower", DOUBLE),
+    Column("upper", DOUBLE),
+    Index(
+        "metric_by_name", "name", "arm", "statistic", "stage", "task", "run_id", "seq", "value", "n", "lower", "upper"
+    ),  # a trend reads the index alone
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 
-# Every decision made from a run, oldest first. `compared_run_id` is the other run when two runs were compared;
-# `sha256` is over `document`.
+# Every decision made from a run, oldest first. `compared_run_id` is the other run when two runs were compared,
+# `decided_at` when it was stored first (NULL: before schema 0005). `sha256` is over `document`, and with `decided_at`
+# over the rest of the row too. `own`: 1 where it judges the run against its own baseline, by the policy it was measured
+# under.
 verdict = Table(
     "verdict",
     metadata,
@@ -170,7 +182,85 @@ verdict = Table(
     Column("outcome", TEXT, nullable=False),
     Column("document", TEXT, nullable=False),
     Column("sha256", TEXT, nullable=False),
+    Column("decided_at", TEXT),
+    Column("own", INTEGER, nullable=False, server_default="0"),
+    Index("verdict_by_own", "own", "run_id", "decided_at", "seq", "outcome"),
     sqlite_strict=True,
+)
+
+# The checks of a verdict as rows, for whoever asks the database over many runs; the document is what counts. `policy`
+# is what the check was held to, as JSON.
+check_result = Table(
+    "check_result",
+    metadata,
+    Column("run_id", TEXT, primary_key=True),
+    Column("verdict_seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("check_id", TEXT, nullable=False),
+    Column("outcome", TEXT, nullable=False),
+    Column("required", INTEGER, nullable=False),
+    Column("baseline", DOUBLE),
+    Column("candidate", DOUBLE),
+    Column("harm", DOUBLE),
+    Column("lower", DOUBLE),
+    Column("upper", DOUBLE),
+    Column("n", INTEGER),
+    Column("policy", TEXT),
+    ForeignKeyConstraint(["run_id", "verdict_seq"], ["verdict.run_id", "verdict.seq"]),
+    Index("check_result_by_check", "check_id", "run_id"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# Who promoted which run, when and on what grounds, which stand in `document`; `sha256` is over it. `in_series`: 1 where
+# the run was valid and of a protected ref, so that it is what later candidates are held against.
+promotion = Table(
+    "promotion",
+    metadata,
+    Column("id", TEXT, primary_key=True),
+    Column("run_id", TEXT, ForeignKey("run.id"), nullable=False),
+    Column("promoted_at", TEXT, nullable=False),
+    Column("suite_name", TEXT, nullable=False),
+    Column("in_series", INTEGER, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Index("promotion_by_time", "suite_name", "promoted_at", "id"),
+    Index("promotion_by_run", "run_id"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# A run whose numbers another tool measured: which file it came from, and what of it was taken and what was not.
+imported = Table(
+    "imported",
+    metadata,
+    Column("id", TEXT, primary_key=True),
+    Column("run_id", TEXT, ForeignKey("run.id"), nullable=False),
+    Column("imported_at", TEXT, nullable=False),
+    Column("source", TEXT, nullable=False),
+    Column("source_sha256", TEXT, nullable=False),
+    Column("document", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Index("imported_by_source", "source_sha256"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+# What stands for raw records that were removed: `sealed` is what the run's hash covers of them (JSON), `sha256` is over
+# the bytes that were there. `of_table` is "observation" or "telemetry", whose `seq` it has.
+tombstone = Table(
+    "tombstone",
+    metadata,
+    Column("run_id", TEXT, ForeignKey("run.id"), primary_key=True),
+    Column("seq", INTEGER, primary_key=True, autoincrement=False),
+    Column("of_table", TEXT, nullable=False),
+    Column("sealed", TEXT, nullable=False),
+    Column("sha256", TEXT, nullable=False),
+    Column("n_bytes", INTEGER, nullable=False),
+    Column("removed_at", TEXT, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
 )
 
 # What the load generator can do on a machine, as `doctor --client` measured it; the newest of a fingerprint counts.
@@ -200,6 +290,11 @@ noise_profile = Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
+
+
+def measured_here() -> ColumnElement[bool]:
+    """Whether benchgate measured a run: one that is another tool's file has numbers alone, and is nobody's latest."""
+    return ~run.c.environment.contains(f'"{MEASURED_BY}":', autoescape=True)  # the text is canonical JSON
 
 
 def arms_of(run_ids: Sequence[str] | Select[str]) -> Select[*tuple[Any, ...]]:

@@ -1,21 +1,27 @@
-"""Writes one run as it happens. Every call is one transaction that is on the disk when it returns."""
+"""Writes one run as it happens. Every call is on the disk when it returns: in the run's spool, if it has one, then in
+one transaction of the database.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Table, insert
 
 from benchgate.errors import StoreError
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.divergence import DivergenceObservation
+from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.run import (
+    RESUMED,
+    Evidence,
     LoadObservation,
     QualityObservation,
+    Resumption,
     Run,
     RunStatus,
     ShadowObservation,
@@ -23,39 +29,90 @@ from benchgate.model.run import (
     TargetFault,
 )
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import rows, tables
-from benchgate.store.engine import Database, fetch
-from benchgate.store.telemetry_rows import TELEMETRY_SEALED, telemetry_row
+from benchgate.store import rows, sealing, tables
+from benchgate.store.engine import Database
+from benchgate.store.evidence import known_beside
+from benchgate.store.keeping import Keeping, Note
+from benchgate.store.reopening import take_up
+from benchgate.store.spool import Spool
+from benchgate.store.spooled import Beginning
+from benchgate.store.telemetry_rows import telemetry_row
 
 
 class RunWriter:
     """The one way into a run, from its beginning to `finish`; after that the run never changes.
 
-    Every method raises StoreError when the store refuses. Not for use by several threads at once.
+    With a spool a database that fails does not end the run: `fault` says so. Every method raises StoreError when what
+    it is given can be kept nowhere. Not for use by several threads at once.
     """
 
-    def __init__(self, database: Database, run_id: str) -> None:
-        self._database = database
+    def __init__(self, keeping: Keeping, run_id: str, next_seq: int = 0, kinds: frozenset[str] = frozenset()) -> None:
+        self._keeping = keeping
         self.run_id = run_id
-        self._next_seq = 0
-        self._has_shadow = False
-        self._has_divergence = False
+        self._next_seq = next_seq
+        self._kinds = set(kinds)
+        self.when_over: Callable[[], None] = _nothing
+        """Called once nothing more is written, whether or not that could be kept."""
 
     @classmethod
-    def begin(cls, database: Database, run: Run, plan: bytes) -> RunWriter:
-        """Stores the run, its arms and its plan, before anything is measured."""
+    def begin(
+        cls, database: Database, run: Run, plan: bytes, *, spool: Path | None = None, note: Note | None = None
+    ) -> RunWriter:
+        """Stores the run, its arms and its plan, before anything is measured; at first in a new file `spool`.
+
+        `note` is told when the run goes on without its store, or without its spool.
+        """
         if run.status is not RunStatus.RUNNING or run.finished_at is not None:
             raise StoreError(f"run {run.id} cannot begin: it is already {run.status}")
         if hashlib.sha256(plan).hexdigest() != run.plan_sha256:
             raise StoreError(f"run {run.id} cannot begin: the plan does not hash to its plan_sha256 {run.plan_sha256}")
-        row = rows.run_row(run)
-        arms = [rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items()]
-        with database.writing() as connection:
-            _keep_plan(connection, run.plan_sha256, plan)
-            connection.execute(insert(tables.run), row)
-            if arms:
-                connection.execute(insert(tables.arm), arms)
-        return cls(database, run.id)
+        arms = tuple(rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items())
+        beginning = Beginning(rows.run_row(run), arms, zlib.compress(plan))
+        if spool is None:
+            _begin(database, beginning)
+            return cls(Keeping(database, run), run.id)
+        with database.reading() as connection:
+            known = known_beside(connection, run)
+        kept = Spool.create(spool, beginning)
+        try:
+            _begin(database, beginning)
+        except BaseException:
+            kept.remove()
+            raise
+        return cls(Keeping(database, run, kept, known, note), run.id)
+
+    @classmethod
+    def reopen(cls, database: Database, run_id: str, *, spool: Path, note: Note | None = None) -> RunWriter:
+        """Goes on with a run that was cut short, after all that is known of it.
+
+        What a `spool` of it holds that did not reach the store is brought in first; then it is begun anew with all that
+        the store has. Raises StoreError for a run that is over, or still measured.
+        """
+        left = take_up(database, run_id, spool)
+        kept = Spool.create(spool, left.beginning, left.kept)
+        return cls(Keeping(database, left.run, kept, left.known, note), run_id, left.next_seq, left.kinds)
+
+    @property
+    def fault(self) -> str | None:
+        """What the store lacks of the run, and the command that brings it there; None where it has everything."""
+        return self._keeping.fault
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has all that was kept of the run."""
+        return self._keeping.is_stored
+
+    def give_up(self, why: str) -> None:
+        """Says why something was kept nowhere, and nothing more is measured: a part of `fault` from now on."""
+        self._keeping.give_up(why)
+
+    def evidence(self) -> Evidence:
+        """All that was observed by now, finished or not: as the store would give it, also while that is away."""
+        return self._keeping.evidence()
+
+    def close(self) -> None:
+        """Lets go of the spool, which is deleted where the store has all of the run."""
+        self._keeping.close()
 
     def add_load(self, observation: LoadObservation) -> None:
         """Keeps one load stage of one arm in one block."""
@@ -67,17 +124,11 @@ class RunWriter:
 
     def add_divergence(self, observation: DivergenceObservation) -> None:
         """Keeps the reading of the fixed texts; a run has at most one."""
-        if self._has_divergence:
-            raise StoreError(f"run {self.run_id} has its reading of the fixed texts already")
-        self._insert(tables.observation, rows.divergence_row(observation))
-        self._has_divergence = True
+        self._insert_once(rows.divergence_row(observation), "has its reading of the fixed texts already")
 
     def add_shadow(self, observation: ShadowObservation) -> None:
         """Keeps the shadow comparison; a run has at most one."""
-        if self._has_shadow:
-            raise StoreError(f"run {self.run_id} has its shadow comparison already")
-        self._insert(tables.observation, rows.shadow_row(observation))
-        self._has_shadow = True
+        self._insert_once(rows.shadow_row(observation), "has its shadow comparison already")
 
     def add_target_fault(self, fault: TargetFault) -> None:
         """Keeps that a deployment was not there, and why."""
@@ -86,6 +137,10 @@ class RunWriter:
     def add_start(self, start: StartUp) -> None:
         """Keeps how long one start of a deployment's server took."""
         self._insert(tables.observation, rows.start_row(start))
+
+    def add_budget(self, spent: BudgetSpent) -> None:
+        """Keeps what production had spent of its error budget; a run reads it once."""
+        self._insert_once(rows.budget_row(spent), "has read its error budget already")
 
     def add_telemetry(self, window: TelemetryWindow) -> None:
         """Keeps what was read around one load stage of one arm in one block."""
@@ -99,51 +154,47 @@ class RunWriter:
 
     def set_arm(self, arm: Arm, deployment: Deployment) -> None:
         """Replaces what the run knows of an arm: the facts its server gave once it answered."""
-        row = rows.arm_row(self.run_id, arm, deployment)
-        of_arm = (tables.arm.c.run_id == self.run_id) & (tables.arm.c.role == arm.value)
-        with self._database.writing() as connection:
-            connection.execute(delete(tables.arm).where(of_arm))
-            connection.execute(insert(tables.arm), row)
+        self._keeping.describe(arm, deployment)
 
     def finish(self, status: RunStatus, finished_at: str) -> None:
         """Seals the run as COMPLETE or PARTIAL: hashes all its observations, and nothing of it changes any more."""
         if status is RunStatus.RUNNING:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
         rows.check_text(finished_at, "the run's finished_at")
-        with self._database.writing() as connection:
-            (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == self.run_id))
-            if row["status"] != RunStatus.RUNNING.value:
-                raise StoreError(f"run {self.run_id} is finished already")
-            end = {"status": status.value, "finished_at": finished_at}
-            end["evidence_sha256"] = _evidence_sha256(connection, row | end)
-            connection.execute(update(tables.run).where(tables.run.c.id == self.run_id).values(end))
+        try:
+            self._keeping.finish({"status": status.value, "finished_at": finished_at})
+        finally:
+            self.when_over()
+
+    def leave_open(self) -> None:
+        """Marks the run as cut short: it is partial, without a seal, and may go on."""
+        try:
+            self._keeping.leave_open()
+        finally:
+            self.when_over()
+
+    def go_on(self, resumption: Resumption, kinds: Collection[str]) -> None:
+        """Writes down that the run goes on, before anything else. `kinds`: what it has already, of what it has once."""
+        self.event(RESUMED, asdict(resumption))
+        self._kinds = set(kinds)
+
+    def _insert_once(self, row: rows.Row, already: str) -> None:
+        if row["kind"] in self._kinds:
+            raise StoreError(f"run {self.run_id} {already}")
+        self._insert(tables.observation, row)
+        self._kinds.add(row["kind"])
 
     def _insert(self, table: Table, row: rows.Row) -> None:
-        seq = self._next_seq
+        whole = {"run_id": self.run_id, "seq": self._next_seq, **row}
         # Before the write: an interrupt right after the commit must not make the next observation collide with it.
         self._next_seq += 1
-        with self._database.writing() as connection:
-            connection.execute(insert(table), {"run_id": self.run_id, "seq": seq, **row})
+        self._keeping.keep(table.name, whole, lambda connection: connection.execute(insert(table), whole))
 
 
-def _keep_plan(connection: Connection, sha256: str, plan: bytes) -> None:
-    """Stores a plan unless an earlier run had the same one, also when another process stores it at this moment."""
-    insert_into = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    row = {"sha256": sha256, "data": zlib.compress(plan)}
-    connection.execute(insert_into(tables.plan).values(row).on_conflict_do_nothing())
+def _nothing() -> None:
+    """Nobody waits for it."""
 
 
-def _evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
-    observation = tables.observation.c
-    columns = (observation[name] for name in rows.OBSERVATION_SEALED)
-    seen = select(*columns).where(observation.run_id == run["id"]).order_by(observation.seq)
-    arms = fetch(connection, tables.arms_of([run["id"]]))
-    return rows.evidence_sha256(run, arms, fetch(connection, seen), sealed_telemetry(connection, run["id"]))
-
-
-def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, ...]]:
-    """The columns of a run's telemetry that its evidence hash covers, in order."""
-    telemetry = tables.telemetry.c
-    columns = (telemetry[name] for name in TELEMETRY_SEALED)
-    wanted = select(*columns).where(telemetry.run_id == run_id).order_by(telemetry.seq)
-    return [tuple(row) for row in connection.execute(wanted)]
+def _begin(database: Database, beginning: Beginning) -> None:
+    with database.writing() as connection:
+        sealing.begin_run(connection, beginning.run, beginning.arms, beginning.plan)

@@ -25,6 +25,7 @@ _NOTHING_USUAL = (
 )
 _HELPERS = ("judge", "similarity")
 _WITH_HELPER_REFERENCES = ("api_key", "url")
+_PROMETHEUS = ("error_budget", "spent", "prometheus")
 
 
 def parse_suite(text: str, source: str) -> Suite:
@@ -68,12 +69,16 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
         where = f"a deployment's {_HOMES}"
         if path[:1] == ("shadow",):
             where += f", and in `api_key`, `url` and `headers` of `{'` and `'.join(_HELPERS)}`"
+        if path[:1] == ("error_budget",):
+            where += ", and in `api_key`, `url` and `headers` of `spent.prometheus`"
         yield Fault(path, f"a reference is resolved only in {where}; write the value itself")
 
 
 def _may_refer(path: Path) -> bool:
     if path[:1] == ("shadow",) and len(path) > 2 and path[1] in _HELPERS:
         return (len(path) == 3 and path[2] in _WITH_HELPER_REFERENCES) or (len(path) == 4 and path[2] == "headers")
+    if path[:3] == _PROMETHEUS:
+        return path[3:] in (("api_key",), ("url",)) or (len(path) == 5 and path[3] == "headers")
     if len(path) == 4:
         return path[0] == "deployments" and path[2] == "headers"
     return len(path) == 3 and path[0] == "deployments" and path[2] in _WITH_REFERENCES

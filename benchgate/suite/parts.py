@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from benchgate.suite.capacity import Capacity
+from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.levels import Level, level_of, workload_name
 from benchgate.suite.looks import LoadLimit, with_blocks
 from benchgate.suite.metric_kinds import KINDS
@@ -48,6 +49,7 @@ class Parts:
     shadow: Shadow | None
     limit: LoadLimit | None = None  # of the load
     operating: str | None = None  # the stage of the usual checks
+    budget: ErrorBudget | None = None
     readable: Mapping[int, Check] = field(default_factory=dict)  # of checks that are wrong, what their names say
 
 
@@ -77,6 +79,7 @@ def parts_of(suite: Suite) -> Parts:
         shadow=suite.shadow,
         limit=load.limit if load else None,
         operating=suite.gate.operating,
+        budget=suite.error_budget,
     )
 
 
@@ -112,6 +115,7 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         shadow=_sound(Shadow, data.get("shadow")),
         limit=_sound(LoadLimit, load.get("limit")),
         operating=_sound_field(Gate, "operating", gate),
+        budget=_sound(ErrorBudget, data.get("error_budget")),
         readable=_readable(_list(gate.get("checks"))),
     )
 

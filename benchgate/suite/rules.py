@@ -9,6 +9,7 @@ from benchgate.errors import Problem, UsageError
 from benchgate.suite.capacity_rules import broken_capacity
 from benchgate.suite.check_rules import broken_checks
 from benchgate.suite.deployment_rules import broken_deployments
+from benchgate.suite.error_budget_rules import broken_budget
 from benchgate.suite.headers import written_out
 from benchgate.suite.parts import MEASUREMENTS, Parts, parts_of, task_stem
 from benchgate.suite.schema import DeploymentSpec, Suite
@@ -38,6 +39,7 @@ def _broken(parts: Parts) -> Iterator[Fault]:
     yield from broken_checks(parts)
     yield from broken_shadow(parts)
     yield from broken_capacity(parts)
+    yield from broken_budget(parts)
 
 
 def rule_problems(suite: Suite) -> list[Problem]:

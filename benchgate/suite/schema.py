@@ -29,6 +29,7 @@ from benchgate.suite.check_values import PlaceName
 from benchgate.suite.client_bounds import ClientBounds
 from benchgate.suite.creep import Creep
 from benchgate.suite.divergence import Divergence
+from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.fields import (
     Duration,
     Expected,
@@ -289,6 +290,7 @@ class Suite(StrictSection):
     limits: Limits = Limits()
     start: Start | None = None
     slo: SloSpec | None = None
+    error_budget: ErrorBudget | None = None
     load: Load | None = None
     quality: Quality | None = None
     divergence: Divergence | None = None
@@ -304,7 +306,7 @@ class Suite(StrictSection):
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
-        later = ("change", "start", "candidates", "divergence")
+        later = ("change", "start", "candidates", "divergence", "error_budget")
         return {key: value for key, value in written.items() if value or key not in later}
 
     @field_validator("candidates")

@@ -41,5 +41,5 @@ def only_shadow(suite: Suite) -> Suite:
             f"no check of {suite.suite} rests on its shadow comparison; add one, like "
             "{metric: shadow_excess, margin: 3 points}"
         )
-    absent = {"start": None, "slo": None, "load": None, "quality": None, "divergence": None}
+    absent = dict.fromkeys(("start", "slo", "error_budget", "load", "quality", "divergence"))
     return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": checks})})

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from benchgate.gate.arms_alike import arms_alike
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from tests.fakes.measured import SuiteText, measured
+
+TTFT: dict[str, object] = {"metric": "ttft", "margin": "10%"}
 
 
 def behind_a_proxy(evidence: Evidence, arm: Arm) -> Evidence:
@@ -43,3 +48,22 @@ def test_a_header_that_one_arm_alone_gets_must_be_declared_as_the_change() -> No
         assert guard.tripped is trips
         assert "none for the baseline" in guard.reason
         assert '"x-route":"canary"' in guard.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("request_fields", {"settings": {"extra": {"top_k": 1}}}),
+        ("request_fields", {"settings": {"leave_out": ["seed"]}}),
+        ("accelerators", {"accelerators": 2}),
+        ("engine", {"engine": "sglang"}),
+    ],
+)
+@pytest.mark.parametrize("arm", Arm)
+def test_what_one_arm_alone_is_or_is_sent_must_be_declared(field: str, change: dict[str, Any], arm: Arm) -> None:
+    suites = [SuiteText([TTFT], gate={"allow_different": allowed}).suite() for allowed in ([], [field])]
+    evidence = measured(suites[0])
+    arms = {**evidence.run.arms, arm: replace(evidence.run.arms[arm], **change)}
+    changed = replace(evidence, run=replace(evidence.run, arms=arms))
+    assert [arms_alike(changed, suite).tripped for suite in suites] == [True, False]
+    assert f"`gate.allow_different: [{field}]`" in str(arms_alike(changed, suites[0]).remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,17 @@ def test_a_check_without_a_p_value_takes_no_share_of_the_error_and_is_invalid(mo
     checks = judged([TTFT, E2E, ERRORS], [replace(BEYOND, p_value=None), BEYOND, INSIDE], monkeypatch)
     assert [check.p_holm for check in checks] == [None, pytest.approx(0.04), pytest.approx(0.5)]
     assert outcomes(checks) == [Outcome.INVALID, Outcome.BLOCK, Outcome.PASS]
+
+
+def test_an_undefined_number_makes_its_check_invalid_and_takes_no_share_of_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    undefined = replace(INSIDE, harm=math.nan, p_value=math.nan)
+    checks = judged([TTFT, E2E, ERRORS], [undefined, BEYOND, Measured(INSIDE, undefined)], monkeypatch)
+    assert outcomes(checks) == [Outcome.INVALID, Outcome.BLOCK, Outcome.INCONCLUSIVE]
+    assert [check.p_holm for check in checks] == [None, pytest.approx(0.04), pytest.approx(0.5)]
+    assert [checks[0].harm, checks[0].upper, checks[0].p_value] == [None, None, None]
+    assert checks[0].reason == "there is no estimate"
 
 
 @pytest.mark.parametrize(("untested", "p_holm"), [(0, 0.02), (1, 0.04), (2, 0.06), (100, 1.0)])

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate import findings
+from benchgate.gate import capacity, findings, load_checks
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.findings import Measured
-from benchgate.gate.rule import Problem
+from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.shares import Tally, tally_of
 from benchgate.gate.specs import CheckSpec, concrete_checks, judged_by, unit_name
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.run import ClientUse, Evidence
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.stats.limits import Limits
 from benchgate.suite.check import Check
 from benchgate.suite.schema import Suite
 from tests.fakes.drills import drill
@@ -55,6 +56,42 @@ def test_what_was_left_out_at_a_check_s_own_stage_is_looked_at_once_more_and_at_
     assert short.over_all.n == 8
     (of_reference, _) = found(suite, Comparison(measured(suite), evidence))
     assert of_reference.over_all is not None
+
+
+@pytest.mark.parametrize(
+    "line", [{"metric": "error_rate", "margin": "5 points"}, {"metric": "error_rate", "max": "5%"}]
+)
+def test_failures_are_counted_in_every_block_and_times_in_those_that_the_client_kept_up_in(line: Line) -> None:
+    evidence = late(measured(SuiteText([line]).suite()), "c4", 3)
+    shares = one_of(line, evidence)
+    assert (shares.finding.n, shares.over_all) == (480, None)  # 8 blocks of 60
+    times = one_of({"metric": "ttft", "margin": "10%"}, evidence)
+    assert (times.finding.n, times.over_all is not None) == (7, True)
+
+
+def clouded(evidence: Evidence, arm: Arm, *blocks: int) -> Evidence:
+    """In these blocks of an arm, what had arrived waited 30 ms for the client."""
+    slow = ClientUse(cpu_s=0.05, wall_s=1.0, workers=1, read_delay_p99_s=0.03)
+    load = tuple(replace(o, client=slow) if o.arm is arm and o.block in blocks else o for o in evidence.load)
+    return replace(evidence, load=load)
+
+
+@pytest.mark.parametrize("bound", [{"margin": "10%"}, {"max": "1s"}])
+@pytest.mark.parametrize("arm", Arm)
+def test_a_tail_is_judged_without_the_blocks_that_the_client_clouded_on_an_arm_it_looks_at(
+    bound: Line, arm: Arm
+) -> None:
+    line: Line = {"metric": "ttft", "statistic": "p95", **bound}
+    suite = SuiteText([line]).suite()
+    looked_at = arm is Arm.CANDIDATE or "margin" in bound
+    one = one_of(line, clouded(measured(suite), arm, 3))
+    assert (one.over_all is not None) is looked_at
+    assert any("left out" in note for note in one.finding.notes) is looked_at
+    assert one.finding.problem is None
+    many = one_of(line, clouded(measured(suite), arm, 3, 4, 5)).finding
+    assert (many.problem is not None and many.problem.outcome is Outcome.INVALID) is looked_at
+    median = one_of({**line, "statistic": "p50"}, clouded(measured(suite), arm, 3, 4, 5))
+    assert (median.over_all, median.finding.problem) == (None, None)
 
 
 def test_both_findings_are_held_to_the_look_and_checks_of_no_block_to_alpha() -> None:
@@ -107,6 +144,7 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
         ({"metric": "tpot", "margin": "10%"}, True),
         ({"metric": "itl", "margin": "10%"}, True),
         ({"metric": "output_throughput", "margin": "10%"}, True),
+        ({"metric": "output_length", "margin": "10%"}, True),
         ({"metric": "ttft", "margin": "10%"}, False),
         ({"metric": "tpot", "max": "50ms"}, False),
     ],
@@ -117,6 +155,23 @@ def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
     monkeypatch.setattr(findings, "counts_other_tokens", lambda comparison, suite: "other tokens")
     monkeypatch.setattr(findings, "in_other_pieces", lambda evidence, stage: None)
     assert (one_of(line).finding.warning == "other tokens") is warned
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ({"metric": "ttft", "margin": "10%"}, True),
+        ({"metric": "output_throughput", "margin": "10%"}, True),
+        ({"metric": "ttft", "max": "1s"}, True),
+        ({"metric": "error_rate", "margin": "5 points"}, False),
+        ({"metric": "accuracy", "margin": "5 points"}, False),
+    ],
+)
+def test_answers_of_other_lengths_warn_of_every_speed(
+    line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_checks, "length_warning", lambda comparison, stage: f"longer at {stage}")
+    assert one_of(line).finding.warning == ("longer at c4" if warned else None)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "flips", "shadow_excess", "error_rate", "ttft"])
@@ -154,6 +209,45 @@ def test_runs_apart_that_cannot_be_decided_have_no_limits_and_no_p_value(line: L
     assert finding.problem is not None
     assert not finding.problem.outcome.promotes
     assert (finding.limits, finding.p_value) == (None, None)
+
+
+@pytest.mark.parametrize("problem", [None, PROBLEM])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_capacity_without_a_live_baseline_is_never_decided(
+    problem: Problem | None, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: Line = {"metric": "capacity", "margin": "10%"}
+    better = Finding(
+        Unit.REQUESTS_PER_S, Scale.LOG_RATIO, 0.1, "made up", 2, "looks", harm=-0.5, limits=Limits(-0.6, -0.4),
+        p_value=1.0, problem=problem,
+    )  # fmt: skip
+    monkeypatch.setattr(capacity, "relative", lambda *_, **__: better)
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    evidence = single(suite) if apart else measured(suite)
+    check = Check.model_validate(line)
+    (found,) = findings.measured((CheckSpec(check),), suite, Comparison(evidence, evidence if apart else None))
+    told = found.finding.problem
+    if problem is not None:
+        assert told is PROBLEM  # what is broken is told before what is not known
+    else:
+        assert (told is not None) is apart
+        assert told is None or told.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_capacity_is_held_to_its_own_bound_or_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, object]] = []
+
+    def recorded(*_: object, **asked: object) -> Finding:
+        told.append(asked)
+        return Finding(Unit.REQUESTS_PER_S, Scale.LOG_RATIO, 0.1, "made up", 2, "looks")
+
+    for way in ("absolute", "relative"):
+        monkeypatch.setattr(capacity, way, recorded)
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    for bound in ({"min": "8/s"}, {"margin": "10%"}, {"margin": "10%", "block_when": "breach"}):
+        check = Check.model_validate({"metric": "capacity", **bound})
+        findings.measured((CheckSpec(check),), suite, Comparison(measured(suite)))
+    assert told == [{"slo": 8.0}, {"margin": 0.1, "breach": False}, {"margin": 0.1, "breach": True}]
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -246,3 +340,29 @@ def test_a_knee_is_looked_for_at_every_closed_loop_and_a_mean_stands_beside_its_
     assert spec.stages == ("short", "long")
     assert CheckSpec(check("accuracy"), "p95").q == 0.95
     assert CheckSpec(check("accuracy"), "mean").q == CheckSpec(check("accuracy")).q == 0.5
+
+
+def test_a_check_of_no_place_is_named_by_what_it_looks_at() -> None:
+    suite = drill({"metric": "ttft", "margin": "10%"})
+    lines: list[tuple[Line, str]] = [
+        ({"metric": "accuracy", "margin": "5 points"}, "accuracy"),
+        ({"metric": "accuracy", "min": "50%"}, "accuracy:slo"),
+        ({"metric": "accuracy", "min": "50%", "task": "add"}, "accuracy@add:slo"),
+        ({"metric": "capacity", "margin": "5%"}, "capacity"),
+        ({"metric": "shadow_excess", "margin": "5 points"}, "shadow_excess"),
+        ({"metric": "error_rate", "of": "timeout", "margin": "1 points", "stage": "long"}, "error_rate-timeout@long"),
+    ]
+    for line, name in lines:
+        one = suite.model_copy(update={"gate": suite.gate.model_copy(update={"checks": (Check.model_validate(line),)})})
+        assert [spec.id for spec in concrete_checks(one, measured(one))] == [name]
+
+
+def test_without_a_load_a_knee_has_no_level_and_a_server_no_stage() -> None:
+    suite = drill({"metric": "knee", "min": 2}, {"metric": "queue_depth", "max": 3})
+    assert [spec.stages for spec in concrete_checks(suite, measured(suite))] == [
+        ("short", "long"),
+        ("short",),
+        ("long",),
+    ]
+    bare = suite.model_copy(update={"load": None})
+    assert [spec.stages for spec in concrete_checks(bare, measured(bare))] == [()]

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchgate.gate import findings
+from benchgate.gate.apart_steps import apart_steps
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
+from benchgate.gate.specs import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import quantile, ttft_s
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.stats.unpaired import Part
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 
@@ -141,6 +145,13 @@ def test_breach_is_tested_at_the_margin() -> None:
     assert check_of(alone(Effect(slowdown=1.5), seed=2), known(alone()), breach).outcome is Outcome.BLOCK
 
 
+def test_harm_that_is_shown_inside_the_margin_warns_where_a_breach_is_what_blocks() -> None:
+    for slowdown, outcome in ((1.05, Outcome.WARN), (1.0, Outcome.PASS)):
+        judged = alone(Effect(slowdown=slowdown), seed=2, cv=0.001)
+        check = check_of(judged, known(alone(cv=0.001), cv=0.002), {**TTFT, "block_when": "breach"})
+        assert check.outcome is outcome
+
+
 @pytest.mark.parametrize("breach", [{}, {"block_when": "breach"}])
 @pytest.mark.parametrize("cv", [0.0, 0.01, 0.3])
 @pytest.mark.parametrize(("failed", "harm"), [(0, 0.0), (20, 1 / 3)])
@@ -233,14 +244,17 @@ def first_block(evidence: Evidence) -> Evidence:
 
 def test_one_block_each_is_judged_by_the_spread_of_its_requests() -> None:
     lines: list[Line] = [{"metric": metric, "margin": "10%"} for metric in ("ttft", "output_throughput", "itl")]
-    policy = suite(*lines, {"metric": "error_rate", "margin": "5 points"})
-    spreads = (*profile(alone()).spreads, Spread("itl", "p50", "c4", 0.02, 0.02, 10))
+    policy = suite(*lines, {**TTFT, "statistic": "mean"}, {"metric": "error_rate", "margin": "5 points"})
+    more = (Spread("itl", "p50", "c4", 0.02, 0.02, 10), Spread("ttft", "mean", "c4", 0.02, 0.02, 10))
+    spreads = (*profile(alone()).spreads, *more)
     reference = known(first_block(alone(cv=0.0)), spreads=spreads)
     times, *others = judge(policy, first_block(alone(seed=2, cv=0.0)), reference).checks
     assert times.outcome is Outcome.PASS, times.reason
     assert times.n == 1
-    assert [check.outcome for check in others] == [Outcome.INCONCLUSIVE] * 3
-    assert all("tells nothing of how much this varies" in check.reason for check in others[:2])
+    within = [step.formula for step in times.steps if step.what.endswith("run's mean")]
+    assert within == ["14 degrees of freedom"] * 2  # 60 requests are fifteen times four neighbours
+    assert [check.outcome for check in others] == [Outcome.INCONCLUSIVE] * 4
+    assert all("tells nothing of how much this varies" in check.reason for check in others[:3])
     slow = judge(policy, first_block(alone(Effect(slowdown=2.0), seed=2)), reference)
     assert slow.checks[0].outcome is Outcome.BLOCK
 
@@ -364,3 +378,22 @@ def test_two_blocks_show_how_much_they_differ() -> None:
     steps = {step.what: step for step in check.steps}
     error = math.sqrt(sum(float(np.var(run, ddof=1)) / 2 for run in logs) + 2e-6)
     assert float(steps["standard error"].value) == pytest.approx(error)
+
+
+def test_arithmetic_without_any_variance_has_no_steps() -> None:
+    still, moving = np.array([0.1, 0.1]), np.array([0.1, 0.2])
+    assert apart_steps("ln", still, moving, [Part(0.0, 1), Part(0.0, 1)], 0.05, margin=0.0) == ()
+    assert apart_steps("ln", still, moving, [Part(0.0, 1), Part(0.0025, 1)], 0.05, margin=0.0) != ()
+
+
+@pytest.mark.parametrize("fewer", ["judged", "reference"])
+def test_answers_in_other_pieces_are_no_pace_across_runs_either(fewer: str) -> None:
+    pieces, plain = alone(Effect(usage=20), seed=2), alone()
+    judged, reference = (pieces, plain) if fewer == "judged" else (plain, pieces)
+    reference = known(reference, spreads=(*profile(plain).spreads, Spread("tpot", "p50", "c4", 0.02, 0.02, 10)))
+    policy = suite({"metric": "tpot", "margin": "10%"}, TTFT)
+    specs = tuple(concrete_checks(policy, judged))
+    pace, first = (one.finding.problem for one in findings.measured(specs, policy, Comparison(judged, reference)))
+    assert pace is not None and pace.outcome is Outcome.INVALID
+    assert "in other pieces" in pace.reason
+    assert first is None

@@ -76,12 +76,12 @@ def test_failures_in_the_background_that_no_check_counts_prevent_a_pass() -> Non
     of_chat: Line = {"metric": "error_rate", "stage": "mix", "class": "chat", "max": "5%"}
     of_reports: Line = {**of_chat, "class": "reports"}
     counted: Line = {"metric": "error_rate", "max": "90%"}
-    for checks, trips in (((of_chat, of_reports), True), ((counted,), False)):
+    for checks, trips in (((of_chat, of_reports), True), (({"metric": "goodput"},), True), ((counted,), False)):
         suite = mixed(*checks)
         verdict = judge(suite, mixed_evidence(suite, {"batch": Effect(failed=6)}))
         (guard,) = [guard for guard in verdict.guards if guard.id == "failures-judged"]
         assert guard.tripped is trips, guard.reason
-        assert not trips or "{metric: error_rate, stage: mix, class: batch, margin: 1 points}" in (guard.remedy or "")
+        assert not trips or "{metric: error_rate, stage: mix, class: batch, margin: 1 point}" in (guard.remedy or "")
 
 
 def test_goodput_is_asked_of_the_background_where_it_has_an_slo_of_its_own() -> None:

@@ -108,6 +108,29 @@ def test_missing_link_is_said_and_settles_nothing() -> None:
     assert any("no run promoted r2" in note for note in broken.notes)
 
 
+@pytest.mark.parametrize(
+    ("decided_at", "next_decided_at", "links"),
+    [
+        (None, None, 5),
+        ("2026-01-03T00:00:00Z", None, 5),  # as the run began in which the release was the baseline
+        ("2026-01-03T12:00:00Z", None, 3),
+        ("2026-01-03T12:00:00Z", "2026-01-03T18:00:00Z", 3),
+    ],
+)
+def test_a_release_came_by_no_promotion_that_was_decided_after_it_was_seen_in_service(
+    decided_at: str | None, next_decided_at: str | None, links: int
+) -> None:
+    policy = suite(required=True)
+    evidence = run_of(policy)
+    whole = list(chain(evidence, name_of(policy), [0.01] * 4))
+    whole[1] = replace(whole[1], decided_at=decided_at)
+    whole[2] = replace(whole[2], decided_at=next_decided_at)
+    history = tuple(sorted(whole, key=lambda run: run.promoted_at))
+    found = creep_of(judge(policy, replace(evidence, history=history)))
+    assert found is not None and found.n == links
+    assert any("no run promoted r2" in note for note in found.notes) is (links == 3)
+
+
 def test_without_history_nothing_changes() -> None:
     policy = suite()
     verdict = judge(policy, run_of(policy))

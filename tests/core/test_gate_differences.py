@@ -50,7 +50,10 @@ SHARED = [
     ("engine_version", {"engine_version": "1"}, {}, "the engine's version", "1", "not told"),
     ("context", {"max_model_len": 4096}, {"max_model_len": 8192}, "the longest context", "4096", "8192"),
     ("context", {"n_ctx": 512}, {"max_model_len": 2048}, "the longest context", "512", "2048"),
+    ("context", {"context_tokens": 512}, {"context_tokens": 1024}, "the longest context", "512", "1024"),
     ("slots", {"total_slots": 4}, {"total_slots": 8}, "the slots", "4", "8"),
+    ("slots", {"slots": 4}, {"slots": 8}, "the slots", "4", "8"),
+    ("threads", {"threads": 4}, {"threads": 8}, "the threads", "4", "8"),
     ("vocabulary", {"n_vocab": 1}, {"n_vocab": 2}, "the size of the vocabulary", "1", "2"),
     ("chat_template", {"chat_template_sha256": "aa"}, {"chat_template_sha256": "bb"}, "the chat template", "aa", "bb"),
     ("hardware", {"accelerator_names": ["H200"]}, {"accelerator_names": ["H100", "H100"]}, "the hardware",
@@ -229,11 +232,12 @@ def test_who_began_oftener_is_said_of_an_odd_number_of_blocks() -> None:
 
 def test_tokens_of_two_vocabularies_are_never_a_silent_pass() -> None:
     throughput: dict[str, object] = {"metric": "output_throughput", "margin": "10%"}
-    allowed = suite("vocabulary", checks=(TPOT, throughput, TTFT))
+    length: dict[str, object] = {"metric": "output_length", "margin": "10%"}
+    allowed = suite("vocabulary", checks=(TPOT, throughput, length, TTFT))
     evidence = measured(allowed)
     for facts in (({"n_vocab": 1}, {"n_vocab": 2}), ({}, {})):
         verdict = judge(allowed, with_arms(evidence, *facts))
-        assert [check.outcome for check in verdict.checks] == [Outcome.WARN, Outcome.WARN, Outcome.PASS]
+        assert [check.outcome for check in verdict.checks] == [*[Outcome.WARN] * 3, Outcome.PASS]
         assert "another piece of text" in verdict.reason
     same = {"n_vocab": 1}
     assert judge(allowed, with_arms(evidence, same, same)).outcome is Outcome.PASS

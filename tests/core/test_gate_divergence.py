@@ -265,8 +265,9 @@ def test_run_without_a_reading_is_invalid() -> None:
 
 def test_few_pieces_of_text_cannot_carry_a_verdict() -> None:
     seen = [replace(item, text_id=f"t{number % 4}", position=number) for number, item in enumerate(items())]
-    check = only(verdict(seen, KLD | REQUIRED))
-    assert check.outcome is Outcome.INCONCLUSIVE and "4 pieces of text" in check.reason
+    for one in (KLD | REQUIRED, TOP1 | REQUIRED, PPL):
+        check = only(verdict(seen, one))
+        assert check.outcome is Outcome.INCONCLUSIVE and "4 pieces of text" in check.reason
 
 
 def test_two_stored_runs_compare_their_candidates_perplexities() -> None:

@@ -45,6 +45,17 @@ def test_baseline_that_shifted_is_told_with_the_run_and_by_how_much() -> None:
     assert note in judge(SUITE, with_history(values)).notes
 
 
+def test_a_promotion_by_a_waiver_months_later_moves_no_measurement() -> None:
+    values = noisy(1, 16)
+    values[:8] = [value / 1.07 for value in values[:8]]
+    measured_order = with_history(values)
+    waived = replace(measured_order.history[2], decided_at="2026-06-01T00:00:00Z")
+    late = (*measured_order.history[:2], *measured_order.history[3:], waived)
+    assert drift_notes(SUITE, replace(measured_order, history=late), CHECKS) == drift_notes(
+        SUITE, measured_order, CHECKS
+    )
+
+
 def test_noise_alone_is_told_no_oftener_than_alpha() -> None:
     told = sum(bool(drift_notes(SUITE, with_history(noisy(seed, 14)), CHECKS)) for seed in range(100))
     assert told <= 10  # 5 expected; more than 10 has a chance of 1 %

@@ -150,6 +150,29 @@ def test_a_knee_needs_enough_blocks_for_its_median_to_have_limits() -> None:
     assert check.advice == "measure at least 5 blocks"
 
 
+@pytest.mark.parametrize(("bound", "slots"), [("min", 4), ("max", 4)])
+def test_a_block_without_a_knee_is_on_the_wrong_side_whichever_that_is(bound: str, slots: int) -> None:
+    """Of eight blocks the second smallest and the second largest are the median's limits."""
+    suite = drill({"metric": "knee", bound: slots}, stages=LEVELS)
+    bent, straight = swept(suite, slots), swept(suite, 1000)
+    for without, outcome in ((1, Outcome.PASS), (2, Outcome.INCONCLUSIVE), (7, Outcome.BLOCK)):
+        load = tuple(a if a.block >= without else b for a, b in zip(bent.load, straight.load, strict=True))
+        check = judge(suite, replace(bent, load=load)).checks[0]
+        assert check.outcome is outcome, check.reason
+        assert f"in {without} of 8 blocks there is no knee" in check.notes[1]
+
+
+def test_a_knee_takes_every_level_in_the_same_block_and_answers_at_each() -> None:
+    suite = drill({"metric": "knee", "min": 4}, stages=LEVELS)
+    evidence = swept(suite, 4)
+    apart = tuple(o for o in evidence.load if o.block % 2 == (o.stage == "c16"))
+    failing = measured(suite, Effect(failed=40), Effect(failed=40))
+    failed = tuple(b if a.stage == "c16" else a for a, b in zip(evidence.load, failing.load, strict=True))
+    for load, says in ((apart, "no block has every closed-loop stage"), (failed, "too many of its requests failed")):
+        check = judge(suite, replace(evidence, load=load)).checks[0]
+        assert (check.outcome, says in check.reason) == (Outcome.INVALID, True)
+
+
 def window(block: int, arm: Arm, stage: str, before: dict[Word, float], after: dict[Word, float]) -> TelemetryWindow:
     during: dict[Word, float] = {Gauge.WAITING: 3.0} if Gauge.WAITING in before else {}
     readings = (Reading(0.0, before), Reading(1.0, {**before, **during}), Reading(3.0, after))
@@ -188,7 +211,8 @@ def test_what_the_server_says_of_itself_is_held_to_its_bound(
     for bound, outcome in ((holds, Outcome.PASS), (breaks, Outcome.BLOCK)):
         suite = drill({"metric": metric, "stage": "long", **bound})
         told = tuple(window(block, arm, "long", TOLD, LATER) for block in range(8) for arm in Arm)
-        check = judge(suite, replace(measured(suite), telemetry=told)).checks[0]
+        elsewhere = tuple(window(block, arm, "short", TOLD, {}) for block in range(8) for arm in Arm)
+        check = judge(suite, replace(measured(suite), telemetry=told + elsewhere)).checks[0]
         assert check.outcome is outcome, check.reason
         assert check.candidate == pytest.approx(value)
 
@@ -210,27 +234,72 @@ def test_a_share_that_is_not_settled_says_how_many_requests_would_do() -> None:
     assert judge(suite, measured(suite)).checks[0].notes == ()
 
 
+STARTS = Suite.model_validate(
+    {
+        "suite": "start",
+        "deployments": {"one": {"embedded": {}}},
+        "baseline": "one",
+        "candidate": "one",
+        "start": {"times": 4},
+        "gate": {"checks": [{"metric": "cold_start", "max": "5s"}]},
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("times_s", "outcome"),
     [
         ((2.0, 2.1, 1.9, 2.0), Outcome.PASS),
         ((4.5, 4.4, 4.6, 4.5), Outcome.WARN),
         ((6.0, 6.1, 5.9, 6.0), Outcome.BLOCK),
-        ((1.0, 20.0), Outcome.INCONCLUSIVE),
+        ((1.0, 20.0, 1.0, 20.0), Outcome.INCONCLUSIVE),
+        ((0.0, 2.0, 2.0, 2.0), Outcome.INVALID),  # a clock that went back
+        ((2.0, 2.1, 1.9), Outcome.INVALID),  # the slow one has no record
         ((), Outcome.INVALID),
     ],
 )
 def test_a_cold_start_is_held_to_its_bound_over_all_starts(times_s: tuple[float, ...], outcome: Outcome) -> None:
-    suite = Suite.model_validate(
-        {
-            "suite": "start",
-            "deployments": {"one": {"embedded": {}}},
-            "baseline": "one",
-            "candidate": "one",
-            "start": {"times": 4},
-            "gate": {"checks": [{"metric": "cold_start", "max": "5s"}]},
-        }
-    )
     starts = tuple(StartUp(Arm.CANDIDATE, number, time_s) for number, time_s in enumerate(times_s))
-    verdict = judge(suite, replace(measured(suite), starts=starts))
+    verdict = judge(STARTS, replace(measured(STARTS), starts=starts))
     assert verdict.outcome is outcome, verdict.reason
+    if outcome is Outcome.PASS:
+        again = (*starts[:3], replace(starts[0], to_answer_s=1.9))  # one of them twice, and none fourth
+        assert judge(STARTS, replace(measured(STARTS), starts=again)).outcome is Outcome.INVALID
+
+
+def test_one_start_gives_no_interval_and_those_of_the_baseline_none_of_the_candidate() -> None:
+    one = replace(measured(STARTS), starts=(StartUp(Arm.CANDIDATE, 0, 2.0),))
+    assert judge(STARTS, one).checks[0].outcome is Outcome.INCONCLUSIVE
+    theirs = tuple(StartUp(Arm.BASELINE, number, 2.0) for number in range(4))
+    assert judge(STARTS, replace(one, starts=theirs)).checks[0].outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize(("bound", "outcome"), [("72%", Outcome.PASS), ("69%", Outcome.BLOCK)])
+def test_a_share_of_most_of_a_cache_is_held_to_its_bound_as_any_other(bound: str, outcome: Outcome) -> None:
+    suite = drill({"metric": "kv_usage_after", "stage": "long", "max": bound})
+    full = {**LATER, Gauge.KV_USAGE: 0.7}
+    told = tuple(window(block, Arm.CANDIDATE, "long", TOLD, full) for block in range(8))
+    assert judge(suite, replace(measured(suite), telemetry=told)).checks[0].outcome is outcome
+
+
+def test_what_the_server_says_in_one_block_has_no_interval() -> None:
+    suite = drill({"metric": "preemptions", "stage": "long", "max": 9})
+    evidence = measured(suite)
+    one = replace(
+        evidence,
+        load=tuple(o for o in evidence.load if o.block == 0),
+        telemetry=(window(0, Arm.CANDIDATE, "long", TOLD, LATER),),
+    )
+    check = judge(suite, one).checks[0]
+    assert (check.outcome, "1 blocks give no interval" in check.reason) == (Outcome.INCONCLUSIVE, True)
+
+
+def test_a_server_that_was_never_seen_idle_may_hold_its_cache_for_all_that_is_known() -> None:
+    suite = drill({"metric": "kv_usage_after", "stage": "long", "max": "5%"})
+    told = tuple(replace(window(n, Arm.CANDIDATE, "long", TOLD, LATER), drained=n != 3) for n in range(8))
+    check = judge(suite, replace(measured(suite), telemetry=told)).checks[0]
+    assert check.outcome is Outcome.INVALID
+    assert "was not seen idle after stage long in block 4" in check.reason
+    silent = tuple(replace(window(n, Arm.CANDIDATE, "long", {}, {}), drained=False) for n in range(8))
+    untold = judge(suite, replace(measured(suite), telemetry=silent)).checks[0]
+    assert "did not tell kv_usage_after of stage long in block 1" in untold.reason

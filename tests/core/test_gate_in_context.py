@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -61,6 +62,20 @@ def test_neither_an_advisory_block_nor_one_that_promotes_ends_a_load(
     other = BLOCKING if line is NOTICED else INSIDE
     left = judged([TTFT, line], [OPEN, other], monkeypatch)[0]
     assert "where what had to be was settled" in left.reason
+
+
+@pytest.mark.parametrize("why", ["decided", "invalid"])
+def test_a_required_check_that_another_policy_left_open_is_not_told_to_become_required(
+    why: Literal["decided", "invalid"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = replace(OPEN, look=replace(FIRST, ended=LoadEnd(4, 8, why)))
+    check, advisory = judged([TTFT, NOTICED], [left, left], monkeypatch)
+    assert check.advice is not None and "the load ended by another policy, or with waivers" in check.advice
+    assert "a check that is `required`" not in check.advice
+    assert "though not by this policy" in check.reason
+    assert advisory.advice is not None and "another policy" not in advisory.advice
+    assert "a check that is `required` is measured until it is settled" in advisory.advice
+    assert "this policy" not in advisory.reason
 
 
 @pytest.mark.parametrize(

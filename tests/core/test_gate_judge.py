@@ -123,3 +123,73 @@ def test_a_check_of_a_judge_needs_one_and_it_may_not_judge_itself() -> None:
     assert rule_problems(suite(JUDGE, judge=whose)) == []
     [problem] = rule_problems(suite(JUDGE, judge={**whose, "url": "http://c"}))
     assert (problem.path, "candidate" in problem.message) == ("shadow.judge", True)
+
+
+def test_two_runs_that_have_no_verdict_on_the_same_prompts_are_not_compared() -> None:
+    asked = suite(JUDGE)
+    rows = [item(0, judged=Judged.TIE), item(1, judged=Judged.MISSING)]
+    other = evidence(asked, rows)
+    check = only(judge(asked, evidence(asked, rows), replace(other, run=replace(other.run, id="other"))))
+    assert check.outcome is Outcome.INVALID
+    assert "too few verdicts on the same prompts in both runs" in check.reason
+
+
+def test_verdicts_that_the_other_run_lacks_might_have_been_its_wins() -> None:
+    asked = suite(JUDGE)
+    other = evidence(asked, judged(0, 0, missing=14))
+    check = only(judge(asked, evidence(asked, judged(0, 0)), replace(other, run=replace(other.run, id="other"))))
+    assert (check.outcome, "depends on verdicts that are missing" in check.reason) == (Outcome.INCONCLUSIVE, True)
+
+
+def test_pairs_decided_by_the_position_thin_out_no_loss_between_two_runs_either() -> None:
+    asked = suite(JUDGE)
+    other = evidence(asked, judged(0, 0))
+    swayed = evidence(asked, by_position(140, 10, 4, asked=N))
+    check = only(judge(asked, swayed, replace(other, run=replace(other.run, id="other"))))
+    assert (check.outcome, "went by the position" in check.reason) == (Outcome.INCONCLUSIVE, True)
+
+
+@pytest.mark.parametrize(
+    ("lost", "won", "harm", "breach"),
+    [
+        (60, 10, Outcome.BLOCK, Outcome.BLOCK),
+        (30, 6, Outcome.BLOCK, Outcome.INCONCLUSIVE),  # 8 points, of which 4.7 are shown
+        (3, 3, Outcome.PASS, Outcome.PASS),
+    ],
+)
+def test_net_losses_block_for_breach_only_where_they_are_shown_beyond_the_margin(
+    lost: int, won: int, harm: Outcome, breach: Outcome
+) -> None:
+    assert only(verdict(judged(lost, won), JUDGE)).outcome is harm
+    assert only(verdict(judged(lost, won), {**JUDGE, "block_when": "breach"})).outcome is breach
+
+
+def test_neither_missing_verdicts_nor_pairs_decided_by_the_position_hide_losses_that_are_shown() -> None:
+    assert only(verdict(judged(30, 6, missing=5), JUDGE)).outcome is Outcome.BLOCK
+    assert only(verdict(by_position(100, 30, 6, asked=N), JUDGE)).outcome is Outcome.BLOCK
+
+
+def test_verdicts_that_are_missing_are_no_pairs_decided_otherwise_than_by_the_position() -> None:
+    """62 of 100 are shown to be more than half, and 62 of 115 are not."""
+    rows = by_position(62, 0, 0, asked=100)
+    rows[100:115] = [different(n, judged=Judged.MISSING) for n in range(100, 115)]
+    check = only(verdict(rows, JUDGE))
+    assert (check.outcome, "in 62 of the 100 pairs" in check.reason) == (Outcome.INVALID, True)
+
+
+@pytest.mark.parametrize(("itself", "says"), [((9, 2), Outcome.PASS), ((10, 2), Outcome.WARN), ((2, 10), Outcome.WARN)])
+def test_a_judge_may_prefer_either_of_two_answers_of_one_deployment_by_chance(
+    itself: tuple[int, int], says: Outcome
+) -> None:
+    """Twice P(X >= 9) of 11 is 6.5 %, and twice P(X >= 10) of 12 is 3.9 %."""
+    assert verdict(judged(3, 3, itself=itself), JUDGE).outcome is says
+
+
+def test_losses_between_two_runs_that_are_shown_are_hidden_by_no_doubt_about_the_rest() -> None:
+    line = {**JUDGE, "margin": "9 points"}
+    asked = suite(line)
+    other = evidence(asked, judged(0, 0))
+    check = only(
+        judge(asked, evidence(asked, judged(30, 0, missing=3)), replace(other, run=replace(other.run, id="other")))
+    )
+    assert check.outcome is Outcome.BLOCK

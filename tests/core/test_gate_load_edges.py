@@ -12,12 +12,15 @@ from benchgate.gate import over_checks, share_checks, slo_checks
 from benchgate.gate.allowance import Terms
 from benchgate.gate.block_pairs import Measure
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.load_checks import relative
+from benchgate.gate.load_checks import length_warning, relative
 from benchgate.gate.over_checks import Span
 from benchgate.gate.rule import Finding, decide
-from benchgate.gate.shares import tally_of
+from benchgate.gate.shares import Counts, tally_of, widened
+from benchgate.gate.which_arm import which_arm
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
+from benchgate.stats.attainment import attainment_limits
+from benchgate.stats.limits import Limits
 from tests.fakes.blocks import Blocks, block, both, compared
 
 ALPHA = 0.05
@@ -116,6 +119,34 @@ def test_an_slo_without_blocks_or_with_one_or_with_failures_does_not_pass() -> N
     assert outcome(failing) is Outcome.BLOCK
 
 
+def test_an_slo_is_held_by_requests_and_by_blocks_and_the_wider_limit_counts() -> None:
+    """Of 160 requests hardly more than a quarter is slow, and all in one block of four; and the other way round."""
+    restless = [both(i, [0.02], spread_s(0.08 if i == 3 else 0.02, 40, i)) for i in range(4)]
+    assert outcome(slo(restless)) is Outcome.INCONCLUSIVE
+    steady = [both(i, [0.02], [0.02, 0.02, 0.02, 0.09, 0.09]) for i in range(2)]
+    assert outcome(slo(steady)) is Outcome.INCONCLUSIVE
+    assert outcome(slo([both(i, [0.02], [0.02] * 5) for i in range(2)])) is Outcome.PASS
+
+
+def test_a_block_whose_quantile_has_no_logarithm_hides_no_breach_and_makes_no_pass() -> None:
+    failing = [both(i, [0.02], [0.09] * 20 if i else [None] * 20) for i in range(4)]
+    assert outcome(slo(failing)) is Outcome.BLOCK
+    at_once = [both(i, [0.02], [0.02 if i else 0.0] * 20) for i in range(4)]
+    assert outcome(slo(at_once)) is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("at_slo", "says"), [(0.05, Outcome.PASS), (0.0501, Outcome.INCONCLUSIVE)])
+def test_a_request_just_at_its_slo_is_within_it(at_slo: float, says: Outcome) -> None:
+    blocks = [both(i, [0.02], [0.03, 0.03, 0.03, at_slo, at_slo]) for i in range(2)]
+    assert outcome(slo(blocks)) is says
+
+
+def test_the_p_value_of_an_slo_is_that_of_as_many_requests_beyond_it() -> None:
+    """12 of 20 beyond a median: P(X >= 12) of Bin(20, 1/2) is 0.2517; one just at the SLO is not beyond it."""
+    finding = slo([both(i, [0.02], [0.02, 0.05, 0.06, 0.06, 0.06]) for i in range(4)])
+    assert finding.p_value == pytest.approx(0.2517, abs=1e-4)
+
+
 def gaps(tokens: int, failing: bool = False) -> Finding:
     """Answers whose tokens come 10 ms apart, against an SLO of 15 ms for the gap between two."""
     times: list[float | None] = [0.02] * 20
@@ -129,6 +160,7 @@ def test_of_the_gaps_of_a_request_one_counts_and_a_failure_is_endless() -> None:
     held = gaps(8)
     assert outcome(held) is Outcome.PASS
     assert held.n == 80  # requests, not gaps
+    assert held.candidate == pytest.approx(0.010)
     assert outcome(gaps(8, failing=True)) is Outcome.BLOCK
     assert outcome(gaps(1)) is Outcome.INVALID  # no gap at all
 
@@ -147,6 +179,7 @@ def rates(per_s: list[float | None]) -> Finding:
 def test_an_slo_of_a_rate_is_held_broken_or_has_no_rate_to_judge() -> None:
     assert outcome(rates([10.0, 10.1, 10.2, 9.9])) is Outcome.PASS
     assert outcome(rates([3.0, 3.1, 3.2, 2.9])) is Outcome.BLOCK
+    assert outcome(rates([5.8, 4.8, 5.7, 4.9])) is Outcome.INCONCLUSIVE  # 5.3, and perhaps 4.7
     assert outcome(rates([10.0])) is Outcome.INCONCLUSIVE
     assert "in at least one block no request was answered" in said(rates([10.0, None, 10.0]))
 
@@ -168,6 +201,43 @@ def test_a_share_of_one_block_has_no_interval_against_a_baseline() -> None:
     )
     assert "was not measured in two blocks" in said(one)
     assert outcome(one) is Outcome.INVALID
+
+
+NOTHING_MISSED = Counts((0,) * 8, (10**6,) * 8)
+STEADY, BURST = Counts((2,) * 8, (60,) * 8), Counts((16, *[0] * 7), (60,) * 8)
+POINT = Limits(1 / 30, 1 / 30)  # of blocks that all have 2 misses of 60
+
+
+def limits_of(limits: Limits, ours: Counts, theirs: Counts) -> Limits:
+    found = widened(limits, ours, theirs, ALPHA)
+    assert found is not None
+    return found[0]
+
+
+def test_the_difference_of_two_shares_is_as_wide_as_the_widest_of_its_limits() -> None:
+    assert limits_of(Limits(-0.5, 0.5), STEADY, NOTHING_MISSED) == Limits(-0.5, 0.5)
+    for ours in (STEADY, BURST):
+        own = attainment_limits(ours.kept, ours.totals, ALPHA)
+        assert own is not None
+        found = limits_of(POINT, ours, NOTHING_MISSED)
+        assert (found.lower, found.upper) == pytest.approx((own.lower, own.upper), abs=1e-5)
+    burst, steady = (limits_of(POINT, ours, STEADY) for ours in (BURST, STEADY))
+    assert burst.lower < steady.lower and burst.upper > steady.upper + 0.05
+
+
+def test_the_difference_of_two_shares_the_other_way_round_is_its_opposite() -> None:
+    one, other = limits_of(POINT, BURST, STEADY), limits_of(Limits(-1 / 30, -1 / 30), STEADY, BURST)
+    assert (one.lower, one.upper) == pytest.approx((-other.upper, -other.lower))
+
+
+def test_a_block_that_has_nothing_to_count_empties_the_whole_side() -> None:
+    assert [side.empty for side in (Counts((), ()), Counts((0, 0), (60, 0)), STEADY)] == [True, True, False]
+
+
+def test_a_side_of_one_block_has_no_limits_of_its_share() -> None:
+    one = Counts((2,), (60,))
+    assert widened(POINT, one, STEADY, ALPHA) is None
+    assert widened(POINT, STEADY, one, ALPHA) is None
 
 
 def over(blocks: int, metric: str = "ttft", tokens: int = 8) -> Comparison:
@@ -195,3 +265,40 @@ def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
     nothing = over_checks.difference(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
     assert outcome(nothing) is Outcome.INVALID
     assert math.isclose(share.bound, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "says"),
+    [
+        ([1.0, 1.5, 1.0], [1.0, 1.01, 1.0], "look at the baseline first"),
+        ([1.0, 1.01, 1.0], [1.0, 1.5, 1.0], "look at the candidate first"),
+        ([1.0, 1.5, 1.0], [1.0, 1.5, 1.0], None),  # as restless as each other
+        ([1.0, 1.001, 1.0], [1.0, 1.02, 1.0], None),  # more blocks are the shorter way
+        ([1.0, 0.0, 1.0], [1.0, 1.0, 1.0], None),
+        ([1.0], [9.0], None),
+    ],
+)
+def test_the_arm_that_varies_is_looked_at_first(theirs: list[float], ours: list[float], says: str | None) -> None:
+    told = which_arm(compared(SOUND), "c4", np.array(theirs), np.array(ours))
+    assert (told or "").startswith(says) if says else told is None
+
+
+@pytest.mark.parametrize(("tokens", "warns"), [(89, True), (90, False), (100, False), (110, False), (111, True)])
+def test_answers_a_tenth_shorter_or_longer_are_the_models_own_way(tokens: int, warns: bool) -> None:
+    pairs = [(block(Arm.BASELINE, i, [0.02] * 3, tokens=100), block(Arm.CANDIDATE, i, [0.02] * 3, tokens=tokens))
+             for i in range(2)]  # fmt: skip
+    told = length_warning(compared(pairs), "c4")
+    assert (told is not None) is warns
+    assert told is None or f"{tokens / 100:.2f} times as long as the baseline's" in told
+
+
+def test_lengths_are_those_of_requests_that_both_arms_answered_and_have_a_record_of() -> None:
+    for theirs, ours in (([0.02, None], [0.02, 0.02]), ([0.02, 0.02], [0.02, None])):
+        failed = [(block(Arm.BASELINE, i, theirs, tokens=10), block(Arm.CANDIDATE, i, ours, tokens=10))
+                  for i in range(2)]  # fmt: skip
+        assert length_warning(compared(failed), "c4") is None
+    assert length_warning(compared([both(0, [None], [0.02])]), "c4") is None
+    lacking = (block(Arm.BASELINE, 0, [0.02] * 2, tokens=10), block(Arm.CANDIDATE, 0, [0.02], tokens=99))
+    longer = (block(Arm.BASELINE, 1, [0.02], tokens=10), block(Arm.CANDIDATE, 1, [0.02], tokens=20))
+    assert length_warning(compared([lacking]), "c4") is None
+    assert "2.00 times" in (length_warning(compared([lacking, longer]), "c4") or "")

@@ -133,3 +133,11 @@ def test_a_high_quantile_is_that_of_blocks_taken_together_as_against_a_baseline(
     assert together.candidate == pytest.approx(3, rel=0.1)
     assert together.notes[1:] == ("p95 needs at least 59 requests, so the 8 blocks were taken as 4 groups",)
     assert len(checked({**line, "statistic": "p50"}, slow).notes) == 1
+
+
+@pytest.mark.parametrize("stage", ["long", "short"])
+def test_a_pace_that_answers_lack_at_either_stage_is_held_against_no_other(stage: str) -> None:
+    line: Line = {"metric": "tpot", "stage": "long", "over": "short", "max": "1.2x"}
+    check = checked(line, {stage: Effect(at_once=6)})
+    assert (check.outcome, f"stage {stage}: 48 of 320 answers" in check.reason) == (Outcome.INVALID, True)
+    assert checked(line, {stage: Effect(at_once=1)}).outcome is Outcome.PASS

@@ -126,6 +126,7 @@ def test_a_least_change_of_a_third_of_a_rate_is_refused() -> None:
     [
         (1.20, 0.008, Outcome.WARN),  # 4 ms of 20 ms: four times the margin, let through by 8 ms alone
         (1.20, 0.0061, Outcome.WARN),
+        (1.12, 0.0035, Outcome.WARN),  # three and a half times the margin
         (1.04, 0.008, Outcome.PASS),  # inside the margin: the least change is not what let it through
         (1.08, 0.0029, Outcome.PASS),  # a least change of less than three times the margin
         (1.50, 0.008, Outcome.BLOCK),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.saturation import losses, saturation_reasons, strains
+from benchgate.gate.saturation import doubtful_failures, losses, saturation_reasons, strains
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
 from benchgate.suite.client_bounds import ClientBounds
@@ -196,3 +196,33 @@ def test_bounds_of_a_policys_own_are_told_as_a_suite_spells_them() -> None:
 def test_no_policy_lets_the_client_be_later_than_a_second() -> None:
     with pytest.raises(ValueError, match="less than or equal to 1"):
         bounds(read_delay_max="1.1s")
+
+
+@pytest.mark.parametrize("lacking", ["read_delay_p50_s", "read_delay_p99_s", "read_delay_max_s"])
+def test_one_of_the_read_delays_that_is_missing_makes_all_of_them_unknown(lacking: str) -> None:
+    unknown = replace(ABLE, **{lacking: None})  # type: ignore[arg-type]  # by name
+    assert strains(unknown, PUNCTUAL, None, USUAL) == ("how late the client read what had arrived was not measured",)
+
+
+@pytest.mark.parametrize(("wall_s", "strained"), [(1.99, False), (2.0, True)])
+def test_two_seconds_are_the_shortest_stage_whose_p99_is_more_than_one_stall(wall_s: float, strained: bool) -> None:
+    stalled = replace(ABLE, wall_s=wall_s, busiest_share=None, cpu_s=0.1, read_delay_p99_s=0.04, read_delay_max_s=0.04)
+    assert bool(strains(stalled, PUNCTUAL, None, USUAL)) is strained
+
+
+@pytest.mark.parametrize(("wall_s", "strained"), [(0.99, False), (1.0, True)])
+def test_a_second_is_the_shortest_stage_whose_processor_time_tells(wall_s: float, strained: bool) -> None:
+    busy = replace(ABLE, wall_s=wall_s, busiest_share=None, cpu_s=0.8 * wall_s)
+    assert bool(strains(busy, PUNCTUAL, None, USUAL)) is strained
+
+
+@pytest.mark.parametrize("error", list(ErrorClass))
+def test_failures_that_a_client_may_have_caused_are_those_without_an_answer(error: ErrorClass) -> None:
+    its_own = {ErrorClass.TIMEOUT, ErrorClass.CONNECT, ErrorClass.TLS, ErrorClass.CLIENT}
+    assert doubtful_failures(requests([0.1, None], error=error)) == (error in its_own)
+
+
+def test_lateness_alone_saturates_and_by_the_bounds_that_are_given() -> None:
+    late = requests([6.0] * 100)
+    assert len(saturation_reasons(ABLE, late, None)) == 1
+    assert saturation_reasons(ABLE, late, None, bounds(send_lag_p99="7ms")) == ()

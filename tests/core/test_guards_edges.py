@@ -100,6 +100,16 @@ def test_another_number_of_senders_spoils_the_load_where_nothing_ties_the_runs_t
     assert not guard("same-client", alone(RUN), OTHER).tripped
 
 
+def test_workers_of_a_cluster_are_others_than_as_many_of_one_machine() -> None:
+    for last in (1, len(OTHER.load)):
+        spread = tuple(
+            replace(o, client=replace(o.client, start_uncertainty_s=0.001)) if at < last else o
+            for at, o in enumerate(OTHER.load)
+        )
+        found = guard("same-client", alone(RUN), replace(OTHER, load=spread))
+        assert (found.tripped, "of a cluster" in found.reason) == (True, True)
+
+
 @pytest.mark.parametrize("status", [one for one in RunStatus if one is not RunStatus.COMPLETE])
 def test_only_a_run_that_came_to_its_end_may_pass(status: RunStatus) -> None:
     assert "run-complete" in ids(with_status(RUN, status))
@@ -267,3 +277,17 @@ def test_every_guard_is_asked_of_every_run() -> None:
     assert [one.id for one in beside] == [*between, *of_a_run, *of_a_run, *OF_THE_EVALS]
     lone = run_guards(Comparison(alone(whole), replace(whole, run=OTHER.run)), SUITE)
     assert [one.id for one in lone] == [*between, *of_a_run, *of_a_run, *APART, *OF_THE_EVALS]
+
+
+def made_elsewhere(evidence: Evidence) -> Evidence:
+    arms = {arm: replace(one, facts={"imported": True}) for arm, one in evidence.run.arms.items()}
+    return replace(evidence, run=replace(evidence.run, arms=arms))
+
+
+def test_of_evals_made_elsewhere_nobody_knows_what_a_server_was_and_what_is_known_trips_all_the_same() -> None:
+    brought, other = made_elsewhere(RUN), made_elsewhere(OTHER)
+    assert [guard(name, brought).known for name in ("targets-up", "arms-alike")] == [False, False]
+    assert not guard("sides-alike", brought, other).known
+    assert [guard(name, RUN, OTHER).known for name in ("targets-up", "arms-alike", "sides-alike")] == [True] * 3
+    fault = TargetFault(Arm.CANDIDATE, "after block 1 of 3, stage c4", "connection refused")
+    assert guard("targets-up", replace(brought, target_faults=(fault,))).tripped

@@ -10,7 +10,7 @@ import pytest
 from benchgate.gate import decide
 from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Evidence, RunStatus
+from benchgate.model.run import ClientUse, Evidence, RunStatus
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Verdict
 from benchgate.model.waiver import Waiver, Waivers, WaiverUse
 from benchgate.suite.schema import Suite
@@ -150,3 +150,15 @@ def test_the_verdict_is_of_the_policy_that_judged() -> None:
     assert (one.alpha, other.alpha) == (0.05, 0.01)
     assert one.policy_sha256 != other.policy_sha256
     assert other.checks[0].outcome is Outcome.WARN
+
+
+def test_blocks_left_out_for_the_clients_sake_help_no_waiver() -> None:
+    """30 % slower in six blocks; in two in which the client was busy, four times as slow: 72 % over all of them."""
+    far, busy = measured(SUITE, Effect(slowdown=4.0), noise=QUIET), ClientUse(cpu_s=0.99, wall_s=1.0, workers=1)
+    load = tuple(
+        replace(b, client=busy) if (a.arm, a.block) in ((Arm.CANDIDATE, 2), (Arm.CANDIDATE, 5)) else a
+        for a, b in zip(SLOW.load, far.load, strict=True)
+    )
+    verdict = judge(SUITE, replace(SLOW, load=load), waivers=waivers())
+    assert (verdict.outcome, verdict.checks[0].shown, verdict.checks[0].n) == (Outcome.BLOCK, "BLOCK", 6)
+    assert "harm is not shown to stay within its ceiling of 40%" in verdict.waivers[0].why

@@ -287,3 +287,9 @@ def test_one_deployment_under_two_names_spoils_all_that_there_is() -> None:
 def test_a_run_that_does_not_know_both_deployments_cannot_say_who_answers(arm: Arm) -> None:
     known = replace(EQUAL, run=replace(EQUAL.run, arms={arm: EQUAL.run.arms[arm]}))
     assert not two_deployments(known).known
+
+
+def test_a_client_that_kept_up_by_bounds_of_the_policys_own_is_said_to_have() -> None:
+    own = SuiteText([ERRORS], gate={"client": {"send_lag_p99": "30ms"}}).suite()
+    assert "within the policy's own bounds: send_lag_p99 30.0 ms" in guard("client-keeps-up", EQUAL, own).reason
+    assert "own bounds" not in guard("client-keeps-up", EQUAL).reason

@@ -111,6 +111,26 @@ def test_a_suite_without_load_has_no_looks() -> None:
     assert next_step(suite, measured(suite)) is None
 
 
+@pytest.mark.parametrize(
+    ("blocks", "requests", "needed"), [(20, 15, 306), (20, 16, None), (10, 47, 472), (10, 48, None), (5, 150, 781)]
+)
+def test_a_high_quantile_needs_requests_by_what_the_look_may_spend(
+    blocks: int, requests: int, needed: int | None
+) -> None:
+    """The least n with 0.99^n <= the look's own tail, which is more than the 299 of one look at 5 %."""
+    line: Line = {"metric": "ttft", "statistic": "p99", "max": "1s"}
+    suite = SuiteText([line, ERRORS], blocks=20, requests=requests).suite()
+    assert suite.load is not None
+    suite = suite.model_copy(update={"load": suite.load.model_copy(update={"looks": LOOKS})})
+    check = judge(suite, ended_at(blocks, measured(suite))).checks[0]
+    if needed is None:
+        assert check.outcome is Outcome.PASS
+        return
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert check.reason == f"p99 has no upper limit from {blocks * requests} requests"
+    assert check.advice == f"measure at least {needed} requests in this stage over all blocks"
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_limits_are_those_of_the_looks_own_tail(number: int) -> None:
     blocks = LOOKS[number - 1]

@@ -153,6 +153,29 @@ def test_a_limit_of_cost_counts_every_accelerator_of_both_deployments(next_s: fl
     assert limit_passed(limited({"time_s": None, "cost_usd": 2.0}), 300.0, next_s) == passed
 
 
+def test_without_a_limit_none_is_passed_and_without_a_price_any_cost_is() -> None:
+    none = suite_with()
+    assert limit_passed(none, 1e9, 1e9) is None
+    assert limit_passed(none.model_copy(update={"load": None}), 1e9, 1e9) is None
+    priced = limited({"time_s": None, "cost_usd": 2.0})
+    for name in ("baseline", "candidate"):
+        deployments = {**priced.deployments, name: priced.deployments[name].model_copy(update={"price": None})}
+        assert limit_passed(priced.model_copy(update={"deployments": deployments}), 0.0, 1e-9) == "cost"
+
+
+def test_time_is_told_before_cost_where_both_are_passed() -> None:
+    both = limited({"time_s": 100.0, "cost_usd": 2.0})
+    assert (limit_passed(both, 0.0, 100.0), limit_passed(both, 1e6, 1e6)) == (None, "time")
+
+
+def test_a_deployment_that_is_measured_alone_is_paid_for_once() -> None:
+    data = drill({"metric": "ttft", "max": "1s"}, blocks=20).to_stored()
+    data["load"] |= {"looks": [5, 20], "limit": {"time_s": None, "cost_usd": 2.0}}
+    data["deployments"]["one"] |= {"price": 6.0, "accelerators": 2}
+    suite = Suite.from_stored(data)
+    assert [limit_passed(suite, 0.0, seconds) for seconds in (600.0, 600.1)] == [None, "cost"]  # $12 an hour
+
+
 def limited(limit: dict[str, float | None]) -> Suite:
     data = suite_with().to_stored()
     data["load"]["limit"] = limit

@@ -315,3 +315,25 @@ def test_what_the_baseline_is_known_to_score_is_not_asked_of_a_run_that_names_no
     alone = replace(seen, run=replace(seen.run, arms={Arm.CANDIDATE: seen.run.arms[Arm.CANDIDATE]}))
     guard = baseline_as_known(alone, suite)
     assert (guard.tripped, guard.known) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("band", "tripped_by"),
+    [
+        (("50%", "60%"), False),
+        (("50%", "55%"), False),
+        (("55%", "60%"), False),
+        (("50%", "54%"), True),
+        (("56%", "60%"), True),
+    ],
+)
+def test_a_score_by_degrees_is_held_against_its_band_as_it_is(band: tuple[str, str], tripped_by: bool) -> None:
+    arm = Answers([0.25, 0.5, 0.75, 0.70] * 25, harness={"scale": "continuous"})  # 0.55, and no share of anything
+    suite = suite_of(
+        [{"metric": "score", "margin": "5 points"}],
+        [{"task": "t", "expect": dict(zip(("min", "max"), band, strict=True))}],
+    )
+    guard = baseline_as_known(evidence_of(suite, {"t": (arm, arm)}), suite)
+    assert (guard.tripped, guard.known) == (tripped_by, True)
+    assert guard.spoils == (("quality",) if tripped_by else ())
+    assert not tripped_by or "the baseline scores 55.0 % on t, where it is known to score" in guard.reason

@@ -16,6 +16,7 @@ from tests.fakes.shadow_rows import (
     EXCESS,
     FACTS,
     JUDGE,
+    OTHER,
     VALIDITY,
     N,
     different,
@@ -149,3 +150,141 @@ def test_prompts_that_the_baseline_failed_are_left_out_up_to_what_chance_may_do(
     failed = {"primary": None, "primary_facts": None, "with_primary": None, "error": "baseline: HTTP 500"}
     found = only(verdict(items(*range_of(item, 0, N, **failed)), EXCESS))
     assert (found.outcome, "the baseline itself failed on 300 prompts" in found.reason) == (Outcome.INVALID, True)
+
+
+def stored(check: Line, ours: Sequence[ShadowItem], theirs: Sequence[ShadowItem]) -> CheckResult:
+    """The first run's candidate against that of the second."""
+    asked = suite(check)
+    other = evidence(asked, theirs)
+    return only(judge(asked, evidence(asked, ours), replace(other, run=replace(other.run, id="other"))))
+
+
+UNREAD: Line = {"similarity_error": "HTTP 503"}
+
+
+def test_prompts_of_which_each_run_lacks_another_similarity_leave_nothing_to_compare() -> None:
+    found = stored(EXCESS, [different(0, **UNREAD), item(1)], [item(0), different(1, **UNREAD)])
+    assert (found.outcome, "there are too few prompts" in found.reason) == (Outcome.INVALID, True)
+
+
+def test_a_baseline_that_was_asked_twice_nowhere_has_no_noise_to_take_off() -> None:
+    once: Line = {"secondary": None, "with_secondary": None, "own": None, "once": True}
+    found = only(verdict(range_of(item, 0, N, **once), EXCESS))
+    assert (found.outcome, "there are too few prompts" in found.reason) == (Outcome.INVALID, True)
+
+
+@pytest.mark.parametrize("unread", [0, 1])
+def test_similarities_that_either_run_lacks_too_often_spoil_both(unread: int) -> None:
+    sides = [items(), items()]
+    sides[unread] = items(*range_of(different, 0, 16, **UNREAD))
+    found = stored(EXCESS, *sides)
+    assert (found.outcome, "16 of 300 prompts could not be compared" in found.reason) == (Outcome.INVALID, True)
+    sides[0] = items(*range_of(different, 0, 14, **({} if unread else UNREAD)))
+    sides[1] = items(*range_of(different, 0, 14, **UNREAD)) if unread else items()
+    assert stored(EXCESS, *sides).outcome is Outcome.INCONCLUSIVE  # depends on those fourteen
+    assert stored({**EXCESS, "margin": "20 points"}, *sides).outcome is Outcome.PASS
+
+
+def test_harm_inside_a_margin_that_nothing_could_break_is_no_evidence() -> None:
+    """Of 300 prompts the baseline differs from itself on 255: no candidate can lose more than 15 points."""
+    noise = [different(n, secondary="another", own=OTHER) for n in range(240)]
+    siding = [item(n, secondary="another", own=OTHER, with_secondary=OTHER) for n in range(240, 255)]
+    rows = [*noise, *siding, *range_of(different, 255, 280), *range_of(item, 280, N)]
+    for margin, outcome in (("20 points", Outcome.INVALID), ("11 points", Outcome.WARN), ("3 points", Outcome.BLOCK)):
+        found = only(verdict(rows, {**EXCESS, "margin": margin}))
+        assert found.outcome is outcome
+        assert found.p_value is not None and found.p_value < 0.001  # 25 for, 15 against
+
+
+@pytest.mark.parametrize(
+    ("lost", "harm", "breach"),
+    [(12, Outcome.BLOCK, Outcome.INCONCLUSIVE), (24, Outcome.BLOCK, Outcome.BLOCK), (2, Outcome.PASS, Outcome.PASS)],
+)
+def test_a_lost_form_blocks_for_breach_only_where_it_is_shown_beyond_the_margin(
+    lost: int, harm: Outcome, breach: Outcome
+) -> None:
+    facts = replace(FACTS, valid=True)
+    rows = [*(replace(sound(n), candidate_facts=replace(facts, valid=False)) for n in range(lost)), *WHOLE[lost:]]
+    assert only(verdict(rows, VALIDITY)).outcome is harm
+    assert only(verdict(rows, {**VALIDITY, "block_when": "breach"})).outcome is breach
+
+
+@pytest.mark.parametrize(
+    ("unread", "of", "spoilt"), [(15, N, False), (16, N, True), (1, 12, False), (2, 12, True), (1, 1, True)]
+)
+def test_a_twentieth_of_the_similarities_may_be_missing_and_one_always_may(unread: int, of: int, spoilt: bool) -> None:
+    rows = [*range_of(different, 0, unread, **UNREAD), *range_of(item, unread, of)]
+    found = only(verdict(rows, {**EXCESS, "margin": "60 points"}))
+    assert found.outcome is (Outcome.INVALID if spoilt else Outcome.PASS)
+    assert ("could not be compared by their embeddings" in found.reason) is spoilt
+
+
+def test_runs_of_which_only_one_asked_its_baseline_twice_asked_something_else() -> None:
+    once: Line = {"secondary": None, "with_secondary": None, "own": None, "once": True}
+    halves = [item(n, **(once if n % 2 else {})) for n in range(N)]
+    for check in (EXCESS, JUDGE):
+        found = stored(check, WHOLE, [replace(row, judged=Judged.TIE) for row in halves])
+        assert (found.outcome, "different prompts" in found.reason) == (Outcome.INVALID, True)
+
+
+def test_losses_of_form_by_cuts_hide_no_losses_without_them() -> None:
+    facts = replace(FACTS, valid=False)
+    for cut, whole, outcome in ((24, 0, Outcome.INVALID), (3, 24, Outcome.BLOCK), (3, 0, Outcome.PASS)):
+        rows = [replace(sound(n), candidate_facts=facts) for n in range(cut + whole)]
+        rows = [replace(row, candidate_finish="length") if n < cut else row for n, row in enumerate(rows)]
+        found = only(verdict([*rows, *WHOLE[cut + whole :]], VALIDITY))
+        assert found.outcome is outcome, found.reason
+
+
+def test_few_verdicts_that_differ_between_two_runs_are_no_spread_to_rest_on() -> None:
+    """Three losses of 300: twice Clopper-Pearson's upper limit is 5.1 points, and t's 2.0."""
+    lost = said((3, Judged.LOSS))
+    for margin, outcome in (("5 points", Outcome.INCONCLUSIVE), ("5.2 points", Outcome.PASS)):
+        assert stored({**JUDGE, "margin": margin}, lost, said()).outcome is outcome
+
+
+def formless(n: int, *sides: str) -> ShadowItem:
+    """An answer without the form on these sides."""
+    return replace(sound(n), **{f"{side}_facts": replace(FACTS, valid=False) for side in sides})  # type: ignore[arg-type]  # by the keyword
+
+
+def test_the_form_of_two_runs_is_that_of_their_candidates_whatever_their_baselines_lost() -> None:
+    lost = [*(formless(n, "primary", "candidate") for n in range(24)), *WHOLE[24:]]
+    found = stored(VALIDITY, lost, WHOLE)
+    assert found.outcome is Outcome.BLOCK
+    assert [found.harm, found.baseline, found.candidate] == pytest.approx([24 / N, 1.0, 276 / N])
+    assert stored(VALIDITY, lost, lost).outcome is Outcome.PASS
+    assert stored(VALIDITY, WHOLE, lost).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(("lost", "says"), [(110, Outcome.PASS), (130, Outcome.WARN), (140, Outcome.INCONCLUSIVE)])
+def test_a_share_of_forms_near_its_floor_warns(lost: int, says: Outcome) -> None:
+    found = only(verdict([*(formless(n, "candidate") for n in range(lost)), *WHOLE[lost:]], {**FLOOR, "min": "50%"}))
+    assert found.outcome is says
+    assert found.candidate == pytest.approx(1 - lost / N)
+
+
+@pytest.mark.parametrize(("differing", "says"), [(0, Outcome.INVALID), (18, Outcome.BLOCK)])
+def test_what_little_noise_leaves_to_lose_must_itself_be_shown_beyond_the_margin(differing: int, says: Outcome) -> None:
+    """Twenty of 300 prompts are left: 6.7 points, of which 4.7 would be shown at most; harm is harm all the same."""
+    noise = [different(n, secondary="another", own=OTHER) for n in range(280)]
+    found = only(
+        verdict([*noise, *range_of(different, 280, 280 + differing), *range_of(item, 280 + differing, N)], EXCESS)
+    )
+    assert found.outcome is says
+
+
+def test_few_differences_between_two_runs_that_asked_a_third_twice_are_no_spread_to_rest_on() -> None:
+    """One prompt can differ by four: its own one, and three times the noise of the third that was asked twice."""
+    once: Line = {"secondary": None, "with_secondary": None, "own": None, "once": True}
+    asked = [item(n, **({} if n % 3 == 0 else once)) for n in range(N)]
+    three = [replace(r, candidate="other", with_primary=OTHER) if n in (1, 2, 4) else r for n, r in enumerate(asked)]
+    for margin, outcome in (("10 points", Outcome.INCONCLUSIVE), ("10.4 points", Outcome.PASS)):
+        assert stored({**EXCESS, "margin": margin}, three, asked).outcome is outcome
+
+
+def test_a_few_missing_similarities_hide_no_harm_that_is_shown() -> None:
+    rows = [*range_of(different, 0, 5, **UNREAD), *range_of(different, 5, 35), *range_of(item, 35, N)]
+    found = only(verdict(rows, {**EXCESS, "margin": "9 points"}))
+    assert found.outcome is Outcome.BLOCK
+    assert found.lower is not None and found.lower < 0.09  # 10 points, of which 7.6 are shown

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.gate.decide import judge
+from benchgate.gate.shares import Counts, widened
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
+from benchgate.stats.paired import paired_t
+from benchgate.stats.sequential import look_tails
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from benchgate.suite.usual_checks import line_of
@@ -202,3 +207,27 @@ def _slowed(execution: LoadObservation) -> LoadObservation:
     factor = np.where(np.arange(len(requests)) % 5 < 2, 30, 1)[:, None]
     chunks = chunks[:, :1] + (chunks - chunks[:, :1]) * factor
     return replace(execution, requests=replace(requests, chunk_ns=chunks.reshape(-1), end_ns=chunks[:, -1].copy()))
+
+
+def test_an_equal_candidate_passes_the_usual_error_rate_as_often_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/suites.md").read_text(encoding="utf-8")
+    shares = (0.0, 0.001, 0.0025, 0.005, 0.01)
+    rows = re.findall(r"^\| ([\d,]+) \| (\d+) \| >?(\d+) \| >?(\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    told = {int(first.replace(",", "")): dict(zip(shares, map(int, cells), strict=True)) for first, *cells in rows}
+    assert list(told) == [400, 600, 1200, 2240]
+    alpha, generator = look_tails((0.25, 0.5, 1.0), 0.05)[-1], np.random.default_rng(5)
+
+    def passes(requests: int, share: float) -> bool:
+        """Limits of the difference over 20 blocks of both arms, as the gate takes them."""
+        each = requests // 20
+        ours, theirs = (generator.binomial(each, share, 20) for _ in range(2))
+        test = paired_t((ours - theirs) / each, alpha)
+        assert test is not None
+        sides = [Counts(tuple(map(int, side)), (each,) * 20) for side in (ours, theirs)]
+        found = widened(test.limits, sides[0], sides[1], alpha)
+        return found is not None and found[0].upper < 0.01
+
+    assert (passes(400, 0.0), passes(300, 0.0)) == (True, False)
+    for requests, share in ((600, 0.001), (1200, 0.005), (600, 0.01)):
+        seen = sum(passes(requests, share) for _ in range(200))
+        assert seen / 2 == pytest.approx(told[requests][share], abs=11)  # three standard errors

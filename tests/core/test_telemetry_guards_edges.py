@@ -9,9 +9,11 @@ import pytest
 from benchgate.gate.guard import SPEED, TOKENS, kinds_of, looked_at, tripped, unknown
 from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.model.deployment import Arm
+from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Counter, Reading, TelemetryWindow, Word
 from benchgate.model.verdict import GuardResult
+from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured
 
 SUITE = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}], requests=100).suite()
@@ -115,3 +117,50 @@ COUNTED = {"tpot", "output_throughput", "output_length", "goodput", "capacity", 
 def test_what_is_measured_in_time_or_counted_in_tokens_is_spoilt_as_such(metric: str) -> None:
     kinds = {"load"} | ({SPEED} if metric in SPEEDS else set()) | ({TOKENS} if metric in COUNTED else set())
     assert kinds_of(metric, "load") == kinds
+
+
+def test_a_restart_beside_stages_of_which_nothing_was_read_is_a_restart() -> None:
+    first, *others, last = served({}).telemetry
+    before, after = last.readings
+    restarted = replace(last, readings=(before, replace(after, marker="reborn")))
+    silent = replace(first, readings=())
+    assert guard("server-kept-running", replace(QUIET, telemetry=(silent, *others, restarted))).tripped
+
+
+@pytest.mark.parametrize(
+    ("answered", "word", "trips"),
+    [
+        (True, Counter.PROMPT_TOKENS, True),
+        (False, Counter.PROMPT_TOKENS, False),  # of what was cut nobody knows how long its prompts were
+        (False, Counter.REQUESTS, True),
+        (False, Counter.GENERATION_TOKENS, True),
+    ],
+)
+def test_traffic_in_the_background_that_was_cut_excuses_prompts_and_nothing_else(
+    answered: bool, word: Word, trips: bool
+) -> None:
+    text = SUITE.to_stored()
+    classes = {"chat": {"concurrency": 2, "requests": 100}, "batch": {"concurrency": 1, "background": True}}
+    text["load"]["sweep"] = [{"name": "c4", "classes": classes, "requests": 100}]
+    whole = served({(Arm.CANDIDATE, None): {word: 3 * ASKED[word]}})
+    chats = tuple(replace(o, stage="c4/chat") for o in whole.load)
+    batches = tuple(
+        replace(o, stage="c4/batch", requests=o.requests if answered else RequestColumns.pack([])) for o in whole.load
+    )
+    guards = telemetry_guards(replace(whole, load=(*chats, *batches)), Suite.from_stored(text))
+    assert next(one for one in guards if one.id == "server-alone").tripped is trips
+
+
+@pytest.mark.parametrize("busy", ["c4", "c8"])
+def test_what_a_server_did_in_one_stage_is_held_against_that_stages_requests(busy: str) -> None:
+    text = SUITE.to_stored()
+    (stage,) = text["load"]["sweep"]
+    text["load"]["sweep"] = [stage, {**stage, "name": "c8"}]
+    two = Suite.from_stored(text)
+    quiet = served({}, measured(two))
+    shared = served({(Arm.CANDIDATE, None): {Counter.REQUESTS: 50.0}}, measured(two))
+    windows = tuple(b if a.stage == busy else a for a, b in zip(quiet.telemetry, shared.telemetry, strict=True))
+    tripped = [g for g in telemetry_guards(replace(quiet, telemetry=windows), two) if g.tripped]
+    assert [g.id for g in tripped] == ["server-alone"]
+    assert f"stage {busy}, block 1, candidate" in tripped[0].reason
+    assert not any(g.tripped for g in telemetry_guards(quiet, two))

@@ -89,6 +89,8 @@ def test_failures_in_other_blocks_than_the_strained_ones_hide_nothing() -> None:
     elsewhere = measured(SUITE, Effect(failed=2, failed_block=5))
     assert strained(late_in(elsewhere, 2)).hides is False
     assert strained(late_in(elsewhere, 5)).hides is True
+    assert strained(late_in(elsewhere, 2, 5)).hides is True  # one of two is enough
+    assert strained(alone(late_in(elsewhere, 2, 5))).hides is True
 
 
 @pytest.mark.parametrize(("failed", "hides"), [(0, False), (1, False), (2, True)])

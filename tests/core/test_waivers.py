@@ -172,6 +172,33 @@ def test_harm_shown_below_the_ceiling_is_waived_and_any_other_is_not() -> None:
     assert "not shown to stay within its ceiling of 30%" in why
 
 
+def test_what_is_promoted_by_waivers_alone_says_so_first() -> None:
+    waived = judge(SUITE, SLOW, waivers=one())
+    assert waived.reason.startswith("candidate may be promoted only because 1 check is waived: Time to first token p50")
+    assert waived.next_step is not None and waived.next_step.startswith("mend it before the end of 2026-04-01")
+    ttft: dict[str, object] = {"metric": "ttft", "margin": "10%"}
+    both = SuiteText([ttft, {**ttft, "metric": "tpot"}, {"metric": "error_rate", "max": "3%"}]).suite()
+    slow = measured(both, Effect(slowdown=1.3), noise=QUIET)
+    entries = [GOOD, GOOD | {"check": "tpot-p50@c4"}]
+    verdict = judge(both, slow, waivers=parse_waivers(text_of(*entries), "w.yaml", TODAY).waivers)
+    assert verdict.reason.startswith("candidate may be promoted only because 2 checks are waived: ")
+    strict = SuiteText([ttft, {"metric": "error_rate", "max": "0.1%"}]).suite()
+    failing = measured(strict, Effect(slowdown=1.05, failed=1), noise=QUIET)
+    verdict = judge(strict, failing, waivers=one(check="error_rate@c4:slo", ceiling="5%"))
+    assert [check.shown for check in verdict.checks] == ["WARN", "WAIVED"]
+    assert "only because 1 check is waived: Error rate" in verdict.reason  # not what warns by itself
+
+
+def test_what_is_waived_while_it_is_open_is_to_be_measured_and_not_mended() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "3%"}]).suite()
+    loud = measured(suite, Effect(slowdown=1.05), noise=Noise(cv=0.1))
+    assert judge(suite, loud).checks[0].outcome is Outcome.INCONCLUSIVE
+    check = judge(suite, loud, waivers=one()).checks[0]
+    assert check.shown == "WAIVED"
+    assert check.advice is not None and check.advice.startswith("measure more, until it is settled, before the end of")
+    assert "mend" not in check.advice
+
+
 def test_a_waiver_is_of_one_release_and_one_that_names_none_is_told_of() -> None:
     assert "names no release" in use_of(judge(SUITE, SLOW, waivers=one()))[3]
     named = judge(SUITE, SLOW, waivers=one(release=f'"{FINGERPRINT[:12]}"'))

@@ -115,6 +115,8 @@ def test_a_few_answers_that_end_at_once_are_chance() -> None:
     assert not same_work(some, SUITE).tripped  # 4 of 480, less than 1 %
     few = replace(some, load=some.load[:2])
     assert not same_work(few, SUITE).tripped  # 4 of 60: more than 1 %, and by chance once in 8
+    six = tuple(shortened(6, 1, "stop")(o) if (o.arm, o.block) == (Arm.CANDIDATE, 0) else o for o in evidence.load)
+    assert same_work(replace(evidence, load=six), SUITE).tripped  # 1.25 %, and by chance once in 32
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -234,6 +236,7 @@ UNCOUNTED: Sequence[tuple[Line, bool]] = [
     ({"metric": "error_rate", "of": "timeout", "max": "5%"}, True),
     ({"metric": "rejected", "max": "5%"}, True),
     ({"metric": "goodput"}, False),
+    ({"metric": "validity", "min": "50%"}, False),
 ]
 
 
@@ -243,7 +246,7 @@ def test_failures_that_no_required_check_counts_prevent_a_pass(check: Line, trip
     guard = failures_judged(measured(suite, Effect(failed=2)), suite)
     assert guard.tripped is trips
     assert not trips or "16 of 480 requests of the candidate failed, 0 of 480 of the baseline" in guard.reason
-    assert not trips or "{metric: error_rate, stage: c4, margin: 1 points}" in (guard.remedy or "")
+    assert not trips or "{metric: error_rate, stage: c4, margin: 1 point}" in (guard.remedy or "")
 
 
 @pytest.mark.parametrize(
@@ -264,6 +267,15 @@ def test_failures_on_both_arms_are_a_fault_of_the_evidence_where_they_are_many(
     assert says is None or says in guard.reason
 
 
+@pytest.mark.parametrize(("failed", "theirs", "trips"), [(6, 0, False), (7, 0, True), (14, 2, True)])
+def test_one_failure_in_a_hundred_more_than_the_baseline_may_go_uncounted(
+    failed: int, theirs: int, trips: bool
+) -> None:
+    suite = SuiteText([TTFT], blocks=4, requests=600).suite()
+    evidence = measured(suite, Effect(failed=failed), Effect(failed=theirs))
+    assert failures_judged(evidence, suite).tripped is trips  # 24 of 2,400
+
+
 def test_refusals_are_counted_by_a_check_of_refusals() -> None:
     suite = SuiteText([TTFT, {"metric": "rejected", "max": "20%"}]).suite()
 
@@ -280,7 +292,9 @@ def test_refusals_are_counted_by_a_check_of_refusals() -> None:
 def test_a_check_of_one_stage_over_another_counts_no_failures() -> None:
     over: Line = {"metric": "error_rate", "stage": "long", "over": "short", "max": "5 points"}
     suite = drill(over)
-    failing = on(Arm.CANDIDATE, measured(suite), lambda o: replace(o, requests=failed(o.requests, 4)))
+    failing = on(
+        Arm.CANDIDATE, measured(suite), lambda o: replace(o, requests=failed(o.requests, 4 * (o.stage == "long")))
+    )
     assert failures_judged(failing, suite).tripped
     assert not failures_judged(measured(suite), suite).tripped
 

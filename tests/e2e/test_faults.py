@@ -86,6 +86,20 @@ def test_a_baseline_that_fails_makes_the_evidence_invalid(tmp_path: Path) -> Non
     assert any("CUDA out of memory" in (detail or "") for detail in stored.load[0].requests.error_detail)
 
 
+def test_two_servers_that_are_down_are_both_told(tmp_path: Path) -> None:
+    with ScriptedServer(healthy) as one, ScriptedServer(healthy) as other:
+        addresses = (one.url, other.url)
+    write_suite(tmp_path, *addresses)
+    path = tmp_path / "suite.yaml"
+    path.write_text(path.read_text().replace("ready: 2s", "ready: 500ms"))
+    result = benchgate(tmp_path, "run", "suite.yaml")
+    assert result.returncode == 12
+    (told,) = [line for line in result.stdout.splitlines() if "guard targets-up" in line]
+    assert "the baseline baseline did not answer at the start" in told
+    assert "and the candidate candidate did not answer at the start: by one look at it: " in told
+    assert [fault.arm.value for fault in latest_evidence(tmp_path).target_faults] == ["baseline", "candidate"]
+
+
 def test_a_server_that_is_down_at_the_start_is_named(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as baseline:
         write_suite(tmp_path, baseline.url, "http://127.0.0.1:9")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from benchgate.circumstances import client_machine, utc_now
+from benchgate.cli.plan_checks import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
+from benchgate.plan.power import Promotion
+from benchgate.plan.power_row import CheckPower
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 
@@ -123,6 +127,21 @@ def test_a_plan_tells_what_each_check_shows_in_lines_that_fit(tmp_path: Path) ->
     assert by_id["error_rate@r100:slo"]["short"] == "certain"
     assert (found["totals"]["least"]["blocks"], found["totals"]["most"]["blocks"]) == (5, 10)
     assert (found["refused"], found["foregone"]) == ([], [])
+
+
+def test_the_chance_of_all_checks_names_those_that_it_leaves_out() -> None:
+    told = CheckPower("ttft-p50@c4", "ttft", required=True, allowed=False, passes=0.9)
+    unknown = CheckPower("goodput@c4:slo", "goodput", required=True, allowed=False)
+    noticed = replace(unknown, id="e2e-p50@c4", required=False)
+
+    def equal(checks: tuple[CheckPower, ...]) -> str:
+        required = [check for check in checks if check.required]
+        counted = len([check for check in required if check.passes is not None])
+        return " ".join(" ".join(check_lines(checks, Promotion(0.9, counted, len(required), None))).split())
+
+    left_out = "can be foretold (1 of 2), were they independent; not counting goodput@c4:slo (`?` above)"
+    assert left_out in equal((told, unknown, noticed))
+    assert "not counting" not in equal((told, noticed))
 
 
 def test_a_run_says_what_it_may_not_show_before_it_sends_anything(tmp_path: Path) -> None:

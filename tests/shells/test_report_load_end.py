@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchgate.model.run import LoadEnd
+from benchgate.model.verdict import Outcome, policy_sha256
 from benchgate.report.html import render_html
 from benchgate.report.load_end import load_end_lines
 from benchgate.report.text import render_text
@@ -19,13 +20,31 @@ def test_text_and_page_say_where_the_load_ended_and_why() -> None:
     run = replace(fake.run(), suite=stored)
     ended = replace(fake.evidence(), run=run, ended=ENDED)
     line = "ended after 4 of at most 12 blocks: the next look would have passed the suite's limit of time"
-    assert load_end_lines(ended) == (line,)
-    assert f"  load: {line}\n" in render_text(fake.verdict(), run, load=load_end_lines(ended))
+    assert load_end_lines(ended, fake.verdict()) == (line,)
+    assert f"  load: {line}\n" in render_text(fake.verdict(), run, load=load_end_lines(ended, fake.verdict()))
     page = render_html(ended, fake.verdict())
     assert "at most 12 (looked at after 4, 8 and 12), both arms in each" in page
     assert line.replace("'", "&#39;") in page
 
 
+def test_a_load_that_a_check_ended_by_blocking_names_it_and_calls_nothing_settled() -> None:
+    stored = fake.suite().to_stored()
+    ended = replace(fake.evidence(), ended=LoadEnd(4, 12, "decided"))
+    settled = ("ended after 4 of at most 12 blocks: what had to be was settled by then",)
+    (first, *_) = fake.verdict().checks
+    blocking = replace(first, id="ttft-p50@c4", family="load", metric="ttft", required=True, outcome=Outcome.BLOCK)
+    own = replace(fake.verdict(), checks=(blocking,), policy_sha256=policy_sha256(stored["gate"]))
+    assert load_end_lines(ended, own) == (
+        "ended after 4 of at most 12 blocks: ttft-p50@c4 blocked, which more blocks do not change",
+    )
+    for changes in ({"required": False}, {"outcome": Outcome.WARN}, {"family": "quality"}, {"metric": "capacity"}):
+        other = replace(own, checks=(replace(blocking, **changes),))
+        assert load_end_lines(ended, other) == settled
+    assert load_end_lines(ended, replace(own, policy_sha256="another")) == settled
+    time = replace(ended, ended=LoadEnd(4, 12, "time"))
+    assert "limit of time" in load_end_lines(time, own)[0]
+
+
 def test_a_fixed_number_of_blocks_is_told_as_ever() -> None:
-    assert load_end_lines(fake.evidence()) == ()
+    assert load_end_lines(fake.evidence(), fake.verdict()) == ()
     assert "4, both arms in each" in render_html(fake.evidence(), fake.verdict())

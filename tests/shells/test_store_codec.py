@@ -91,6 +91,26 @@ def test_instants_of_a_stream_take_less_than_half_their_size() -> None:
     assert len(codec.encode({"chunk_ns": np.cumsum(gaps)})) < 20_000 * 8 / 2
 
 
+def test_large_columns_of_every_kind_are_one_stream_that_any_zlib_reads() -> None:
+    generator, rows = np.random.default_rng(3), 40_000
+    columns: dict[str, Any] = {
+        "instants": np.cumsum(generator.exponential(1e6, rows)).astype(np.int64),
+        "kinds": ["usage", None, "", "größe"] * (rows // 4),
+        "levels": generator.normal(size=rows),
+        "tokens": generator.integers(1, 2000, rows),
+        "zeros": np.zeros(rows, dtype=np.int64),
+    }
+    packed = codec.encode(columns)
+    assert_same(codec.decode(packed, codec=codec.CODEC, sha256=codec.digest(packed)), columns)
+    plain = zlib.decompress(packed)
+    assert len(packed) < 1.01 * len(zlib.compress(plain, 6))
+    assert codec.encode(columns) == packed
+    for at in range(0, len(packed), len(packed) // 50):
+        broken = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
+        with pytest.raises(EvidenceError):
+            codec.decode(broken, codec=codec.CODEC, sha256=codec.digest(packed))
+
+
 @pytest.mark.parametrize(
     "column",
     [np.zeros((2, 2)), np.array([1j]), np.array(["a"]), np.array([None]), np.array(1.0), (1, 2), "text"],

@@ -248,7 +248,7 @@ def test_database_refuses_to_change_evidence_and_finished_runs(store: Store, sto
     running.event("started", {})
     database = Database.connect(Address.parse(store_address))
     for statement in REFUSED:
-        with pytest.raises(StoreError, match="never change"), database.writing() as connection:
+        with pytest.raises(StoreError, match=r"never change|after their tombstone"), database.writing() as connection:
             connection.execute(text(statement))
     database.close()
     assert store.evidence(finished.id).shadow == make_shadow()
@@ -305,6 +305,39 @@ def test_verdict_listed_as_another_than_its_document_says_is_refused(store: Stor
         with pytest.raises(EvidenceError, match="says BLOCK and is listed as PASS"):
             read(run.id)
     assert store.own_outcome(other.id) is Outcome.BLOCK
+
+
+UNTRUE = ("compared_run_id = NULL", "decided_at = '2026-01-01T00:00:00Z'", "decided_at = NULL")
+
+
+def test_comparison_cannot_become_a_verdict_of_its_own_nor_one_of_another_day(store: Store, store_address: str) -> None:
+    other, *runs = (write_run(store) for _ in range(1 + len(UNTRUE)))
+    for run in runs:
+        at = "2026-11-20T13:00:01Z"
+        kept = store.save_verdict(run.id, {"outcome": "PASS"}, compared_run_id=other.id, decided_at=at)
+        assert store.verdicts(run.id) == [kept]
+    changed = zip(runs, UNTRUE, strict=True)
+    tamper(store_address, *(f"UPDATE verdict SET {change} WHERE run_id = '{run.id}'" for run, change in changed))
+    for run in runs:
+        for read in (store.verdicts, store.own_outcome):
+            with pytest.raises(EvidenceError, match=f"verdict 0 of run {run.id} does not hash"):
+                read(run.id)
+
+
+def test_what_an_older_store_compared_is_told_by_its_document(store: Store, store_address: str) -> None:
+    compared, own, other = (write_run(store) for _ in range(3))
+    store.save_verdict(compared.id, {"outcome": "PASS", "against": {"id": other.id}}, compared_run_id=other.id)
+    store.save_verdict(own.id, {"outcome": "BLOCK", "against": None})
+    assert store.own_outcome(own.id) is Outcome.BLOCK
+    tamper(
+        store_address,
+        f"UPDATE verdict SET compared_run_id = NULL WHERE run_id = '{compared.id}'",
+        f"UPDATE verdict SET compared_run_id = '{other.id}' WHERE run_id = '{own.id}'",
+    )
+    with pytest.raises(EvidenceError, match=f"it is against run {other.id} and is listed as one of the run itself"):
+        store.own_outcome(compared.id)
+    with pytest.raises(EvidenceError, match=f"it is of the run itself and is listed as one against run {other.id}"):
+        store.own_outcome(own.id)
 
 
 def _write_and_die(address: str, run: Run) -> None:

@@ -29,7 +29,16 @@ LATER = "2026-11-21T12:00:00Z"
 
 
 def document(outcome: str, harm: float | str | None = 0.02, **changes: Any) -> dict[str, object]:
-    check = {"id": "ttft", "unit": "s", "scale": "log ratio", "baseline": 1.0, "candidate": 1.02, "harm": harm}
+    check = {
+        "id": "ttft",
+        "outcome": outcome,
+        "required": True,
+        "unit": "s",
+        "scale": "log ratio",
+        "baseline": 1.0,
+        "candidate": 1.02,
+        "harm": harm,
+    }
     check |= {"lower": 0.01, "upper": 0.03, "n": 8}
     return {"outcome": outcome, "alpha": 0.05, "checks": [check], **changes}
 
@@ -61,6 +70,28 @@ def test_deciding_an_earlier_run_again_takes_nothing_out_of_the_history(store: S
     store.save_verdict(run.id, document("PASS", harm=-0.5))
     assert store.evidence(later).history == before != ()
     assert store.evidence(later).attempts == ()
+
+
+def test_promotion_that_was_decided_after_a_run_began_is_no_history_of_it_and_is_of_the_next(store: Store) -> None:
+    run, later = write_run(store), judged_later(store)
+    store.save_verdict(run.id, document("BLOCK"), decided_at="2026-11-20T13:00:01Z")
+    before = store.evidence(later)
+    assert [one.run_id for one in before.attempts] == [run.id]
+    store.save_verdict(run.id, document("WARN"), decided_at="2026-11-21T14:00:00Z")  # by a waiver, say
+    after = store.evidence(later)
+    assert (after.history, after.attempts) == (before.history, before.attempts) == ((), before.attempts)
+    next_one = make_run(started_at="2026-11-22T00:00:00Z")
+    store.begin_run(next_one, PLAN)
+    (past,) = store.evidence(next_one.id).history
+    assert (past.run_id, past.promoted_at) == (run.id, "2026-11-21T14:00:00Z")
+
+
+def test_history_is_in_the_order_in_which_promotions_were_decided(store: Store) -> None:
+    waived, prompt, old = (write_run(store) for _ in range(3))
+    store.save_verdict(waived.id, document("WARN"), decided_at="2026-11-20T20:00:00Z")
+    store.save_verdict(prompt.id, document("PASS"), decided_at="2026-11-20T13:00:01Z")
+    store.save_verdict(old.id, document("PASS"))  # of a store that kept no instant: from when the run began
+    assert [past.run_id for past in store.evidence(judged_later(store)).history] == [old.id, prompt.id, waived.id]
 
 
 def test_trials_of_a_policy_and_comparisons_promote_nobody(store: Store) -> None:
@@ -97,4 +128,7 @@ def test_who_only_looks_at_a_run_stores_no_verdict(store: Store) -> None:
     looked = decide_stored(store, evidence.run.id, keep=False)
     assert store.verdicts(evidence.run.id) == []
     assert decide_stored(store, evidence.run.id).document == looked.document
-    assert len(store.verdicts(evidence.run.id)) == 1
+    (first,) = store.verdicts(evidence.run.id)
+    assert first.decided_at is not None and first.decided_at.endswith("Z")
+    assert decide_stored(store, evidence.run.id).document == looked.document
+    assert store.verdicts(evidence.run.id) == [first]  # the same said once more keeps its instant

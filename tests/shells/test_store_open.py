@@ -20,7 +20,7 @@ import benchgate
 from benchgate.errors import StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, LATER, RequestColumns
-from benchgate.model.run import RunStatus
+from benchgate.model.run import LOAD_ENDED, LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import migrate
 from benchgate.store.engine import Address, Database
@@ -32,6 +32,7 @@ from tests.shells.store_samples import (
     assert_same_requests,
     frozen_run,
     make_load,
+    make_noise,
     make_quality,
     make_requests,
     make_run,
@@ -43,6 +44,7 @@ pytest_plugins = ["tests.shells.store_databases"]
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FROZEN = FIXTURES / "store-0001.sqlite"
+FROZEN_END = LoadEnd(5, 20, "decided")
 SECRET = "s3cr3t/pass"
 ENCODED = "s3cr3t%2Fpass"
 
@@ -60,14 +62,14 @@ def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Pretends to be the next benchgate, whose schema has one table more."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_dir(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0005_more.py").write_text(
+    (folder / "versions" / "0007_more.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision = '0005', '0004'\n"
+        "revision, down_revision = '0007', '0006'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('x', sa.Integer(), primary_key=True))\n"
     )
     monkeypatch.setattr(migrate, "migrations_dir", lambda: folder)
-    monkeypatch.setattr(migrate, "HEAD", "0005")
-    return "0005"
+    monkeypatch.setattr(migrate, "HEAD", "0007")
+    return "0007"
 
 
 def test_head_is_the_one_newest_migration() -> None:
@@ -166,19 +168,12 @@ def test_store_says_which_benchgate_made_it(store_address: str) -> None:
 
 def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
-    shutil.copy(FROZEN, path)
     for _ in range(2):  # the second time an earlier copy is in the way
+        for end in ("", "-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        shutil.copy(FROZEN, path)
         with Store.open(str(path)) as store:
             assert store.evidence(frozen_run().id).shadow == make_shadow()
-        execute(
-            str(path),
-            "DROP TABLE more",
-            "DROP TABLE client_profile",
-            "DROP TABLE telemetry",
-            "DROP TABLE noise_profile",
-            "DROP TRIGGER event_insert_while_running",
-            "UPDATE benchgate_schema SET version_num = '0001'",
-        )
     first, second = (path.with_name(f"benchgate.db.schema-0001.backup{end}") for end in ("", ".2"))
     for copy in (first, second):
         with sqlite3.connect(copy) as connection:
@@ -191,28 +186,28 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
 def test_older_sqlite_store_without_runs_needs_no_copy(next_schema: str, tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
     migrate.upgrade(str(path))
-    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0004'")
-    assert migrate.upgrade(str(path)) == migrate.Upgrade("0004", next_schema, None)
+    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0006'")
+    assert migrate.upgrade(str(path)) == migrate.Upgrade("0006", next_schema, None)
     assert not list(tmp_path.glob("*.backup*"))
 
 
 def test_older_postgres_store_is_upgraded_only_when_asked(next_schema: str, postgres_address: str) -> None:
     migrate.upgrade(postgres_address)
-    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0004'")
+    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0006'")
     with pytest.raises(StoreError, match="benchgate store upgrade"):
         Store.open(postgres_address)
-    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0004", next_schema, None)
+    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0006", next_schema, None)
     Store.open(postgres_address).close()
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(
     next_schema: str, store_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = migrate.migrations_dir() / "versions" / "0005_more.py"
+    broken = migrate.migrations_dir() / "versions" / "0007_more.py"
     broken.write_text(broken.read_text() + "    op.execute('NOT SQL')\n")
     with pytest.raises(StoreError):
         migrate.upgrade(store_address)
-    monkeypatch.setattr(migrate, "HEAD", "0004")
+    monkeypatch.setattr(migrate, "HEAD", "0006")
     broken.unlink()
     assert migrate.upgrade(store_address).before is None
 
@@ -326,15 +321,18 @@ def without_later_columns(requests: RequestColumns) -> RequestColumns:
 
 
 def write_frozen_store(path: Path) -> None:
-    """Made the files up to `store-0003.sqlite` (earlier ones without telemetry); a later schema gets its own."""
+    """Made the files up to `store-0004.sqlite`, earlier ones with what was known then; a later schema gets its own."""
     with Store.open(str(path)) as store:
         writer = store.begin_run(frozen_run(), PLAN)
         writer.add_load(make_load())
         writer.add_telemetry(make_telemetry())
         writer.add_quality(make_quality(Arm.CANDIDATE))
         writer.add_shadow(make_shadow())
+        writer.event(LOAD_ENDED, dataclasses.asdict(FROZEN_END))
         writer.finish(RunStatus.COMPLETE, "2026-11-20T13:00:00Z")
+        store.save_noise_profile(make_noise(frozen_run()))
         store.save_verdict(frozen_run().id, {"outcome": "WARN"})
+        store.save_verdict(frozen_run().id, {"outcome": "BLOCK", "policy_replaced": True})
     with sqlite3.connect(path, isolation_level=None) as connection:
         connection.executescript("PRAGMA journal_mode=DELETE; PRAGMA page_size=1024; VACUUM; PRAGMA journal_mode=WAL;")
     connection.close()

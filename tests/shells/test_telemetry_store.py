@@ -65,7 +65,7 @@ def test_telemetry_never_changes_and_a_finished_run_takes_no_more(store: Store, 
     write(store, WINDOW)
     for statement, message in (
         ("UPDATE telemetry SET meta = '{}'", "never change"),
-        ("DELETE FROM telemetry", "never change"),
+        ("DELETE FROM telemetry", "only after their tombstone"),
         (
             "INSERT INTO telemetry SELECT run_id, seq + 9, arm, stage, block, position, meta, codec, sha256, n_rows, "
             "data FROM telemetry",

@@ -44,9 +44,10 @@ def test_a_deployment_that_was_replaced_meanwhile_is_named_with_what_changed() -
         version = "0.33.0"
         with pytest.raises(TargetDown) as down:
             require_unchanged(suite(), targets, said)
-    assert down.value.fault.arm is Arm.CANDIDATE
-    assert down.value.fault.when == "after the last measurement"
-    assert down.value.fault.reason == f"{CHANGED}: engine_version was 0.32.0 and is 0.33.0"
+    (fault,) = down.value.faults
+    assert fault.arm is Arm.CANDIDATE
+    assert fault.when == "after the last measurement"
+    assert fault.reason == f"{CHANGED}: engine_version was 0.32.0 and is 0.33.0"
 
 
 def test_what_is_no_longer_told_is_not_known_to_have_changed() -> None:

@@ -1,0 +1,185 @@
+"""The burn of an error budget: how fast production would spend it if its requests failed as the candidate's did.
+
+A share of failures divided by what the objective lets fail: at 1 a budget lasts exactly its window. The line is one
+more required check, with the three-way rule: PASS only where a burn that would page is ruled out, WARN above 1, BLOCK
+where it is shown to be above the alarm. It makes no verdict better: it is corrected for by itself alone, so that no
+other check's p-value grows for it, and a verdict never rests on it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.decision_steps import decision_steps
+from benchgate.gate.guard import kinds_of, spoiling
+from benchgate.gate.load_steps import own_share_steps
+from benchgate.gate.looks import stricter_look
+from benchgate.gate.places import Place, places
+from benchgate.gate.rule import Finding, Problem, at_look, decide, defined
+from benchgate.gate.sentences import check_advice, check_reason
+from benchgate.gate.shares import Counts, tally_of, unmeasured
+from benchgate.gate.specs import family_of
+from benchgate.gate.steps import made, number
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import BUDGET, CheckResult, GuardResult, Outcome, Scale, Step, Unit
+from benchgate.stats.attainment import attainment_limits, attainment_p, requests_needed
+from benchgate.stats.limits import Limits
+from benchgate.stats.multiplicity import holm
+from benchgate.suite.error_budget import (
+    BURN_ALARM,
+    ErrorBudget,
+    show_objective,
+    show_window,
+    stage_of,
+    worst_share,
+)
+from benchgate.suite.schema import Gate, Suite
+from benchgate.units import as_written, show_percent
+
+BURN = "error_budget_burn"
+
+
+def burn_checks(
+    suite: Suite, comparison: Comparison, guards: Sequence[GuardResult], others: Sequence[CheckResult]
+) -> tuple[CheckResult, ...]:
+    """A line for each place of the load that the budget goes by; none for a suite without one.
+
+    `others` are the outcomes of the policy's own checks: where one of them ended the load, the line says so.
+    """
+    budget = suite.error_budget
+    if budget is None:
+        return ()
+    ended_by = tuple(check.title for check in others if check.required and check.stage and _blocks(check))
+    look = stricter_look(suite, comparison)
+    alpha = suite.gate.alpha if look is None else look.alpha
+    guard = spoiling(guards, kinds_of(budget.counted, family_of(budget.counted)))
+    found: list[tuple[str | None, Finding]] = []
+    for place in _places(suite, budget) or (None,):
+        finding = defined(_burn(budget, place, comparison, alpha))
+        finding = finding if look is None else at_look(finding, look)
+        problem = finding.problem if guard is None else Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
+        name = None if place is None else place.name
+        found.append((name, replace(finding, problem=problem, ended_by=ended_by)))
+    p_values = [finding.p_value for _, finding in found if finding.p_value is not None]
+    adjusted = iter(holm(p_values))
+    return tuple(
+        _result(name, finding, next(adjusted) if finding.p_value is not None else None, suite.gate, p_values)
+        for name, finding in found
+    )
+
+
+def _blocks(check: CheckResult) -> bool:
+    return check.counted is Outcome.BLOCK
+
+
+def _places(suite: Suite, budget: ErrorBudget) -> tuple[Place, ...]:
+    """Where its failures are counted; of a class in the background as checks of failures do."""
+    stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
+    name = stage_of(budget, suite.gate.operating, stages)
+    return tuple(
+        place
+        for place in places(suite)
+        if place.name == name
+        or (place.stage == name and (place.requests is not None or place.own_slo or budget.counted == "error_rate"))
+    )
+
+
+def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float) -> Finding:
+    """What the candidate's failures come to, with limits on the effective number of requests."""
+    finding = Finding(
+        unit=Unit.MULTIPLE,
+        scale=Scale.ABSOLUTE,
+        margin=BURN_ALARM,
+        method="share that failed over what the objective lets fail; Clopper-Pearson on effective requests",
+        n=0,
+        n_unit="requests",
+        breach=True,
+        nears=False,
+    )
+    if budget.objective_ratio is None or budget.window_s is None:
+        return replace(finding, problem=Problem(Outcome.INVALID, f"{budget.openslo} was never read", _MEASURE))
+    if place is None:
+        return replace(finding, problem=Problem(Outcome.INVALID, "its stage was not measured", _MEASURE))
+    tally = tally_of(budget.counted, place.slo)
+    counts = Counts.of(load_of(comparison.judged, place.name, Arm.CANDIDATE).values(), tally)
+    allowed = 1 - budget.objective_ratio
+    worst = worst_share(budget.objective_ratio)
+    limits = attainment_limits(counts.kept, counts.totals, alpha)
+    if limits is None:
+        return replace(finding, problem=unmeasured(budget.counted, place.name, counts))
+    burn = counts.share / allowed
+    return replace(
+        finding,
+        n=counts.scheduled,
+        candidate=burn,
+        harm=burn,
+        limits=Limits(lower=limits.lower / allowed, upper=limits.upper / allowed),
+        p_value=attainment_p(counts.kept, counts.totals, worst, alpha),
+        needs=requests_needed(counts.kept, counts.totals, 1 - worst, alpha),
+        warning=_lasts(burn, budget.window_s) if burn > 1 else None,
+        warning_advice=f"find out what fails at {place.name} before production's requests do",
+        notes=(_counted(budget, budget.objective_ratio, counts),),
+        steps=(*own_share_steps(counts, limits, alpha), *_steps(budget.objective_ratio, counts.share, limits)),
+    )
+
+
+def _lasts(burn: float, window_s: float) -> str:
+    return f"at that rate a budget for {show_window(window_s)} is spent in {show_window(window_s / burn)}"
+
+
+def _counted(budget: ErrorBudget, objective_ratio: float, counts: Counts) -> str:
+    failed = "failed" if budget.counted == "error_rate" else "were not good"
+    allowed = as_written(show_percent(1 - objective_ratio))
+    told = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
+    return f"{told}; the objective of {show_objective(objective_ratio)} lets {allowed} of them"
+
+
+def _steps(objective_ratio: float, share: float, limits: Limits) -> tuple[Step, ...]:
+    """From the share that failed and its limits to the burn and its limits."""
+    allowed = 1 - objective_ratio
+    ends = (("burn", share), ("burn at the lower limit", limits.lower), ("burn at the upper limit", limits.upper))
+    return (
+        made("share that the objective lets fail", f"1 - {number(objective_ratio)}", allowed),
+        *(made(what, f"{number(value)} / {number(allowed)}", value / allowed) for what, value in ends),
+    )
+
+
+def _result(
+    place: str | None, found: Finding, p_holm: float | None, gate: Gate, p_values: Sequence[float]
+) -> CheckResult:
+    outcome = decide(found, p_holm, gate.alpha, gate.warn_fraction)
+    return CheckResult(
+        id=BURN if place is None else f"{BURN}@{place}",
+        title="Error budget burn" + ("" if place is None else f" at {place}"),
+        family=BUDGET,
+        metric=BURN,
+        statistic=None,
+        stage=place,
+        task=None,
+        required=True,
+        outcome=outcome,
+        reason=check_reason(found, outcome, gate.warn_fraction, gate.alpha),
+        advice=check_advice(found, outcome, gate.alpha),
+        unit=found.unit,
+        scale=found.scale,
+        baseline=None,
+        candidate=found.candidate,
+        harm=found.harm,
+        lower=found.limits.lower if found.limits else None,
+        upper=found.limits.upper if found.limits else None,
+        margin=found.margin,
+        p_value=found.p_value,
+        p_holm=p_holm,
+        n=found.n,
+        n_unit=found.n_unit,
+        method=found.method,
+        notes=found.notes,
+        at_least=False,
+        steps=decision_steps(found, outcome, p_values, p_holm, gate.alpha),
+        limits_alpha=found.look.alpha if found.look is not None else None,
+    )
+
+
+_MEASURE = "run the suite again: its error budget is read, and its stage measured, by a run of its own"

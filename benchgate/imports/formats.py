@@ -1,0 +1,102 @@
+"""Which tool a file is of, by its own marks, and what it comes to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from benchgate.errors import SuiteError, UsageError
+from benchgate.imports import aiperf, guidellm, inference_perf, k6, llm_d, lm_eval, sglang, vllm
+from benchgate.imports.fields import Field, read_bytes, read_json
+from benchgate.imports.reading import Reading
+from benchgate.suite.text import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One tool's files: does a document look like one, and what does it come to."""
+
+    is_it: Callable[[Field], bool]
+    read: Callable[[Field], Reading]
+
+
+FORMATS: Mapping[str, Format] = {
+    one.NAME: Format(one.is_it, one.read)
+    for one in (vllm, sglang, guidellm, aiperf, inference_perf, k6, lm_eval, llm_d)
+}
+
+
+_BUNDLE = b'{"arm":'  # how every bundle of a store begins: such a file may be large, and is no tool's
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file that was read: the tool's format, the hash of its bytes, and what it comes to."""
+
+    format: str
+    sha256: str
+    reading: Reading
+
+
+def require_known(name: str) -> None:
+    """UsageError for a name that is no format, with the nearest that is one."""
+    if name not in FORMATS:
+        near = get_close_matches(name, FORMATS, n=1, cutoff=0)[0]
+        raise UsageError(f"--from is {name!r}; did you mean {near}? Known: {', '.join(FORMATS)}")
+
+
+def kind_of(path: Path) -> str | None:
+    """The format whose marks a file has; None where it has no tool's or cannot be read, UsageError where two's."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_BUNDLE)) == _BUNDLE:
+                return None
+        document = _document(read_bytes(path), path)
+    except (OSError, UsageError, SuiteError):
+        return None
+    return _recognised(document) if any(one.is_it(document) for one in FORMATS.values()) else None
+
+
+def read_file(path: Path, said: str | None = None) -> ReadFile:
+    """Read a file of the format `said`, or of the one whose marks it has.
+
+    Raises UsageError for a name that is no format, a file of none or of two, and everything that is wrong in it.
+    """
+    if said is not None:
+        require_known(said)
+    data = read_bytes(path)
+    document = _document(data, path)
+    name = said or _recognised(document)
+    if not FORMATS[name].is_it(document):
+        raise UsageError(f"{path} has not the marks of a file of {name}; leave --from out, or give the file it wrote")
+    return ReadFile(name, hashlib.sha256(data).hexdigest(), FORMATS[name].read(document))
+
+
+def _recognised(document: Field) -> str:
+    fitting = [name for name, one in FORMATS.items() if one.is_it(document)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise UsageError(f"{document.source} may be of {' or '.join(fitting)}; say --from which")
+    raise UsageError(f"{document.source} has the marks of no known tool ({', '.join(FORMATS)}); nothing was imported")
+
+
+def _document(data: bytes, path: Path) -> Field:
+    """JSON, a JSON value a line, or YAML, by the file's name and first line."""
+    source = str(path)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{source}: byte {exc.start} is not UTF-8: is this a result file?") from exc
+    if path.suffix in (".yaml", ".yml"):
+        document = read_text(text, source, "report")
+        if document.problems:
+            raise SuiteError(document.problems)
+        return Field(document.data, source)
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if len(lines) > 1 and lines[0][1].lstrip().startswith("{") and lines[0][1].rstrip().endswith("}"):
+        return Field([read_json(line, source, number).value for number, line in lines], source)
+    return read_json(text, source)

@@ -1,0 +1,250 @@
+"""The load of a run: both arms warmed up, block after block, then the search for what each of them can carry.
+
+Every execution of a stage is on disk, and marked in the run's journal as measured, before the next one is made; what
+an earlier sitting of the run has measured is not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from benchgate.acting import Acts, bring_back
+from benchgate.deploying import TargetDown, endpoints_of, require_alive
+from benchgate.done import LoadDone
+from benchgate.errors import TargetError
+from benchgate.gate.arm_search import ArmSearch, alternating, most_looks, search_of
+from benchgate.load.cluster import ClusterFleet
+from benchgate.load.fleet import Fleet
+from benchgate.load.worker import Shard, StageResult, stage_shard
+from benchgate.looking import Looks
+from benchgate.model.deployment import Arm
+from benchgate.model.metrics import succeeded
+from benchgate.model.records import ErrorClass
+from benchgate.model.run import MEASURED, LoadObservation, TargetFault
+from benchgate.plan.capacity import look_stage
+from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage
+from benchgate.store.repository import RunWriter
+from benchgate.suite.action import Action
+from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.schema import Load, Suite
+from benchgate.targets.dialect import Target
+from benchgate.telemetry.watch import Watch
+
+
+class Progress(Protocol):
+    """What a run tells whoever watches it. `steps` is how many `step` calls will follow."""
+
+    def begin(self, phase: str, steps: int) -> None:
+        """A phase starts."""
+
+    def step(self, done: str) -> None:
+        """One step of the phase is done and stored."""
+
+    def note(self, line: str) -> None:
+        """Something takes long, and this is why."""
+
+
+@dataclass(slots=True)
+class LoadWork:
+    """What the load is measured with, and how far it is: `position` is the number of the next execution.
+
+    `sitting` is how often the run was cut short before.
+    """
+
+    suite: Suite
+    load: Load
+    plan: Plan
+    targets: Mapping[Arm, Target]
+    watches: Mapping[Arm, Watch]
+    writer: RunWriter
+    progress: Progress
+    fleet: Fleet | ClusterFleet
+    looks: Looks
+    log: Path  # where the words of commands go that stages run
+    done: LoadDone
+    position: int
+    sitting: int
+    warm: bool = False
+
+
+def measure_load(work: LoadWork) -> None:
+    """Block by block: each stage on one arm and at once on the other; then the search for both arms' capacities.
+
+    After each look the load goes on with the blocks up to the next one, unless it is settled by then.
+    """
+    if not work.done.ended:
+        _measure_blocks(work)
+    _measure_capacity(work)
+
+
+def _measure_blocks(work: LoadWork) -> None:
+    load, done = work.load, work.done
+    for first, end in pairwise((0, *(load.looks or (load.blocks,)))):
+        start = max(first, done.blocks)
+        if blocks := work.plan.blocks[start:end]:
+            told = f"load, blocks {start + 1} to {end}" if load.looks or start else "load"
+            warmup = _to_warm_up(work, blocks[0])
+            stages = len(warmup) + sum(len(block.stages) for block in blocks)
+            work.progress.begin(told, stages * len(work.targets))
+            _warm_up(work, warmup)
+        for block in blocks:
+            work.looks.begin_block()
+            _measure_block(work, block)
+        if end not in done.gone_on and work.looks.end_after(end):
+            return
+
+
+def _to_warm_up(work: LoadWork, block: PlannedBlock | None) -> tuple[PlannedStage, ...]:
+    """What is sent once in every sitting, before the first thing that counts.
+
+    Of a run that goes on also the block which comes next: one arm may have seen some of it, and have that in its caches
+    now. Then both have.
+    """
+    if work.warm:
+        return ()
+    return (*work.plan.warmup, *(block.stages if block is not None and work.sitting else ()))
+
+
+def _warm_up(work: LoadWork, stages: Sequence[PlannedStage]) -> None:
+    for stage in stages:
+        for arm in work.targets:
+            work.fleet.run(_asked(work, arm, stage))
+            work.progress.step(f"warm-up {stage.name} on {arm}")
+    work.warm = True
+
+
+def _measure_block(work: LoadWork, block: PlannedBlock) -> None:
+    for stage in block.stages:
+        actions = next((one.actions or () for one in work.load.sweep if one.name == stage.name), ())
+        for arm in block.order:
+            where = f"block {block.number + 1} of {work.load.blocks}, stage {stage.name}"
+            acts = Acts(actions, work.targets[arm], stage.name, work.log)
+            result = _execute(work, stage, arm, block.number, acts)
+            work.progress.step(f"{where} on {arm}")
+            _journal(work.writer, acts, arm, block.number)
+            if acts.actions:
+                _bring_back(work.suite, work.targets[arm], acts.actions, f"after {where}")
+            elif _looks_dead(result):
+                require_alive(work.suite, work.targets[arm], f"after {where}")
+            _mark(work, stage, arm, block.number)
+
+
+def _bring_back(suite: Suite, target: Target, actions: Sequence[Action], when: str) -> None:
+    """Undo what was done to a deployment; raises TargetDown when it does not answer any more."""
+    try:
+        bring_back(actions, target, endpoints_of(suite)[0], suite.limits)
+    except TargetError as fault:
+        raise TargetDown(TargetFault(target.arm, when, str(fault))) from fault
+
+
+def _journal(writer: RunWriter, acts: Acts, arm: Arm, block: int) -> None:
+    """When what was done to the deployment was begun and done, and what became of it."""
+    for act in acts.done:
+        writer.event("action", {"stage": acts.stage, "arm": arm.value, "block": block, **act.document()})
+
+
+def _measure_capacity(work: LoadWork) -> None:
+    """Search for both arms' capacities, look by look in turn; every look is stored as a stage of its own."""
+    load, capacity = work.load, work.load.capacity
+    searches = _searches(work)
+    if capacity is None or all(search.next is None for search in searches.values()):
+        return
+    looks = sum(most_looks(search.settings) for search in searches.values()) - len(work.done.searched)
+    warmup = _to_warm_up(work, None)
+    work.progress.begin("capacity (at most)", looks + len(warmup) * len(work.targets))
+    _warm_up(work, warmup)
+    for arm, look in alternating(searches):
+        block = searches[arm].executions(look.level)
+        # Others than before: a look that was cut short may have left its prompts in a cache.
+        drawn_by = [work.suite.seed, block, *([work.sitting] if work.sitting else [])]
+        stage = look_stage(load, capacity, look, drawn_by, work.plan.material)
+        acts = Acts((), work.targets[arm], stage.name, Path())  # nothing is done during a search
+        result = _execute(work, stage, arm, block, acts)
+        searches[arm].take(look.level, result.requests, result.client)
+        work.progress.step(f"{stage.name}, look {block + 1}, on {arm}")
+        if _looks_dead(result):
+            require_alive(work.suite, work.targets[arm], f"after {stage.name} of the capacity search")
+        _mark(work, stage, arm, block)
+
+
+def _searches(work: LoadWork) -> dict[Arm, ArmSearch]:
+    """Each arm's search with the looks taken so far, that arm first whose turn it is."""
+    searches = {arm: search for arm in work.targets if (search := search_of(work.suite)) is not None}
+    for seen in work.done.searched:
+        level = level_of_stage(seen.stage)
+        assert level is not None, "it is a look"
+        searches[seen.arm].take(level, seen.requests, seen.client)
+    last = work.done.searched[-1].arm if work.done.searched else None
+    return dict(sorted(searches.items(), key=lambda one: one[0] is last))
+
+
+def _execute(work: LoadWork, stage: PlannedStage, arm: Arm, block: int, acts: Acts) -> StageResult:
+    """Run a stage on one arm, with what is done to it meanwhile and what is read of it, and store both."""
+    place = partial(_observations, stage.name, arm, block, work.position)
+    with work.watches[arm].stage() as readings:
+        result = _sent(work.fleet, _asked(work, arm, stage), place, work.writer, acts)
+    window = work.watches[arm].window(readings, stage.name, arm, block, work.position)
+    if window is not None:
+        work.writer.add_telemetry(window)
+    return result
+
+
+def _mark(work: LoadWork, stage: PlannedStage, arm: Arm, block: int) -> None:
+    """This execution is whole: without this line it was only begun, whatever there is of it."""
+    place = {"stage": stage.name, "arm": arm.value, "block": block, "position": work.position}
+    work.writer.event(MEASURED, place)
+    work.position += 1
+
+
+def _asked(work: LoadWork, arm: Arm, stage: PlannedStage) -> Shard:
+    return stage_shard(work.targets[arm], stage, limits=work.suite.limits, audit=work.load.audit)
+
+
+def _observations(stage: str, arm: Arm, block: int, position: int, result: StageResult) -> list[LoadObservation]:
+    """One for each class of traffic, as `stage/class`; they share the client, which was one for all of them."""
+    return [
+        LoadObservation(
+            stage=f"{stage}/{group.name}" if group.name else stage,
+            arm=arm,
+            block=block,
+            position=position,
+            requests=group.requests,
+            window_s=group.window_s,
+            client=result.client,
+            left=group.left,
+        )
+        for group in result.classes
+    ]
+
+
+def _sent(
+    fleet: Fleet | ClusterFleet,
+    asked: Shard,
+    place: Callable[[StageResult], list[LoadObservation]],
+    writer: RunWriter,
+    acts: Acts,
+) -> StageResult:
+    """Run a stage, with what is done meanwhile, and store it; when that is interrupted, what was answered by then."""
+    try:
+        with acts:
+            result = fleet.run(asked, acts.begin)
+    except KeyboardInterrupt:
+        for observation in place(fleet.salvage()):
+            if observation.recorded:
+                writer.add_load(observation)
+        raise
+    result = acts.told(result)
+    for observation in place(result):
+        writer.add_load(observation)
+    return result
+
+
+def _looks_dead(result: StageResult) -> bool:
+    """No request came through, or the address refused connections: worth a look before the next stage."""
+    refused = any(error == ErrorClass.CONNECT for group in result.classes for error in group.requests.error)
+    return refused or not any(succeeded(group.requests).any() for group in result.classes)

@@ -1,0 +1,176 @@
+"""From a stored run to a recorded promotion, and back out of one.
+
+Nothing stored is taken at its word: the run is judged again from its records, and only what comes out exactly as it was
+stored, and says yes, is promoted. Anything else takes an override that names its reason and stays outside of the
+baseline series.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchgate.circumstances import fresh_run_id, utc_now
+from benchgate.deciding import Decision, decide_stored, report_html
+from benchgate.errors import BenchgateError, EvidenceError, ExitCode, UsageError
+from benchgate.model.deployment import sha256_of
+from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
+from benchgate.model.run import Run, RunStatus
+from benchgate.model.waiver import Waivers
+from benchgate.store.repository import Store, StoredVerdict
+
+_LONGEST = 500
+
+
+class NotPromoted(BenchgateError):
+    """The run may not be promoted; the exit code says why, as that of its verdict does."""
+
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The promotion that stands now; `new` where it was recorded just now, else it stood before."""
+
+    promotion: Promotion
+    new: bool
+
+
+def promote(
+    store: Store,
+    run_id: str,
+    origin: Origin,
+    *,
+    waivers: Waivers | None = None,
+    strict: bool = False,
+    report: Path | None = None,
+    override: str | None = None,
+) -> Recorded:
+    """Judge a run once more and record its promotion.
+
+    `report` is the HTML report that somebody read: it must be the one that the store gives. `override` is the reason
+    why a run is promoted whose verdict says no. Raises NotPromoted, with the verdict's exit code where that is the
+    reason, and UsageError for a run that judges nobody.
+    """
+    _require_told(origin, override)
+    _require_judging(store.run(run_id))
+    decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
+    stored = _stored_verdict(store, decision)
+    deed = _deed(decision, override)
+    promotion = Promotion(
+        id=fresh_run_id(),
+        run_id=run_id,
+        promoted_at=utc_now(),
+        suite=decision.evidence.run.suite_name,
+        deed=deed,
+        origin=origin,
+        grounds=_grounds(store, decision, stored, _report_sha256(decision, report)),
+        reason=override,
+    )
+    kept = store.save_promotion(promotion)
+    return Recorded(kept, new=kept.id == promotion.id)
+
+
+def withdraw(store: Store, run_id: str, origin: Origin, reason: str) -> Recorded:
+    """Record that a promotion no longer stands: the run is out of the baseline series, and `@promoted` the one before.
+
+    Raises UsageError where none stands, or where it is in the series and the origin is not protected.
+    """
+    _require_told(origin, reason)
+    suite = store.run(run_id).suite_name
+    withdrawal = Promotion(fresh_run_id(), run_id, utc_now(), suite, Deed.WITHDRAWN, origin, None, reason)
+    return Recorded(store.save_promotion(withdrawal), new=True)
+
+
+def _require_told(origin: Origin, reason: str | None) -> None:
+    """What people wrote is shown on terminals and in the logs of CI systems, which an escape would command."""
+    for what, said in (("--by", origin.by), ("--ref", origin.ref), ("--commit", origin.commit), ("a reason", reason)):
+        if said is None:
+            continue
+        if not said.strip() or len(said) > _LONGEST or any(unicodedata.category(char)[0] == "C" for char in said):
+            raise UsageError(f"{what}: expected 1 to {_LONGEST} characters on one line; found {ascii(said)[:60]}")
+
+
+def _require_judging(run: Run) -> None:
+    if run.calibrates:
+        raise UsageError(f"run {run.id} is a calibration: both of its arms are one deployment, and it judges nobody")
+    if run.imported:
+        raise UsageError(
+            f"run {run.id} was imported: its evals were made elsewhere, and nothing shows what answered them; promote "
+            "a run that benchgate measured"
+        )
+    if run.status is not RunStatus.COMPLETE:
+        raise NotPromoted(
+            f"run {run.id} is {run.status}, and only a complete one can be promoted; go on with it: "
+            "`benchgate run --resume`",
+            ExitCode.INVALID,
+        )
+
+
+def _stored_verdict(store: Store, decision: Decision) -> StoredVerdict:
+    """The latest own verdict that the store has, where it says exactly what is found now. Raises NotPromoted."""
+    run_id = decision.evidence.run.id
+    own = [one for one in store.verdicts(run_id) if one.of_the_run_itself]
+    if own and sha256_of(own[-1].document) == sha256_of(decision.document):
+        return own[-1]
+    known = f"is another: {own[-1].outcome} of {own[-1].decided_at or 'an unknown day'}" if own else "is not there"
+    raise NotPromoted(
+        f"run {run_id} is {decision.verdict.outcome} as judged now, and its newest stored verdict {known}; judge it "
+        f"again with `benchgate gate {run_id}` (and the same --waivers and --as-of), read that, and promote it then",
+        ExitCode.PUBLISH_FAILED if decision.exit_code is ExitCode.OK else decision.exit_code,
+    )
+
+
+def _deed(decision: Decision, override: str | None) -> Deed:
+    """Whether the verdict lets it through, or somebody does in its place. Raises NotPromoted where neither does."""
+    run_id, outcome = decision.evidence.run.id, decision.verdict.outcome
+    if decision.exit_code is ExitCode.OK and outcome.promotes:
+        if override is not None:
+            raise UsageError(f"run {run_id} is {outcome} and needs no override; leave --override out")
+        return Deed.PROMOTED
+    if override is None:
+        raise NotPromoted(
+            f"run {run_id} is {outcome} and is not promoted: {decision.verdict.reason}", decision.exit_code
+        )
+    return Deed.OVERRIDDEN
+
+
+def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha256: str) -> Grounds:
+    run, policy = decision.evidence.run, decision.verdict.policy_sha256
+    evidence = store.evidence_sha256(run.id)
+    if evidence is None or policy is None:
+        raise EvidenceError(
+            f"run {run.id}: its evidence or its policy has no hash, so nothing can be said to rest on it"
+        )
+    return Grounds(
+        outcome=decision.verdict.outcome,
+        verdict_sha256=stored.sha256,
+        evidence_sha256=evidence,
+        suite_sha256=run.suite_sha256,
+        policy_sha256=policy,
+        measurement_sha256=run.measurement_sha256,
+        report_sha256=report_sha256,
+    )
+
+
+def _report_sha256(decision: Decision, report: Path | None) -> str:
+    """Of the report as the store gives it. Raises NotPromoted where somebody read another one."""
+    expected = hashlib.sha256(report_html(decision).encode()).hexdigest()
+    if report is None:
+        return expected
+    try:
+        found = hashlib.sha256(report.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"the report {report} cannot be read: {error.strerror}") from error
+    if found != expected:
+        raise NotPromoted(
+            f"{report} is not the report of run {decision.evidence.run.id}: it hashes to {found}, and the one from the "
+            f"store to {expected}; it was changed, or made of another run, by other waivers, by another benchgate or "
+            "with another --strict; write it anew with `benchgate gate --report` and read that",
+            ExitCode.PUBLISH_FAILED,
+        )
+    return expected

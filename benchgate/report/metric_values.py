@@ -1,0 +1,29 @@
+"""Derived numbers as people read them: the unit is what the metric's name says."""
+
+from __future__ import annotations
+
+from benchgate.model.run import MetricRow
+from benchgate.units import show_duration, show_nats, show_number, show_percent
+
+
+def in_its_unit(metric: str, value: float) -> str:
+    """Dollars, a rate, nats, a share, seconds, or a number."""
+    if metric.startswith("usd_"):
+        return f"${show_number(value)}"
+    if metric.endswith("_per_s"):
+        return f"{show_number(value)}/s"
+    if metric.endswith("_nats"):
+        return show_nats(value)
+    if metric.endswith("_ratio"):
+        return show_percent(value)
+    return show_duration(value) if metric.endswith("_s") else show_number(value)
+
+
+def with_limits(row: MetricRow | None) -> str:
+    """A number with its 95 % interval, where it has one; a dash where it is not there."""
+    if row is None:
+        return "-"
+    if row.lower is None or row.upper is None:
+        return in_its_unit(row.name, row.value)
+    lower, upper = (in_its_unit(row.name, limit) for limit in (row.lower, row.upper))
+    return f"{in_its_unit(row.name, row.value)} ({lower} to {upper})"

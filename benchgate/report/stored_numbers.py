@@ -1,0 +1,184 @@
+"""Two stored runs by their numbers alone, as text, markdown and JSON. It decides nothing, and says so first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchgate.gate.stored_numbers import NumberPair
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow, Run
+from benchgate.model.verdict import Outcome
+from benchgate.report.metric_values import with_limits
+from benchgate.report.show import MARKS
+from benchgate.report.untrusted import markdown_prose, one_line, terminal_line
+from benchgate.units import show_percent
+
+SCHEMA = "benchgate.stored-numbers/1"
+OUTCOME = Outcome.INCONCLUSIVE
+"""What two runs come to without their records: never anything that lets a candidate be promoted."""
+
+_HEAD = ("number", "baseline", "candidate", "change", "beside own baselines")
+_CHECK_KEYS = ("outcome", "baseline", "candidate", "harm", "lower", "upper", "margin", "n")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSide:
+    """One of two runs: its verdict of its own (the document; None where it never got one), and since when it is bare.
+
+    `removed_at` and `removed_by` tell when and by which command its raw records went; None where they are there.
+    """
+
+    run: Run
+    verdict: Mapping[str, Any] | None
+    removed_at: str | None
+    removed_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNumbers:
+    """The candidate of one run beside the candidate of another, by the numbers that were kept of both."""
+
+    reference: StoredSide
+    judged: StoredSide
+    pairs: tuple[NumberPair, ...]
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is decided."""
+        both = (self.reference, self.judged)
+        if told := [side.run for side in both if side.run.measured_by is not None]:
+            files = " and ".join(f"run {run.id} is a file of {run.measured_by}" for run in told)
+            return f"{files}: it has no records, and without them no check can be made: these are numbers to look at"
+        bare = [side for side in both if side.removed_at is not None]
+        gone = " and ".join(f"of run {side.run.id} on {str(side.removed_at)[:10]}" for side in bare)
+        return f"raw records were removed ({gone}), and without them no check can be made: these are numbers to look at"
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What to know of the two runs before their numbers are set side by side."""
+        reference, judged = self.reference.run, self.judged.run
+        if reference.measurement_sha256 != judged.measurement_sha256:
+            yield "the two runs did not measure the same: their numbers are of different work"
+        for side in (self.reference, self.judged):
+            said = side.verdict["outcome"] if side.verdict is not None else "never given"
+            yield f"run {side.run.id}: its own verdict was {said}; {side.run.status}, begun {side.run.started_at}"
+
+
+def numbers_document(numbers: StoredNumbers) -> dict[str, object]:
+    """Plain JSON. Whatever the numbers are, `promotes` is false."""
+    return {
+        "schema": SCHEMA,
+        "outcome": OUTCOME.value,
+        "reason": numbers.reason,
+        "exit_code": int(OUTCOME.exit_code()),
+        "promotes": False,
+        "run": _side(numbers.judged),
+        "against": _side(numbers.reference),
+        "notes": list(numbers.notes),
+        "numbers": [_pair(pair) for pair in numbers.pairs],
+        "stored_checks": [
+            {"id": check, "baseline": _check(then), "candidate": _check(now)} for check, then, now in _checks(numbers)
+        ],
+    }
+
+
+def _side(side: StoredSide) -> dict[str, object]:
+    run = side.run
+    return {
+        "id": run.id,
+        "label": run.label,
+        "suite": run.suite_name,
+        "measurement_sha256": run.measurement_sha256,
+        "status": run.status.value,
+        "started_at": run.started_at,
+        "candidate": run.arms[Arm.CANDIDATE].name if Arm.CANDIDATE in run.arms else None,
+        "outcome": side.verdict["outcome"] if side.verdict is not None else None,
+        "removed_at": side.removed_at,
+        "removed_by": side.removed_by,
+    }
+
+
+def _pair(pair: NumberPair) -> dict[str, object]:
+    return {
+        "name": pair.name,
+        "statistic": pair.statistic,
+        "stage": pair.stage,
+        "task": pair.task,
+        "baseline": _number(pair.reference),
+        "candidate": _number(pair.judged),
+        "baseline_beside": _number(pair.reference_baseline),
+        "candidate_beside": _number(pair.judged_baseline),
+        "change_ratio": pair.change_ratio,
+        "change_beside_baselines_ratio": pair.change_beside_baselines_ratio,
+    }
+
+
+def _number(row: MetricRow | None) -> dict[str, object] | None:
+    return None if row is None else {"value": row.value, "lower": row.lower, "upper": row.upper, "n": row.n}
+
+
+def _checks(numbers: StoredNumbers) -> list[tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]]:
+    """Every check of either run's own verdict, by its id."""
+    then, now = (
+        {check["id"]: check for check in (side.verdict or {}).get("checks", ())}
+        for side in (numbers.reference, numbers.judged)
+    )
+    return [(check, then.get(check), now.get(check)) for check in dict.fromkeys([*now, *then])]
+
+
+def _check(check: Mapping[str, Any] | None) -> dict[str, object] | None:
+    return None if check is None else {key: check.get(key) for key in _CHECK_KEYS}
+
+
+def numbers_text(numbers: StoredNumbers) -> str:
+    """For a terminal."""
+    lines = [
+        f"{MARKS[OUTCOME]} {OUTCOME}: {numbers.reason}",
+        *(f"  note: {note}" for note in numbers.notes),
+        "",
+        *_in_columns([_HEAD, *map(_cells, numbers.pairs)]),
+        "",
+        *_in_columns([("check", "baseline's run", "candidate's run"), *map(_check_cells, _checks(numbers))]),
+    ]
+    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+
+
+def numbers_markdown(numbers: StoredNumbers) -> str:
+    """For a summary of a CI job."""
+    tables = [
+        [_HEAD, *map(_cells, numbers.pairs)],
+        [("check", "baseline's run", "candidate's run"), *map(_check_cells, _checks(numbers))],
+    ]
+    lines = [f"**{MARKS[OUTCOME]} {OUTCOME}**: {markdown_prose(numbers.reason)}", ""]
+    lines += [f"- {markdown_prose(note)}" for note in numbers.notes]
+    for rows in tables:
+        lines += ["", _markdown_row(rows[0]), "|" + "---|" * len(rows[0]), *map(_markdown_row, rows[1:])]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(pair: NumberPair) -> tuple[str, ...]:
+    name = " ".join(part for part in (pair.name, pair.statistic, pair.stage, pair.task) if part is not None)
+    changes = (pair.change_ratio, pair.change_beside_baselines_ratio)
+    return name, with_limits(pair.reference), with_limits(pair.judged), *map(_change, changes)
+
+
+def _change(ratio: float | None) -> str:
+    return "-" if ratio is None else show_percent(ratio, signed=True)
+
+
+def _check_cells(row: tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[str, ...]:
+    check, *both = row
+    return check, *("-" if said is None else str(said["outcome"]) for said in both)
+
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    plain = [[one_line(cell, 80) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
+    for row in plain:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(markdown_prose(cell) for cell in cells) + " |"

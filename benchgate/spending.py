@@ -1,0 +1,237 @@
+"""What production has spent of its error budget: asked once, when a run starts, of a file or of Prometheus.
+
+A value that cannot be had is an error before anything is measured: nothing spent is a thing to be shown, not assumed.
+Beside it what an OpenSLO file says of the objective, which is read with the suite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx2
+
+from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.error_budget import BudgetSpent
+from benchgate.suite.error_budget import (
+    BURN_ALARM,
+    ErrorBudget,
+    Prometheus,
+    fewest_requests,
+    stage_of,
+    worst_share,
+)
+from benchgate.suite.error_budget_rules import broken_budget
+from benchgate.suite.jsonl import parse_json
+from benchgate.suite.openslo import Objective, read_objective
+from benchgate.suite.parts import parts_of
+from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.text import show_path
+from benchgate.suite.vocabulary import suggestion
+from benchgate.targets.address import ServerAddress, show_address
+from benchgate.targets.clients import client_of
+from benchgate.targets.deployed import target_of
+from benchgate.targets.dialect import Target
+from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.units import parse_percent_ratio, show_found
+
+_QUERY = "/api/v1/query"
+_TIMEOUT = httpx2.Timeout(10.0)  # of every step of the answer
+_LONGEST_S = 30.0  # of all of it
+_LARGEST_BYTES = 2**20
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_MOST = 1e9  # so many budgets nobody spends: such a number means something else
+_AT = "error_budget.spent"
+
+
+def with_objective(suite: Suite, folder: Path) -> Suite:
+    """The suite with what its OpenSLO file says filled in: objective, and window and metric where it says none itself.
+
+    Raises SuiteError for a file that cannot be read or does not say it.
+    """
+    budget = suite.error_budget
+    if budget is None or budget.openslo is None:
+        return suite
+    found = objective_of(budget, folder)
+    window_s = budget.window_s or found.window_s
+    if window_s is None:
+        message = f'the SLO {found.name} has no `timeWindow`; write the `window` in the suite, like "30d"'
+        raise SuiteError([Problem("", None, None, "error_budget", message)])
+    update = {"objective_ratio": found.objective_ratio, "window_s": window_s, "metric": found.metric}
+    filled = suite.model_copy(update={"error_budget": budget.model_copy(update=update)})
+    faults = [*broken_budget(parts_of(filled))]
+    if faults:
+        raise SuiteError([Problem("", None, None, show_path(fault.path), fault.message) for fault in faults])
+    return filled
+
+
+def objective_of(budget: ErrorBudget, folder: Path) -> Objective:
+    """What the OpenSLO file of a budget says. Raises SuiteError as `with_objective` does."""
+    assert budget.openslo is not None, "it is asked of a budget that names one"
+    source = str(folder / budget.openslo)
+    try:
+        text = Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = f"the OpenSLO file cannot be read ({exc}); `error_budget.openslo` names one beside the suite"
+        raise SuiteError([Problem(source, None, None, "", reason)]) from exc
+    return read_objective(text, source, budget.slo, budget.metric)
+
+
+def budget_lines(suite: Suite, folder: Path) -> list[str]:
+    """What a suite's error budget is, in words, without asking anybody; nothing where it has none."""
+    budget = suite.error_budget
+    if budget is None or budget.objective_ratio is None:
+        return []
+    stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
+    stage = stage_of(budget, suite.gate.operating, stages)
+    needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
+    by = f"is ruled out by {needed:,} requests without a failure, or more with some"
+    notes = objective_of(budget, folder).notes if budget.openslo is not None else ()
+    return [
+        f"{budget.told}, held against the {budget.counted} at {stage}; spent: {budget.spent.told}",
+        f"  a burn of {BURN_ALARM}x {by if worst_share(budget.objective_ratio) < 1 else 'cannot be'}",
+        *(f"  {budget.openslo}: {note}" for note in notes),
+    ]
+
+
+def require_askable(suite: Suite, folder: Path, environment: Mapping[str, str]) -> None:
+    """Whoever is to be asked can be: references are set, the objective is known. Raises UsageError; asks nobody."""
+    budget = suite.error_budget
+    if budget is None:
+        return
+    if budget.objective_ratio is None:
+        raise UsageError(f"the objective of {suite.suite} stands in {budget.openslo}, which was not read")
+    if budget.spent.prometheus is not None:
+        _target(budget.spent.prometheus, folder, environment)
+
+
+def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: str) -> BudgetSpent | None:
+    """What production has spent, read at `now` (RFC 3339 UTC); None for a suite without a budget.
+
+    Raises SuiteError for a file that is not there or does not say it, BudgetError where Prometheus does not.
+    """
+    budget = suite.error_budget
+    if budget is None:
+        return None
+    spent = budget.spent
+    if spent.spent_ratio is not None:
+        return BudgetSpent(spent.spent_ratio, "the suite itself", now)
+    if spent.file is not None:
+        return BudgetSpent(_from_file(folder / spent.file), f"the file {spent.file}", now)
+    assert spent.prometheus is not None, "it is one of the three: the suite was validated"
+    target = _target(spent.prometheus, folder, environment)
+    where = f"Prometheus at {show_address(target.url)}"
+    return BudgetSpent(_asked(spent.prometheus, target, where), where, now)
+
+
+def _from_file(path: Path) -> float:
+    """`{"spent": "40%"}` or `{"spent": 0.4}`."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_BYTES).decode("utf-8")
+        found = parse_json(text)
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = f"what is spent cannot be read ({exc}); `{_AT}.file` names a JSON file beside the suite"
+        raise SuiteError([Problem(str(path), None, None, "", reason)]) from exc
+    except json.JSONDecodeError as exc:
+        raise _wrong(path, f"not JSON: {exc.msg}; {_EXPECTED}", exc.lineno, exc.colno) from None
+    except ValueError as exc:
+        raise _wrong(path, f"{exc}; {_EXPECTED}") from None
+    if not isinstance(found, dict) or "spent" not in found:
+        raise _wrong(path, f"found {show_found(found)} without `spent`; {_EXPECTED}")
+    unknown = [key for key in found if key != "spent"]
+    if unknown:
+        raise _wrong(path, f"unknown key {show_found(unknown[0])}; {suggestion(unknown[0], ['spent'])}")
+    return _share_of(path, found["spent"])
+
+
+_EXPECTED = 'expected {"spent": "40%"}'
+
+
+def _share_of(path: Path, found: object) -> float:
+    if isinstance(found, str):
+        try:
+            return parse_percent_ratio(found)
+        except ValueError as exc:
+            raise _wrong(path, f"`spent`: {exc}") from None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MOST:
+        raise _wrong(path, f"`spent` is {show_found(found)}; {_EXPECTED}, or the share itself, like 0.4")
+    return float(found)
+
+
+def _wrong(path: Path, message: str, line: int | None = None, column: int | None = None) -> SuiteError:
+    return SuiteError([Problem(str(path), line, column, "", message)])
+
+
+def _target(spec: Prometheus, folder: Path, environment: Mapping[str, str]) -> Target:
+    """As if it were a deployment; of which arm, and of what model, means nothing. UsageError where it is no address."""
+    known = DeploymentSpec(url=spec.url, model="prometheus", api_key=spec.api_key, headers=spec.headers)
+    target = target_of(Arm.BASELINE, known, environment, folder)
+    try:
+        ServerAddress.of(target.url)
+    except TargetError as exc:
+        raise UsageError(f"{_AT}.prometheus.url: {exc}") from None
+    return target
+
+
+def _asked(spec: Prometheus, target: Target, where: str) -> float:
+    """The one number that the query gives. Raises BudgetError with the reason, and without a secret."""
+    try:
+        status, body = _answer(spec.query, target)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+        words = "" if isinstance(exc, httpx2.InvalidURL) else str(exc)  # of that it repeats parts of the address
+        reason = one_line(words or type(exc).__name__, secret=target.secrets)
+        raise BudgetError(_told(where, f"could not be asked: {reason}")) from None
+    if status != 200:
+        words = one_line(said(body), secret=target.secrets)
+        elsewhere = "; redirects are not followed, so write the address it leads to" if 300 <= status < 400 else ""
+        raise BudgetError(_told(where, f"answers HTTP {status}: {words}{elsewhere}"))
+    try:
+        return _number(json_object(body))
+    except ValueError as exc:
+        raise BudgetError(_told(where, one_line(str(exc), secret=target.secrets))) from None
+
+
+def _told(where: str, reason: str) -> str:
+    return f"{_AT}: {where} {reason}; without it nobody knows what production has left, so nothing was measured"
+
+
+def _answer(query: str, target: Target) -> tuple[int, bytes]:
+    """Status and body of an instant query."""
+    content, began_s = bytearray(), time.monotonic()
+    with client_of(target, _TIMEOUT) as client, client.stream("GET", _QUERY, params={"query": query}) as response:
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > _LARGEST_BYTES or time.monotonic() - began_s > _LONGEST_S:
+                raise httpx2.ReadTimeout("its answer does not end")
+    return response.status_code, bytes(content)
+
+
+def _number(document: dict[str, object] | None) -> float:
+    """The value of an answer's one series, or of its scalar; ValueError for an answer that has not exactly one."""
+    if document is None or document.get("status") != "success":
+        raise ValueError("answers HTTP 200 with what is no result of a query; is this Prometheus?")
+    warnings = document.get("warnings")
+    if warnings:
+        first = warnings[0] if isinstance(warnings, list) else warnings
+        raise ValueError(f"warns that its answer may not be whole: {first}")
+    data = document.get("data")
+    kind, result = (data.get("resultType"), data.get("result")) if isinstance(data, dict) else (None, None)
+    if kind == "vector" and isinstance(result, list):
+        if not result:
+            raise ValueError("found no series for the query; an empty answer is not 0")
+        if len(result) > 1:
+            raise ValueError(f"found {len(result)} series for the query; write one that gives a single number")
+        result = result[0].get("value") if isinstance(result[0], dict) else None
+    elif kind != "scalar":
+        raise ValueError(f"answers with {show_found(kind)}; expected an instant vector of one series, or a scalar")
+    sample = result[1] if isinstance(result, list) and len(result) == 2 else None
+    if not isinstance(sample, str) or _NUMBER.fullmatch(sample) is None:
+        raise ValueError(f"answers with the value {show_found(sample)}, which is no number")
+    if not 0 <= float(sample) <= _MOST:
+        raise ValueError(f"answers with the value {sample}, which is no share of a budget; 0.4 means 40 %")
+    return float(sample)

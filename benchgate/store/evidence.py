@@ -1,0 +1,177 @@
+"""A run's rows to its evidence, from the database or from wherever else they were kept.
+
+What is read is checked against the hash that was stored with it: EvidenceError says what is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy import Connection, Table, select
+
+from benchgate.errors import EvidenceError
+from benchgate.model.deployment import Arm
+from benchgate.model.divergence import DivergenceObservation
+from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.noise import NoiseProfile, noise_key
+from benchgate.model.run import (
+    LOAD_ENDED,
+    RESUMED,
+    Evidence,
+    LoadEnd,
+    LoadObservation,
+    QualityObservation,
+    Run,
+    RunStatus,
+    ShadowObservation,
+    StartUp,
+    TargetFault,
+)
+from benchgate.model.telemetry import TelemetryWindow
+from benchgate.store import noise_profiles, rows, tables
+from benchgate.store.engine import fetch
+from benchgate.store.history import Before, past_runs
+from benchgate.store.resumed import resumptions, set_aside
+from benchgate.store.telemetry_rows import TELEMETRY_SEALED, read_telemetry
+
+EVENTS_READ = (LOAD_ENDED, RESUMED)
+"""The kinds of events that are a part of what a verdict rests on."""
+
+_READERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """All rows of one run that its evidence is read from, each list in order of `seq` (`arms` of their roles).
+
+    `events` are those of the kinds in `EVENTS_READ`.
+    """
+
+    run: rows.Row
+    arms: Sequence[rows.Row]
+    observations: Sequence[rows.Row]
+    telemetry: Sequence[rows.Row]
+    events: Sequence[rows.Row]
+
+    def as_run(self) -> Run:
+        """The run that these rows are of."""
+        return rows.read_run(self.run, self.arms)
+
+    def sha256(self) -> str:
+        """The hash over what is there of the run."""
+        telemetry = [tuple(row[name] for name in TELEMETRY_SEALED) for row in self.telemetry]
+        return rows.evidence_sha256(self.run, self.arms, self.observations, telemetry, self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a store knows besides a run's own rows: the noise of its baseline, and what was concluded before it."""
+
+    noise: NoiseProfile | None = None
+    before: Before = field(default_factory=Before)
+
+
+def rows_of(connection: Connection, run: rows.Row) -> RunRows:
+    """The rows of the run with this row, as the database has them."""
+    event = tables.event.c
+    told = select(tables.event).where(event.run_id == run["id"], event.kind.in_(EVENTS_READ)).order_by(event.seq)
+    return RunRows(
+        run=run,
+        arms=fetch(connection, tables.arms_of([run["id"]])),
+        observations=_in_order(connection, tables.observation, run["id"]),
+        telemetry=_in_order(connection, tables.telemetry, run["id"]),
+        events=fetch(connection, told),
+    )
+
+
+def known_beside(connection: Connection, run: Run) -> Known:
+    """What the store has for the judge of this run that is not of the run itself."""
+    return Known(_noise_of(connection, run), past_runs(connection, run))
+
+
+def read_evidence(found: RunRows, known: Known) -> Evidence:
+    """All that was observed in a run, finished or not, in order of observation; without what was set aside."""
+    run = found.as_run()
+    resumed = resumptions(run.id, found.events)
+    aside = set_aside(resumed)
+    seen = read_observations(run.id, [row for row in found.observations if row["seq"] not in aside])
+    telemetry = tuple(read_window(run.id, row) for row in found.telemetry if row["seq"] not in aside)
+    if _is_sealed(found.run) and found.sha256() != found.run["evidence_sha256"]:
+        raise EvidenceError(f"run {run.id}: it is not what it was when it finished: the store is damaged")
+    return Evidence(
+        noise=known.noise,
+        history=known.before.promoted,
+        attempts=known.before.attempts,
+        ended=_load_end(run.id, found.events),
+        run=run,
+        load=tuple(item for item in seen if isinstance(item, LoadObservation)),
+        quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
+        shadow=next((item for item in seen if isinstance(item, ShadowObservation)), None),
+        target_faults=tuple(item for item in seen if isinstance(item, TargetFault)),
+        starts=tuple(item for item in seen if isinstance(item, StartUp)),
+        telemetry=telemetry,
+        divergence=next((item for item in seen if isinstance(item, DivergenceObservation)), None),
+        budget_spent=next((item for item in seen if isinstance(item, BudgetSpent)), None),
+        resumptions=resumed,
+    )
+
+
+def _is_sealed(run: Mapping[str, object]) -> bool:
+    """Whether the run is over for good. One that may go on is partial without a hash; a complete one always has it."""
+    match run["status"]:
+        case RunStatus.RUNNING.value:
+            return False
+        case RunStatus.PARTIAL.value:
+            return run["evidence_sha256"] is not None
+        case _:
+            return True
+
+
+def _noise_of(connection: Connection, run: Run) -> NoiseProfile | None:
+    """What was known of the baseline's own noise when the run ended: its own profile, where it is a calibration."""
+    own = noise_profiles.profile_of_run(connection, run.id)
+    if own is not None or Arm.BASELINE not in run.arms:
+        return own
+    key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
+    return noise_profiles.noise_profile(connection, key, before=run.finished_at or run.started_at)
+
+
+def _load_end(run_id: str, events: Sequence[rows.Row]) -> LoadEnd | None:
+    """Where the load ended, by the run's journal; None for a fixed number of blocks, and where it did not end."""
+    ends = [event["data"] for event in events if event["kind"] == LOAD_ENDED]
+    try:
+        return LoadEnd(**json.loads(ends[-1])) if ends else None
+    except (ValueError, TypeError) as exc:
+        raise EvidenceError(f"run {run_id}: its journal does not tell how its load ended: {exc}") from exc
+
+
+def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Row]:
+    return fetch(connection, select(table).where(table.c.run_id == run_id).order_by(table.c.seq))
+
+
+def read_window(run_id: str, row: rows.Row) -> TelemetryWindow:
+    """The telemetry of a row; EvidenceError with its place where it is damaged."""
+    try:
+        return read_telemetry(row)
+    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
+        place = f"{row['arm']} {row['stage']}"
+        raise EvidenceError(f"run {run_id}, telemetry {row['seq']} ({place}): {exc}") from exc
+
+
+def read_observations(run_id: str, found: Sequence[rows.Row]) -> list[rows.Observation]:
+    """Each of them, in order, several at a time: unpacking and hashing need no interpreter."""
+    with ThreadPoolExecutor(max_workers=_READERS) as readers:
+        return list(readers.map(partial(_read_observation, run_id), found))
+
+
+def _read_observation(run_id: str, row: rows.Row) -> rows.Observation:
+    try:
+        return rows.read_observation(row)
+    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
+        names = [row["kind"], row["arm"], row["stage"], row["task"]]
+        place = " ".join(str(name) for name in names if name is not None)
+        raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc

@@ -1,0 +1,93 @@
+"""Where a run begins and ends in the database, within a transaction of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from benchgate.errors import StoreError
+from benchgate.model.run import RESUMED, RunStatus
+from benchgate.store import rows, tables
+from benchgate.store.engine import fetch
+from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+
+
+def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], plan: bytes) -> None:
+    """Adds a run with its arms and its plan, which is under zlib."""
+    _keep_plan(connection, run["plan_sha256"], plan)
+    connection.execute(insert(tables.run), run)
+    if arms:
+        connection.execute(insert(tables.arm), arms)
+
+
+def seal_run(connection: Connection, run_id: str, end: Mapping[str, Any]) -> None:
+    """Ends a run that is not over, with this `status` and `finished_at`: hashes all its observations, for good."""
+    (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    if is_over(row):
+        raise StoreError(f"run {run_id} is finished already")
+    sealed = {**end, "evidence_sha256": evidence_sha256(connection, {**row, **end})}
+    connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(sealed))
+
+
+def leave_open(connection: Connection, run_id: str) -> None:
+    """Marks a running run as cut short: partial, and without a hash, for it may go on."""
+    of_run = (tables.run.c.id == run_id) & (tables.run.c.status == RunStatus.RUNNING.value)
+    connection.execute(update(tables.run).where(of_run).values(status=RunStatus.PARTIAL.value, finished_at=None))
+
+
+def take_up(connection: Connection, run_id: str) -> None:
+    """Lets a run that was cut short go on; raises StoreError for one that is over, or not there."""
+    found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    if not found or is_over(found[0]):
+        raise StoreError(f"run {run_id} cannot go on: it is {found[0]['status'] if found else 'not in this store'}")
+    went = {"status": RunStatus.RUNNING.value, "finished_at": None}
+    connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(went))
+
+
+def left_open(suite: str | None) -> Select[*tuple[Any, ...]]:
+    """The rows of runs of a suite, or of all, that were cut short and may go on, newest first."""
+    run = tables.run
+    cut = run.c.status == RunStatus.PARTIAL.value, run.c.evidence_sha256.is_(None)
+    wanted = select(run).where(*cut).order_by(run.c.started_at.desc(), run.c.id.desc())
+    return wanted if suite is None else wanted.where(run.c.suite_name == suite)
+
+
+def is_over(run: Mapping[str, Any]) -> bool:
+    """Whether a run's row is that of a run which never changes again."""
+    open_again = run["status"] == RunStatus.PARTIAL.value and run["evidence_sha256"] is None
+    return run["status"] != RunStatus.RUNNING.value and not open_again
+
+
+def evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
+    """The hash over a run's row, its arms and all that was observed, read without its bytes."""
+    observation = tables.observation.c
+    columns = (observation[name] for name in rows.OBSERVATION_SEALED)
+    seen = select(*columns).where(observation.run_id == run["id"]).order_by(observation.seq)
+    arms = fetch(connection, tables.arms_of([run["id"]]))
+    telemetry = sealed_telemetry(connection, run["id"])
+    return rows.evidence_sha256(run, arms, fetch(connection, seen), telemetry, resumed_events(connection, run["id"]))
+
+
+def resumed_events(connection: Connection, run_id: str) -> list[rows.Row]:
+    """The events of a run that its evidence hash covers, in order."""
+    event = tables.event
+    wanted = select(event).where(event.c.run_id == run_id, event.c.kind == RESUMED).order_by(event.c.seq)
+    return fetch(connection, wanted)
+
+
+def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, ...]]:
+    """The columns of a run's telemetry that its evidence hash covers, in order."""
+    telemetry = tables.telemetry.c
+    columns = (telemetry[name] for name in TELEMETRY_SEALED)
+    wanted = select(*columns).where(telemetry.run_id == run_id).order_by(telemetry.seq)
+    return [tuple(row) for row in connection.execute(wanted)]
+
+
+def _keep_plan(connection: Connection, sha256: str, plan: bytes) -> None:
+    """Stores a plan unless an earlier run had the same one, also when another process stores it at this moment."""
+    insert_into = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    row = {"sha256": sha256, "data": plan}
+    connection.execute(insert_into(tables.plan).values(row).on_conflict_do_nothing())

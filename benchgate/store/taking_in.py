@@ -1,0 +1,89 @@
+"""Takes many runs into a store, one at a time and each in a transaction of its own: from bundles, or another store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+
+from benchgate.errors import EvidenceError, UsageError
+from benchgate.store import tables
+from benchgate.store.bulk import insert_rows
+from benchgate.store.engine import Database, fetch
+from benchgate.store.merging import Merged, merge
+from benchgate.store.soundness import require_sound
+from benchgate.store.whole_run import WholeRun, read_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a run comes from, in words, and how to read it."""
+
+    name: str
+    read: Callable[[], WholeRun]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of one source: either it was `merged`, or nothing of it was taken in because of a `problem`."""
+
+    source: str
+    merged: Merged | None
+    problem: str | None = None
+
+
+def take_in(database: Database, sources: Iterable[Source]) -> Iterator[Taken]:
+    """Takes in one run after another. One that is damaged, hostile or contradicts the store keeps no other out.
+
+    A verdict that compares two runs needs both; what waits for a run is tried again when all have come.
+    """
+    waiting: list[tuple[Source, Merged]] = []
+    for source in sources:
+        taken = _take(database, source)
+        if taken.merged is not None and taken.merged.waiting_for:
+            waiting.append((source, taken.merged))
+        else:
+            yield taken
+    for source, first in waiting:
+        again = _take(database, source)
+        if again.merged is not None:
+            added = first.added + again.merged.added if first.fate == "known" else 0
+            again = replace(again, merged=replace(again.merged, fate=first.fate, added=added))
+        yield again
+
+
+def copy_store(origin: Database, target: Database) -> Iterator[Taken]:
+    """Takes every run of one store into another, oldest first, and then what is known of machines.
+
+    Raises UsageError where both are one store.
+    """
+    if origin.address.url == target.address.url:
+        raise UsageError(f"{origin.address.shown} is both the store to copy and the one to copy into")
+    with origin.reading() as connection:
+        ids = connection.scalars(select(tables.run.c.id).order_by(tables.run.c.started_at, tables.run.c.id)).all()
+        profiles = fetch(connection, select(tables.client_profile))
+    yield from take_in(target, (_run_of(origin, run_id) for run_id in ids))
+    table = tables.client_profile
+    with target.writing() as connection:
+        known = {(row["fingerprint"], row["measured_at"]) for row in fetch(connection, select(table))}
+        new = [row for row in profiles if (row["fingerprint"], row["measured_at"]) not in known]
+        insert_rows(connection, table, new)
+
+
+def _run_of(origin: Database, run_id: str) -> Source:
+    def read() -> WholeRun:
+        with origin.reading() as connection:
+            return read_whole(connection, run_id)
+
+    return Source(origin.address.shown, read)
+
+
+def _take(database: Database, source: Source) -> Taken:
+    try:
+        whole = source.read()
+        require_sound(whole, source.name)
+        with database.writing() as connection:
+            return Taken(source.name, merge(connection, whole))
+    except EvidenceError as exc:
+        return Taken(source.name, None, str(exc))

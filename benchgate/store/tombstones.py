@@ -1,0 +1,117 @@
+"""What stands where raw records were: enough to verify the run's hash for good, and to say why they are gone.
+
+A tombstone keeps every column that the run's hash covers, the SHA-256 of the bytes among them, so that what remains of
+a run can still be held against `evidence_sha256`. It stays when the records go, and nothing can be put in its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table, delete, func, insert, select
+
+from benchgate.errors import EvidenceError
+from benchgate.store import rows, tables
+from benchgate.store.engine import fetch
+from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+
+RAW: tuple[tuple[Table, Sequence[str]], ...] = (
+    (tables.observation, rows.OBSERVATION_SEALED),
+    (tables.telemetry, TELEMETRY_SEALED),
+)
+"""The tables whose rows are raw records, and the columns of each that the run's hash covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """That a run's raw records were removed: when (RFC 3339 UTC), on what grounds, how many rows of how many bytes."""
+
+    removed_at: str
+    reason: str
+    n_rows: int
+    n_bytes: int
+
+
+def removal(connection: Connection, run_id: str) -> Removal | None:
+    """When and why the run's raw records were removed; None where they are there."""
+    stone = tables.tombstone.c
+    counted = func.count(), func.sum(stone.n_bytes), func.max(stone.removed_at), func.max(stone.reason)
+    n_rows, n_bytes, removed_at, reason = connection.execute(select(*counted).where(stone.run_id == run_id)).one()
+    return Removal(removed_at, reason, n_rows, int(n_bytes)) if n_rows else None
+
+
+def require_raw(connection: Connection, run_id: str) -> None:
+    """Raises EvidenceError for a run whose raw records were removed: nothing can be computed from them again."""
+    gone = removal(connection, run_id)
+    if gone is None:
+        return
+    verdict = tables.verdict.c
+    latest = select(verdict.outcome, verdict.decided_at).where(verdict.run_id == run_id, verdict.own == 1)
+    last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
+    own = connection.execute(latest.order_by(*last).limit(1)).one_or_none()
+    at = f" of {own.decided_at[:10]}" if own is not None and own.decided_at else ""
+    stands = f"its own verdict{at}, {own.outcome}, stands" if own is not None else "it never got a verdict of its own"
+    raise EvidenceError(
+        f"run {run_id}: its raw records were removed on {gone.removed_at[:10]} by `{gone.reason}`, so it cannot be "
+        f"judged again; {stands}, and `trend` and `compare` still show its numbers"
+    )
+
+
+def bury(connection: Connection, run_id: str, *, removed_at: str, reason: str) -> Removal:
+    """Removes all raw records of a run, each after its tombstone. The caller commits, and knows that it may."""
+    stones = [stone for table, sealed in RAW for stone in _stones(connection, run_id, table, sealed)]
+    if stones:
+        stamp = {"run_id": run_id, "removed_at": removed_at, "reason": reason}
+        connection.execute(insert(tables.tombstone), [stone | stamp for stone in stones])
+    for table, _ in RAW:
+        connection.execute(delete(table).where(table.c.run_id == run_id))
+    return Removal(removed_at, reason, len(stones), sum(stone["n_bytes"] for stone in stones))
+
+
+def _stones(connection: Connection, run_id: str, table: Table, sealed: Sequence[str]) -> list[rows.Row]:
+    columns = [table.c[name] for name in sealed]
+    wanted = select(*columns, func.length(table.c.data).label("n_bytes")).where(table.c.run_id == run_id)
+    return [
+        {
+            "seq": row["seq"],
+            "of_table": table.name,
+            "sealed": rows.to_json([row[name] for name in sealed], "a tombstone"),
+            "sha256": row["sha256"],
+            "n_bytes": row["n_bytes"],
+        }
+        for row in fetch(connection, wanted.order_by(table.c.seq))
+    ]
+
+
+def sealed_rows(stone: rows.Row) -> rows.Row:
+    """The columns of the row that a tombstone stands for. EvidenceError where it is no such thing."""
+    names = next((sealed for table, sealed in RAW if table.name == stone["of_table"]), None)
+    values = json.loads(stone["sealed"])
+    if names is None or len(values) != len(names):
+        raise EvidenceError(f"it does not say what it stands for: {stone['of_table']}")
+    row = dict(zip(names, values, strict=True))
+    if (row["seq"], row["sha256"]) != (stone["seq"], stone["sha256"]):
+        raise EvidenceError("it stands for another row than its own")
+    return row
+
+
+def evidence_sha256(
+    run: rows.Row,
+    arms: Sequence[rows.Row],
+    left: Iterable[tuple[str, rows.Row]],
+    stones: Iterable[rows.Row],
+    events: Iterable[rows.Row],
+) -> str:
+    """The hash over a finished run, of the raw rows that are `left` (table's name, sealed columns) and of tombstones.
+
+    `events` are those of its journal, or those of them that the hash covers.
+    """
+    found: dict[str, list[rows.Row]] = {table.name: [] for table, _ in RAW}
+    for name, row in [*left, *((stone["of_table"], sealed_rows(stone)) for stone in stones)]:
+        found[name].append(row)
+    for each in found.values():
+        each.sort(key=lambda row: int(row["seq"]))
+    telemetry = [[row[name] for name in TELEMETRY_SEALED] for row in found["telemetry"]]
+    return rows.evidence_sha256(run, arms, found["observation"], telemetry, events)

@@ -1,0 +1,80 @@
+"""One derived number over all runs, for whoever follows it: read from indexes, whatever else the runs hold.
+
+What became of each run is only shown here, so it is read from the columns that list its verdicts. Where a decision
+rests on an outcome, the document is read and hashed instead (`results.own_outcomes`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, select
+
+from benchgate.model.deployment import Arm
+from benchgate.model.promotion import standing
+from benchgate.model.run import TrendPoint
+from benchgate.model.verdict import Outcome
+from benchgate.store import promotions, tables
+
+_Run = tuple[int, str, str | None, str]
+_MOST_NUMBERS = 1 << 32  # of a run
+_ARMS = {arm.value: arm for arm in Arm}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
+    """One metric over the runs by time; `where` narrows by columns of the metric, None meaning any value."""
+    found = connection.execute(_numbers(name, where)).all()
+    if not found:
+        return []
+    runs, outcomes = _runs(connection, suite), _own_outcomes(connection)
+    promoted = {run_id: one.told for run_id, one in standing(promotions.promotions(connection, suite)).items()}
+    called = cache(_name_of)  # a few deployments, in run after run
+    known = [row for row in found if row[0] in runs]
+    known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
+    points = []
+    for run_id, _, served, arm, stage, task, value, n, lower, upper in known:
+        _, at, label, of = runs[run_id]
+        became, role, by = outcomes.get(run_id), _ARMS[arm], promoted.get(run_id)
+        points.append(
+            TrendPoint(run_id, at, label, of, called(served), became, role, stage, task, value, n, lower, upper, by)
+        )
+    return points
+
+
+def _name_of(deployment: str) -> str:
+    """What the suite calls a deployment. No database can be asked: Postgres takes no text with a NUL out of JSON."""
+    return str(json.loads(deployment)["name"])
+
+
+def _numbers(name: str, where: Mapping[str, str | None]) -> Select[*tuple[Any, ...]]:
+    metric, arm = tables.metric.c, tables.arm.c
+    of_metric = metric.arm, metric.stage, metric.task, metric.value, metric.n, metric.lower, metric.upper
+    return (
+        select(metric.run_id, metric.seq, arm.deployment, *of_metric)
+        .join_from(tables.metric, tables.arm, and_(arm.run_id == metric.run_id, arm.role == metric.arm))
+        .where(metric.name == name, *(metric[key] == value for key, value in where.items() if value is not None))
+    )
+
+
+def _runs(connection: Connection, suite: str | None) -> dict[str, _Run]:
+    """Rank by time, start, label and suite of every run, or of those of one suite.
+
+    From an index, in its order: a run's own row is large.
+    """
+    run = tables.run.c
+    wanted = select(run.id, run.started_at, run.label, run.suite_name).order_by(run.started_at, run.id)
+    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite)).all()
+    return {run_id: (rank, at, label, of) for rank, (run_id, at, label, of) in enumerate(rows)}
+
+
+def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
+    """What the latest verdict of each run itself is listed as; a run that never got one is not there."""
+    verdict = tables.verdict.c
+    reached = verdict.decided_at.asc().nulls_first()  # those of older schemas have none
+    wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1)
+    rows = connection.execute(wanted.order_by(verdict.run_id, reached, verdict.seq)).all()
+    return {run_id: _OUTCOMES[outcome] for run_id, outcome in rows}  # the last one stays

@@ -1,0 +1,179 @@
+"""The `error_budget` of a suite: how many requests may fail in production, and who knows how much of that is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from benchgate import units
+from benchgate.suite.check_values import PlaceName
+from benchgate.suite.fields import Duration, Expected, StrictSection, Text, is_stored, positive_share
+from benchgate.suite.reach import Headers, Reference
+from benchgate.suite.references import check_address, reference_name
+
+BudgetMetric = Literal["error_rate", "goodput"]
+
+BURN_ALARM = 14.4
+"""The burn that pages: 2 % of a budget of 30 days in one hour (Beyer and others, The Site Reliability Workbook, 5)."""
+
+_API = ("/api/v1/query", "/api/v1", "/api")
+_DAY_S, _HOUR_S = 86_400.0, 3_600.0
+
+
+def _objective(text: object, info: ValidationInfo) -> object:
+    """`99.5%` → 0.995: a share that leaves something to spend."""
+    if is_stored(info):
+        return text
+    ratio = positive_share(text)
+    if ratio == 1:
+        raise ValueError(f"{units.show_found(text)} leaves no budget to spend; write less, like 99.9%")
+    return ratio
+
+
+def _percent(text: object, info: ValidationInfo) -> object:
+    """`112%` → 1.12: more can be spent than there was."""
+    return text if is_stored(info) else units.parse_percent_ratio(text)
+
+
+def _server(text: str) -> str:
+    """The base address of a Prometheus server; ValueError, without credentials, otherwise."""
+    base = text.rstrip("/")
+    for ending in _API:
+        if reference_name(text) is None and base.endswith(ending):
+            raise ValueError(f"ends in {ending}, which benchgate adds itself; write what stands before it")
+    return check_address(text)
+
+
+Objective = Annotated[
+    float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1)
+]
+SpentShare = Annotated[
+    float, BeforeValidator(_percent), Expected('a percentage like "40%"', quantity=True), Field(ge=0)
+]
+PrometheusAddress = Annotated[
+    str,
+    AfterValidator(_server),
+    Expected('an address like "http://prometheus:9090" or a reference like "${env:PROM_URL}"'),
+]
+
+
+class Prometheus(StrictSection):
+    """A query that gives one number: the share of the budget that is spent, 0.4 for 40 %. Asked when a run starts."""
+
+    url: PrometheusAddress  # base address, without /api/v1
+    query: Text
+    api_key: Reference | None = None  # sent as a bearer token
+    headers: Headers = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        if self.api_key is not None and "authorization" in self.headers:
+            raise ValueError(
+                "`api_key` is sent as the header authorization, which `headers` sets too; keep one of them"
+            )
+        return self
+
+
+class Spent(StrictSection):
+    """Who knows what production has spent; of a percentage alone the suite itself. Exactly one of the three."""
+
+    spent_ratio: SpentShare | None = Field(default=None, alias="share")
+    file: Text | None = None  # JSON like {"spent": "40%"}
+    prometheus: Prometheus | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, found: Any) -> Any:
+        return found if isinstance(found, dict | Spent) else {"share": found}
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(source is not None for source in (self.spent_ratio, self.file, self.prometheus)) != 1:
+            raise ValueError("needs exactly one of `share`, `file` and `prometheus`")
+        return self
+
+    @property
+    def told(self) -> str:
+        """Where it comes from, in words, before anybody was asked."""
+        if self.spent_ratio is not None:
+            return f"{units.as_written(units.show_percent(self.spent_ratio))}, as the suite says"
+        if self.file is not None:
+            return f"read from {self.file} when a run starts"
+        return "asked of Prometheus when a run starts"
+
+
+class ErrorBudget(StrictSection):
+    """An objective for production with its window, and what is spent of what it lets fail.
+
+    The objective stands here or in an OpenSLO file beside the suite; what that says is filled in before a run.
+    """
+
+    objective_ratio: Objective | None = Field(default=None, alias="objective")
+    window_s: Duration | None = Field(default=None, alias="window")
+    openslo: Text | None = None  # a file with `kind: SLO`
+    slo: Text | None = None  # which of its SLOs, where it has several
+    spent: Spent
+    metric: BudgetMetric | None = None  # which requests count as failed; error_rate, or what the indicator is called
+    stage: PlaceName | None = None  # the load most like production; `gate.operating`, or the only stage, unless said
+    when_blown: Literal["block", "warn"] = "block"
+
+    @model_validator(mode="after")
+    def _one_objective(self, info: ValidationInfo) -> Self:
+        if is_stored(info):
+            return self
+        if (self.objective_ratio is None) == (self.openslo is None):
+            raise ValueError("needs exactly one of `objective` and `openslo`, the file that says it")
+        if self.openslo is None and self.slo is not None:
+            raise ValueError("`slo` chooses one of the SLOs of an `openslo` file, which is missing")
+        if self.openslo is None and self.window_s is None:
+            raise ValueError('`objective` needs its `window`, like "30d"')
+        return self
+
+    @property
+    def counted(self) -> BudgetMetric:
+        """Which requests count as failed: those that failed, or those that were not good."""
+        return self.metric or "error_rate"
+
+    @property
+    def told(self) -> str:
+        """`error budget of 99.5 % over 30 days`; without what an OpenSLO file has yet to say."""
+        if self.objective_ratio is None or self.window_s is None:
+            return f"error budget of {self.openslo}"
+        return f"error budget of {show_objective(self.objective_ratio)} over {show_window(self.window_s)}"
+
+
+def stage_of(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:
+    """The stage, or `stage/class`, whose failures tell what production would burn; None where nothing says which."""
+    named = budget.stage or operating
+    return named if named is not None or len(stages) != 1 else stages[0]
+
+
+def worst_share(objective_ratio: float) -> float:
+    """The share of failures at which a budget burns as fast as `BURN_ALARM`; 1 where it never can."""
+    return min(1.0, BURN_ALARM * (1 - objective_ratio))
+
+
+def fewest_requests(objective_ratio: float, alpha: float) -> int:
+    """How many requests, none of which failed, show at alpha that the burn is not above `BURN_ALARM`.
+
+    Of n with a share p of failures none fails with probability (1 - p)**n, which must come down to alpha.
+    """
+    worst = worst_share(objective_ratio)
+    return 2 if worst == 1 else math.ceil(math.log(alpha) / math.log1p(-worst))
+
+
+def show_objective(ratio: float) -> str:
+    """0.9995 → `99.95 %`: every digit counts in what little is left to 100."""
+    return f"{ratio * 100:.10g} %"
+
+
+def show_window(window_s: float) -> str:
+    """2592000 → `30 days`."""
+    for unit, size_s in (("day", _DAY_S), ("hour", _HOUR_S)):
+        number = window_s / size_s
+        if number >= 1:
+            return f"{number:.3g} {unit}{'' if f'{number:.3g}' == '1' else 's'}"
+    return units.show_duration(window_s)

@@ -1,0 +1,49 @@
+"""Two runs of which one alone had a live baseline: each side is its candidate, and nothing else of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate.allowance import Terms
+from benchgate.gate.apart import log_ratio
+from benchgate.gate.between_runs import beside
+from benchgate.gate.block_pairs import Measure
+from benchgate.gate.comparison import Comparison
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence, TargetFault
+from tests.core.test_gate_apart import alone
+from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
+
+ALONE = alone(seed=2)
+TTFT = Measure("ttft", 0.5, "p50")
+
+
+def beside_a_slow_baseline() -> Evidence:
+    """A run whose own baseline takes three times as long as its candidate."""
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}], blocks=6).suite()
+    return replace(measured(suite, HEALTHY, Effect(slowdown=3.0)), run=replace(ALONE.run, id="live"))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_live_baseline_of_one_run_is_no_side_of_the_comparison(stored: bool) -> None:
+    live = beside_a_slow_baseline()
+    judged, reference = (ALONE, live) if stored else (live, ALONE)
+    found = log_ratio(Comparison(judged, reference), "c4", TTFT, Terms(0.1), alpha=0.05)
+    assert found.harm == pytest.approx(0.0, abs=0.05)
+    assert [found.baseline, found.candidate] == pytest.approx([0.053, 0.053], rel=0.05)
+
+
+def test_the_stored_candidate_stands_where_the_baseline_would_with_what_went_wrong_in_either_run() -> None:
+    faults = [TargetFault(Arm.CANDIDATE, "before block 1", told) for told in ("theirs", "ours")]
+    arms = ALONE.run.arms.items()
+    named = [{arm: replace(one, name=f"{name} {arm}") for arm, one in arms} for name in ("theirs", "ours")]
+    names = [replace(ALONE, run=replace(ALONE.run, arms=both)) for both in named]
+    theirs, ours = (replace(one, target_faults=(fault,)) for one, fault in zip(names, faults, strict=True))
+    both = beside(Comparison(ours, theirs))
+    assert {arm: one.name for arm, one in both.run.arms.items()} == {
+        Arm.BASELINE: "theirs candidate", Arm.CANDIDATE: "ours candidate"
+    }  # fmt: skip
+    assert both.target_faults == tuple(faults)
+    assert [o.arm for o in both.load] == [Arm.BASELINE] * 6 + [Arm.CANDIDATE] * 6

@@ -1,0 +1,258 @@
+"""Capacity at its boundaries: what brackets that just touch a margin or a bound, or have an open end, come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate import capacity
+from benchgate.gate.arm_search import alternating, search_of
+from benchgate.gate.capacity import Searched, absolute, relative, searched
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.rule import Finding, Problem, decide
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Outcome
+from benchgate.stats.probe import ProbeFinding, Standing
+from benchgate.stats.search import Look, Probe, SearchResult, SearchSettings, Stop
+from benchgate.suite.schema import Suite
+from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, searched_run, suite
+from tests.fakes.evidence import run
+
+Ends = tuple[float | None, float | None]
+ALPHA = 0.05
+SURE = 1e-9
+NOTHING = Evidence(run(), (), (), None, ())
+SETTINGS = {
+    "rate": SearchSettings("rate", 4, 64, 0.9, 0.1, 800),
+    "concurrency": SearchSettings("concurrency", 1, 64, 0.9, 0.1, 1600),
+}
+
+
+def bracket(
+    arm: Arm,
+    ends: Ends,
+    *,
+    over: str = "rate",
+    p_value: float | None = SURE,
+    stop: Stop | None = Stop.CONVERGED,
+    estimate: float | None = None,
+) -> Searched:
+    """A search that showed this level to meet the target, and that one to miss it."""
+    standings = (Standing.PASS, Standing.FAIL)
+    probes = tuple(
+        Probe(level, 100, ProbeFinding(standing, 90, 100, 0, None, False, False, None, p_value, 99.0, 99.0))
+        for level, standing in zip(ends, standings, strict=True)
+        if level is not None
+    )
+    result = SearchResult(stop, *ends, estimate, None, None, probes, 100 * len(probes), None)
+    return Searched(arm, SETTINGS[over], result, ())
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, *sides: Searched | Problem) -> None:
+    """What the searches found: the baseline's and the candidate's, or both of the candidate's."""
+    found = dict(zip((Arm.BASELINE, Arm.CANDIDATE)[-len(sides) :], sides, strict=True))
+
+    def search(evidence: Evidence, arm: Arm, suite: Suite) -> Searched | Problem:
+        return found[arm]
+
+    monkeypatch.setattr(capacity, "searched", search)
+
+
+def outcome(finding: Finding) -> Outcome:
+    return decide(finding, finding.p_value, ALPHA, 0.8)
+
+
+def against(monkeypatch: pytest.MonkeyPatch, theirs: Searched, ours: Searched, *, breach: bool = False) -> Finding:
+    judged(monkeypatch, theirs, ours)
+    return relative(Comparison(NOTHING), suite(), margin=0.2, breach=breach)
+
+
+@pytest.mark.parametrize(
+    ("ours", "harm", "breach"),
+    [
+        ((19, 21), Outcome.PASS, Outcome.PASS),  # 21 may be more than 20, and 19 is not a fifth below 22
+        ((18, 20), Outcome.WARN, Outcome.PASS),  # what misses at 20 carries less than what meets the target there
+        ((17.7, 19), Outcome.WARN, Outcome.WARN),
+        ((17.5, 19), Outcome.BLOCK, Outcome.INCONCLUSIVE),  # a fifth below 22 is 17.6
+        ((17.5, 21), Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),
+        ((10, 15.9), Outcome.BLOCK, Outcome.BLOCK),  # a fifth below 20 is 16
+        ((10, 16.1), Outcome.BLOCK, Outcome.INCONCLUSIVE),
+        ((None, 15.9), Outcome.BLOCK, Outcome.BLOCK),
+        ((None, 21), Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),
+        ((19, None), Outcome.PASS, Outcome.PASS),
+        ((17.5, None), Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_the_worst_and_the_best_that_two_brackets_leave_open(
+    ours: Ends, harm: Outcome, breach: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = bracket(Arm.BASELINE, (20, 22))
+    for said, by_breach in ((harm, False), (breach, True)):
+        finding = against(monkeypatch, theirs, bracket(Arm.CANDIDATE, ours), breach=by_breach)
+        assert outcome(finding) is said
+        assert finding.problem is not None or finding.n == theirs.result.sent + 100 * (2 - ours.count(None))
+
+
+@pytest.mark.parametrize(("theirs", "says"), [((20, None), Outcome.INCONCLUSIVE), ((None, 22), Outcome.PASS)])
+def test_a_baseline_whose_capacity_has_no_upper_end_cannot_be_kept_up_with(
+    theirs: Ends, says: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = against(monkeypatch, bracket(Arm.BASELINE, theirs), bracket(Arm.CANDIDATE, (30, 33)))
+    assert outcome(found) is says
+
+
+@pytest.mark.parametrize("p_value", [0.02, None])
+def test_ends_that_are_not_sure_block_nobody_and_promote_nobody(
+    p_value: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides: Sequence[tuple[Arm, Ends]] = ((Arm.BASELINE, (20, 22)), (Arm.CANDIDATE, (10, 11)))
+    for unsure in Arm:
+        theirs, ours = (bracket(arm, ends, p_value=p_value if arm is unsure else SURE) for arm, ends in sides)
+        found = against(monkeypatch, theirs, ours)
+        assert outcome(found) is Outcome.INCONCLUSIVE
+        assert found.p_value is not None and found.p_value > ALPHA  # for as many levels as it may look at
+
+
+@pytest.mark.parametrize(
+    ("ends", "least", "says"),
+    [
+        ((15, 17), 12.0, Outcome.PASS),
+        ((15, 17), 15.0, Outcome.WARN),  # at it, and near it
+        ((15, 17), 15.1, Outcome.INCONCLUSIVE),
+        ((15, 17), 16.9, Outcome.INCONCLUSIVE),
+        ((15, 17), 17.0, Outcome.BLOCK),
+        ((15, None), 12.0, Outcome.PASS),
+        ((15, None), 99.0, Outcome.INCONCLUSIVE),
+        ((None, 17), 1.0, Outcome.INCONCLUSIVE),
+        ((None, 17), 17.0, Outcome.BLOCK),
+        ((None, None), 1.0, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_least_capacity_is_held_by_the_lower_end_and_broken_by_the_upper(
+    ends: Ends, least: float, says: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(monkeypatch, bracket(Arm.CANDIDATE, ends))
+    assert outcome(absolute(Comparison(NOTHING), suite(), slo=least)) is says
+
+
+def test_of_whole_numbers_the_most_is_one_less_than_what_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_flight(ends: Ends, estimate: float | None = None) -> Searched:
+        return bracket(Arm.CANDIDATE, ends, over="concurrency", estimate=estimate)
+
+    assert [in_flight(ends).top for ends in ((2, 3), (2, 8), (1, 2), (None, 1), (2, None))] == [2, 7, 1, 1, None]
+    assert [in_flight((2, 8), estimate).middle for estimate in (None, 5.9, 7.6, 1.2)] == [3, 5, 7, 2]
+    assert (in_flight((None, 8)).value, in_flight((2, None)).value, in_flight((None, None)).value) == (7, 2, None)
+    by_rate = bracket(Arm.CANDIDATE, (4.0, 8.0))
+    assert by_rate.top == 8.0 and by_rate.middle == pytest.approx(5.657, abs=1e-3)
+    asked = suite(capacity=IN_FLIGHT)
+    for least, says in ((3.0, Outcome.BLOCK), (2.0, Outcome.WARN), (1.0, Outcome.PASS)):
+        judged(monkeypatch, in_flight((2, 3)))
+        assert outcome(absolute(Comparison(NOTHING), asked, slo=least)) is says
+
+
+@pytest.mark.parametrize(
+    ("stop", "says"),
+    [
+        (Stop.NEVER_BREACHED, "even the highest level met the target"),
+        (Stop.UNMET_AT_MINIMUM, "even the lowest level missed the target"),
+        (Stop.BUDGET_EXHAUSTED, "ran out of requests"),
+        (None, "did not come to its end"),
+    ],
+)
+def test_an_open_end_is_told_with_why(stop: Stop | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, ours = bracket(Arm.BASELINE, (20, 22)), bracket(Arm.CANDIDATE, (None, 21), stop=stop)
+    problem = against(monkeypatch, theirs, ours).problem
+    assert problem is not None and problem.outcome is Outcome.INCONCLUSIVE
+    assert "the capacity of the candidate is open" in problem.reason and says in problem.reason
+    enclose = stop in (Stop.NEVER_BREACHED, Stop.UNMET_AT_MINIMUM)
+    assert ("let `from` and `to` enclose it" in problem.advice) is enclose
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_search_that_was_not_made_on_one_side_leaves_nothing_to_compare(
+    side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides: list[Searched | Problem] = [bracket(arm, (20, 22)) for arm in Arm]
+    sides[side] = Problem(Outcome.INVALID, "no search", "make one")
+    judged(monkeypatch, *sides)
+    assert outcome(relative(Comparison(NOTHING), suite(), margin=0.2, breach=False)) is Outcome.INVALID
+    judged(monkeypatch, Problem(Outcome.INVALID, "no search", "make one"))
+    assert outcome(absolute(Comparison(NOTHING), suite(), slo=1.0)) is Outcome.INVALID
+
+
+def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baselines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
+    found = {("before", Arm.CANDIDATE): (20, 22), ("now", Arm.CANDIDATE): (10, 11)}
+
+    def search(evidence: Evidence, arm: Arm, suite: Suite) -> Searched:
+        return bracket(arm, found[evidence.run.id, arm])
+
+    monkeypatch.setattr(capacity, "searched", search)
+    finding = relative(Comparison(now, before), suite(), margin=0.2, breach=False)
+    assert outcome(finding) is Outcome.BLOCK
+    assert finding.harm == pytest.approx(math.log(math.sqrt(20 * 22) / math.sqrt(10 * 11)))
+
+
+def test_a_level_that_was_never_in_flight_ends_a_search_by_name() -> None:
+    search = search_of(suite(capacity=IN_FLIGHT, slo="ttft: 15ms"))
+    assert search is not None
+    search.take(8.0, answered(Look(2.0, 0, 40), 4, over="concurrency"), CALM)
+    assert (search.fault, search.next) == ("8 requests were never in flight", None)
+
+
+def test_without_a_search_nothing_is_looked_at_and_there_is_no_capacity() -> None:
+    asked = suite()
+    assert asked.load is not None
+    without = asked.model_copy(update={"load": asked.load.model_copy(update={"capacity": None})})
+    found = searched(NOTHING, Arm.CANDIDATE, without)
+    assert isinstance(found, Problem)
+    assert (found.outcome, found.reason) == (Outcome.INVALID, "no capacity was searched for")
+    assert list(alternating({})) == []
+
+
+def test_a_level_that_is_good_and_not_shown_to_be_steady_is_told() -> None:
+    one = bracket(Arm.CANDIDATE, (15, 17))
+    (good, missed) = one.result.probes
+    shaky = replace(good, finding=replace(good.finding, unsteady=True))
+    told = capacity.told(replace(one, result=replace(one.result, probes=(shaky, missed))), Arm.CANDIDATE)
+    assert told.endswith("; good at 15, but not shown to be steady")
+    assert "steady" not in capacity.told(one, Arm.CANDIDATE)
+
+
+def test_what_a_search_saw_before_its_client_was_late_for_good_is_no_result() -> None:
+    evidence = searched_run(2, 2, late=(9, 11, 13))  # of the candidate, whose looks are the odd ones
+    found = searched(evidence, Arm.CANDIDATE, suite())
+    assert isinstance(found, Problem)
+    assert (found.outcome, "the load generator was the bottleneck" in found.reason) == (Outcome.INVALID, True)
+    assert isinstance(searched(evidence, Arm.BASELINE, suite()), Searched)
+
+
+def test_the_third_look_in_a_row_that_measured_its_client_ends_a_search() -> None:
+    search = search_of(suite())
+    assert search is not None and search.settings.alpha == 0.025  # a comparison of two is wrong when either is
+    look = search.next
+    assert look is not None
+    columns = answered(look, 4, over="rate")
+    for client in (LATE, LATE, CALM, LATE, LATE):
+        search.take(look.level, columns, client)
+        assert search.fault is None and search.next is not None
+    assert (len(search.looks), len(search.left_out), search.executions(look.level)) == (1, 4, 5)
+    search.take(look.level, columns, LATE)
+    assert "the load generator was the bottleneck at" in str(search.fault) and search.next is None
+    assert search.executions(99.0) == 0
+
+
+def test_arms_take_turns_and_one_that_is_done_lets_the_other_go_on() -> None:
+    searches = {arm: search for arm in Arm if (search := search_of(suite())) is not None}
+    searches[Arm.BASELINE].fault = "done"
+    order = []
+    for arm, look in alternating(searches):
+        order.append(arm)
+        searches[arm].take(look.level, answered(look, 2, over="rate"), CALM)
+    assert set(order) == {Arm.CANDIDATE} and searches[Arm.CANDIDATE].next is None

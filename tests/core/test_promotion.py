@@ -1,0 +1,75 @@
+"""What stands of promotions: the newest word on each run, and which runs are the baseline series."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, series, standing
+from benchgate.model.verdict import Outcome
+
+GROUNDS = Grounds(Outcome.PASS, "v", "e", "s", "p", "m", "r")
+MAIN = Origin("anna", "main", "c0ffee", protected=True)
+
+
+def promoted(run: str, at: int, **changes: Any) -> Promotion:
+    fields: dict[str, Any] = {"deed": Deed.PROMOTED, "origin": MAIN, "grounds": GROUNDS} | changes
+    return Promotion(f"id-{run}-{at}", run, f"2026-01-01T00:00:{at:02d}.000Z", "smoke", **fields)
+
+
+def withdrawn(run: str, at: int) -> Promotion:
+    return promoted(run, at, deed=Deed.WITHDRAWN, grounds=None, reason="it leaks")
+
+
+def names(found: tuple[Promotion, ...]) -> list[str]:
+    return [one.run_id for one in found]
+
+
+def test_series_is_what_passed_on_a_protected_ref_and_was_not_withdrawn() -> None:
+    said = [
+        promoted("a", 1),
+        promoted("pull", 2, origin=Origin("mallory", "refs/pull/1/merge")),
+        promoted("forced", 3, deed=Deed.OVERRIDDEN, grounds=replace(GROUNDS, outcome=Outcome.BLOCK), reason="fire"),
+        promoted("b", 4),
+        withdrawn("b", 5),
+        promoted("c", 6),
+    ]
+    assert names(series(said)) == ["a", "c"]
+    assert set(standing(said)) == {"a", "pull", "forced", "c"}
+
+
+def test_run_that_comes_back_is_the_newest_and_one_said_twice_moves_nowhere() -> None:
+    back = [promoted("a", 1), promoted("b", 2), withdrawn("a", 3), promoted("a", 4)]
+    assert names(series(back)) == ["b", "a"]
+    assert names(series([promoted("a", 1), promoted("b", 2), promoted("a", 3)])) == ["a", "b"]
+
+
+def test_lesser_word_on_a_run_takes_nothing_from_a_greater_one() -> None:
+    outside = promoted("a", 2, origin=Origin("mallory"))
+    assert names(series([promoted("a", 1), outside])) == ["a"]
+    assert series([promoted("a", 1), outside])[0].promoted_at.endswith("01.000Z")
+    assert names(series([replace(outside, promoted_at="2026-01-01T00:00:00.000Z"), promoted("a", 1)])) == ["a"]
+
+
+def test_record_is_read_again_as_it_was_written() -> None:
+    for one in (promoted("a", 1), withdrawn("a", 2)):
+        assert Promotion.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deed": "withdrawn"},
+        {"grounds": None},
+        {"deed": "kept"},
+        {"grounds": {**promoted("a", 1).to_json()["grounds"], "outcome": "BLOCK"}},  # type: ignore[dict-item]  # JSON
+        {"origin": {"by": "anna", "protected": 1}},
+        {"origin": {"by": "anna", "protected": "false"}},
+        {"more": 1},
+    ],
+)
+def test_what_no_command_would_record_is_no_promotion(changes: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Promotion.from_json({**promoted("a", 1).to_json(), **changes})

@@ -1,0 +1,64 @@
+"""Shares of requests held to a bound and to another arm: near, open and broken, whichever way the share counts."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from benchgate.gate.decide import judge
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.suite.schema import Suite
+from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
+
+Line = dict[str, object]
+GOODPUT: Line = {"metric": "goodput"}  # at least 95 %
+ERRORS: Line = {"metric": "error_rate", "max": "5%"}
+MARGIN: Line = {"metric": "error_rate", "margin": "5 points"}
+
+
+def of(line: Line, requests: int = 60) -> Suite:
+    return SuiteText([line], requests=requests).suite()
+
+
+@functools.cache
+def failing(failed: int) -> Evidence:
+    """So many of 600 requests in each of eight blocks."""
+    return measured(of(ERRORS, 600), Effect(failed=failed))
+
+
+@pytest.mark.parametrize("line", [GOODPUT, ERRORS])
+@pytest.mark.parametrize(("failed", "outcome"), [(26, Outcome.WARN), (30, Outcome.INCONCLUSIVE), (34, Outcome.BLOCK)])
+def test_one_in_twenty_may_fail_and_it_has_to_be_shown(line: Line, failed: int, outcome: Outcome) -> None:
+    check = judge(of(line, 600), failing(failed)).checks[0]
+    assert check.outcome is outcome, check.reason
+    assert check.lower is not None and check.upper is not None and check.candidate is not None
+    assert check.candidate == pytest.approx(1 - failed / 600 if line is GOODPUT else failed / 600)
+    assert check.lower < check.candidate < check.upper
+
+
+def stored(candidate: Effect, baseline: Effect, other: Effect, beside: Effect) -> CheckResult:
+    """A run's candidate against that of another run; each beside its own baseline."""
+    suite = of(MARGIN)
+
+    def run(name: str, ours: Effect, theirs: Effect) -> Evidence:
+        return measured(suite, ours, theirs, run_id=name)
+
+    return judge(suite, run("now", candidate, baseline), run("before", other, beside)).checks[0]
+
+
+def test_two_candidates_that_fail_as_often_are_as_good_whatever_their_baselines_do() -> None:
+    poor = Effect(failed=6)
+    alike = stored(poor, HEALTHY, poor, HEALTHY)
+    assert (alike.outcome, alike.harm) == (Outcome.PASS, 0.0)
+    assert (alike.baseline, alike.candidate) == (0.1, 0.1)
+    assert stored(poor, HEALTHY, HEALTHY, HEALTHY).outcome is Outcome.BLOCK
+    assert stored(poor, poor, HEALTHY, HEALTHY).outcome is not Outcome.PASS
+
+
+def test_a_share_of_good_requests_falls_where_more_of_them_fail() -> None:
+    suite = of({"metric": "goodput", "margin": "5 points"})
+    check = judge(suite, measured(suite, Effect(failed=9), Effect(failed=3))).checks[0]
+    assert check.outcome is Outcome.BLOCK
+    assert [check.harm, check.baseline, check.candidate] == pytest.approx([0.1, 0.95, 0.85])

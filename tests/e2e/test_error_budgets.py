@@ -1,0 +1,123 @@
+"""An error budget as a user has it: read before a run, kept with it, and from the store the same ever after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchgate.store.repository import Store
+from tests.e2e.command import STORE, benchgate, document, here
+
+SUITE = """
+suite: budgeted
+deployments:
+  plain: {sim: {ttft: 20ms, itl: 2ms}}
+  failing: {sim: {ttft: 20ms, itl: 2ms, faults: ["http-error@40%"]}}
+baseline: plain
+candidate: failing
+error_budget:
+  openslo: slo.yaml
+  spent: SPENT
+load:
+  workload: {input: 8 tokens, output: 4 tokens}
+  blocks: 2
+  warmup_requests: 0
+  sweep: [{stage: c4, concurrency: 4, requests: 30}]
+gate:
+  client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}
+  checks:
+    - {metric: error_rate, max: 90%}
+"""
+SLO = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: chat}
+spec:
+  indicator: {metadata: {name: error-rate}, spec: {}}
+  timeWindow: [{duration: 30d}]
+  budgetingMethod: Occurrences
+  objectives: [{targetPercent: 90}]
+"""
+
+
+def written(folder: Path, spent: str) -> Path:
+    (folder / "suite.yaml").write_text(SUITE.replace("SPENT", spent))
+    (folder / "slo.yaml").write_text(SLO)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose candidate fails four requests of ten where the objective lets one, with the budget blown."""
+    place = written(tmp_path_factory.mktemp("budgeted"), "{file: budget.json}")
+    (place / "budget.json").write_text('{"spent": "112%"}')
+    ran = benchgate(place, "run", "suite.yaml", "--format", "json")
+    (place / "said.json").write_text(ran.stdout)
+    (place / "budget.json").write_text('{"spent": 0}')
+    (place / "slo.yaml").unlink()
+    assert ran.returncode == 10, ran.stderr + ran.stdout
+    return place
+
+
+def test_blown_budget_blocks_a_candidate_that_would_only_warn(folder: Path) -> None:
+    again = here(folder, "gate", "--format", "json")
+    assert again.stdout == (folder / "said.json").read_text()
+    said = document(again)
+    lines = {check["id"]: check for check in said["checks"]}
+    assert {name: check["outcome"] for name, check in lines.items()} == {
+        "error_rate@c4:slo": "PASS", "error_budget_burn@c4": "WARN", "error_budget": "BLOCK",
+    }  # fmt: skip
+    assert lines["error_budget"]["candidate"] == 1.12
+    assert lines["error_budget"]["notes"][0].startswith("by the file budget.json, read at ")
+    assert "Error budget spent in production: 112 % of the error budget of 90 % over 30 days" in said["reason"]
+
+
+def test_every_form_of_the_verdict_has_both_lines(folder: Path) -> None:
+    for form in ("text", "markdown"):
+        shown = here(folder, "gate", "--format", form).stdout
+        assert "error_budget_burn@c4" in shown and "Error budget spent in production" in shown
+    explained = here(folder, "gate", "--explain", "error_budget_burn@c4").stdout
+    assert "share that the objective lets fail" in explained
+    assert here(folder, "report", "--out", "r.html").returncode == 0
+    assert "Error budget burn at c4" in (folder / "r.html").read_text()
+
+
+def test_policy_without_a_budget_leaves_the_runs_own(folder: Path) -> None:
+    own = (folder / "suite.yaml").read_text()
+    begin, end = own.index("error_budget:"), own.index("load:")
+    (folder / "policy.yaml").write_text(own[:begin] + own[end:])
+    said = document(here(folder, "gate", "--policy", "policy.yaml", "--format", "json"))
+    assert said["outcome"] == "BLOCK"
+    lenient = "error_budget: {objective: 90%, window: 30d, spent: 0%, when_blown: warn}\n"
+    (folder / "policy.yaml").write_text(own[:begin] + lenient + own[end:])
+    said = document(here(folder, "gate", "--policy", "policy.yaml", "--format", "json"))
+    lines = {check["id"]: check for check in said["checks"]}
+    assert (said["outcome"], said["policy_replaced"]) == ("WARN", True)
+    assert lines["error_budget"]["candidate"] == 1.12  # what was spent is the run's to say
+
+
+def test_value_that_cannot_be_had_ends_it_before_there_is_a_run(tmp_path: Path) -> None:
+    missing = here(written(tmp_path, "{file: gone.json}"), "run", "suite.yaml")
+    assert missing.returncode == 2
+    assert "suite.yaml:10:17: error_budget.spent.file" in missing.stderr and "gone.json" in missing.stderr
+    silent = here(written(tmp_path, "{prometheus: {url: 'http://127.0.0.1:9', query: up}}"), "run", "suite.yaml")
+    assert silent.returncode == 12
+    assert "Prometheus at http://127.0.0.1:9 could not be asked" in silent.stderr
+    with Store.open(str(tmp_path / STORE), create=False) as store:
+        assert store.runs() == []
+
+
+def test_validate_and_plan_show_the_budget_and_ask_nobody(tmp_path: Path) -> None:
+    place = written(tmp_path, "{prometheus: {url: 'http://127.0.0.1:9', query: up}}")
+    valid, planned = here(place, "validate", "suite.yaml"), here(place, "plan", "suite.yaml")
+    told = "error budget of 90 % over 30 days, held against the error_rate at c4; spent: asked of Prometheus"
+    for shown in (valid, planned):
+        assert shown.returncode == 0, shown.stderr
+        assert told in shown.stdout
+    assert "slo.yaml: its data sources are not asked" in valid.stdout
+    assert told in document(here(place, "plan", "suite.yaml", "--format", "json"))["error_budget"][0]
+    (place / "slo.yaml").write_text(f"{SLO}---\n{SLO.replace('chat', 'search')}")
+    several = here(place, "validate", "suite.yaml")
+    assert several.returncode == 2
+    assert "suite.yaml:9:12: error_budget.openslo" in several.stderr and "slo: chat" in several.stderr

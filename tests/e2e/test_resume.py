@@ -1,0 +1,346 @@
+"""Runs on the practice server that are cut short and go on: what is whole is kept, what was begun is measured again."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate import pipeline, resuming
+from benchgate.deciding import Decision
+from benchgate.errors import TargetError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.run import LoadObservation, Resumption, RunStatus, TargetFault
+from benchgate.pipeline import RunOptions
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import SimSettings
+from benchgate.store.journal import Event
+from benchgate.store.repository import Store
+from benchgate.suite.loader import parse_suite
+from tests.e2e.command import STORE, command_line, here
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+from tests.shells.store_samples import DONE_AT, PLAN, make_run
+
+# What is tested is what is measured, not how fast: bounds of the client are wide, for the machine may be busy.
+SUITE = """
+suite: resumed
+deployments:
+  plain: {url: "PLAIN", model: sim}
+  other: {url: "OTHER", model: sim}
+baseline: plain
+candidate: other
+load:
+  workload: {input: 8 tokens, output: 4 tokens}
+  BLOCKS
+  warmup_requests: 0
+  sweep: [{stage: c2, concurrency: 2, requests: 8}, {stage: c4, concurrency: 4, requests: 8}]
+slo: {ttft: 5s, target: 50%}
+gate:
+  allow_underpowered: true
+  client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}
+  checks:
+    - {metric: error_rate, max: 50%}
+    - {metric: ttft, margin: 95%, required: false}
+"""
+PACE = SimSettings(ttft_s=0.005, itl_s=0.001)
+healthy = answering(lambda received: "one two three four", after_s=0.005)
+IN_A_BLOCK = 4  # executions: two stages on two arms
+
+
+@pytest.fixture(scope="module")
+def suite_text() -> Iterator[str]:
+    """The suite with two blocks, for two servers that are there for all of these tests."""
+    with serve_sim(PACE) as plain, serve_sim(PACE) as other:
+        yield SUITE.replace("PLAIN", plain.url).replace("OTHER", other.url).replace("BLOCKS", "blocks: 2")
+
+
+class Ends:
+    """Watches a run, and ends it as Ctrl-C does once so many steps of its load are done; None: never."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after = after
+        self.steps: list[str] = []
+        self.warm: list[str] = []
+        self.notes: list[str] = []
+
+    def begin(self, phase: str, steps: int) -> None:
+        """A phase starts."""
+
+    def step(self, done: str) -> None:
+        """One step is done: an execution of a stage, say, that is stored and not yet marked as measured."""
+        if done.startswith(("block", "capacity")):
+            self.steps.append(done)
+            if len(self.steps) == self.after:
+                raise KeyboardInterrupt
+        elif done.startswith("warm-up"):
+            self.warm.append(done.removeprefix("warm-up "))
+
+    def note(self, line: str) -> None:
+        """Something is said."""
+        self.notes.append(line)
+
+
+def options(folder: Path) -> RunOptions:
+    return RunOptions(store=str(folder / STORE), work_dir=folder / "work")
+
+
+def opened(folder: Path) -> Store:
+    return Store.open(str(folder / STORE), create=False)
+
+
+def begun(folder: Path, text: str, after: int) -> str:
+    """A run that ended in its load after so many steps; its id."""
+    ends = Ends(after)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run_suite(parse_suite(text, "resumed.yaml"), folder, options(folder), ends)
+    with opened(folder) as store:
+        (run,) = store.may_go_on("resumed")
+    assert ends.notes[-1].endswith(f"was cut short; `benchgate run SUITE --resume --run {run.id}` goes on with it")
+    return run.id
+
+
+def gone_on(folder: Path, text: str, ref: str | None = None) -> tuple[Decision, Ends]:
+    watching = Ends()
+    suite = parse_suite(text, "resumed.yaml")
+    return resuming.resume_suite(suite, folder, options(folder), watching, ref), watching
+
+
+def events(folder: Path, run_id: str, kind: str) -> list[Any]:
+    with opened(folder) as store:
+        told = [entry.what for entry in store.journal(run_id)]
+    return [event.data for event in told if isinstance(event, Event) and event.kind == kind]
+
+
+def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan(
+    tmp_path: Path, suite_text: str
+) -> None:
+    suite_text = suite_text.replace("blocks: 2", "looks: [2, 3]")  # of which the first one settles it
+    run_id = begun(tmp_path, suite_text, after=IN_A_BLOCK + 2)
+    with opened(tmp_path) as store:
+        cut = store.evidence(run_id)
+    assert (cut.run.status, cut.run.finished_at, len(cut.load)) == (RunStatus.PARTIAL, None, IN_A_BLOCK + 2)
+
+    decision, watched = gone_on(tmp_path, suite_text)
+    run = decision.evidence.run
+    assert (run.id, run.status, run.plan_sha256) == (run_id, RunStatus.COMPLETE, cut.run.plan_sha256)
+    # What one arm was asked already, both were asked once more before it counts: neither has it alone in a cache.
+    assert watched.warm == ["c2 on baseline", "c2 on candidate", "c4 on baseline", "c4 on candidate"]
+    assert len(watched.steps) == IN_A_BLOCK
+    found = [(seen.block, seen.position, seen.stage, seen.arm.value) for seen in decision.evidence.load]
+    assert [block for block, *_ in found] == [0] * IN_A_BLOCK + [1] * IN_A_BLOCK
+    assert [position for _, position, *_ in found] == [0, 1, 2, 3, 6, 7, 8, 9]  # 4 and 5 were set aside
+    assert len({(block, *place) for block, _, *place in found}) == 2 * IN_A_BLOCK
+    (note,) = [line for line in decision.verdict.notes if "sittings" in line]
+    assert note.startswith("measured in 2 sittings: cut short, went on at ")
+    assert note.endswith(", and measured again from the beginning: block 2")
+    assert not [guard.id for guard in decision.verdict.guards if guard.tripped], decision.verdict.reason
+    assert decision.verdict.outcome.promotes
+    (look,) = events(tmp_path, run_id, "look")
+    assert look["after_s"] > sum(seen.client.wall_s for seen in (*cut.load, *decision.evidence.load[IN_A_BLOCK:]))
+
+    with opened(tmp_path) as store:
+        journal = store.journal(run_id)
+    aside = [entry.what for entry in journal if entry.aside]
+    assert [(one.stage, one.block) for one in aside if isinstance(one, LoadObservation)] == [("c2", 1), ("c2", 1)]
+    assert set(decision.evidence.resumptions[0].set_aside) == {entry.seq for entry in journal if entry.aside}
+    again = here(tmp_path, "gate", run_id, "--format", "json")
+    assert again.stdout == decision.json(decision.exit_code)
+    with pytest.raises(UsageError, match="is complete, so nothing of it is left to measure"):
+        gone_on(tmp_path, suite_text, run_id)
+
+
+def test_looks_keep_their_decision_and_a_search_goes_on_with_those_it_had(tmp_path: Path, suite_text: str) -> None:
+    # Of 32 requests without an error 9 % are not ruled out at the first look of two.
+    search = "capacity: {over: concurrency, from: 1, to: 4, probe: 32, budget: 160}"
+    text = suite_text.replace("blocks: 2", f"looks: [2, 3]\n  {search}").replace("max: 50%", "max: 9%")
+    run_id = begun(tmp_path, text, after=3 * IN_A_BLOCK + 4)
+    taken = events(tmp_path, run_id, "look")
+    assert [(look["blocks"], look["then"]) for look in taken] == [(2, "on to 3"), (3, "ended")]
+    decision, watched = gone_on(tmp_path, text)
+    assert events(tmp_path, run_id, "look") == taken
+    assert not [step for step in watched.steps if step.startswith("block")]
+    looks = [seen for seen in decision.evidence.load if seen.stage.startswith("capacity")]
+    assert len(looks) == 3 + len(watched.steps)
+    assert max(Counter((seen.stage, seen.arm, seen.block) for seen in looks).values()) == 1
+    assert [seen.arm.value for seen in looks[:4]] == ["baseline", "candidate", "baseline", "candidate"]
+    assert decision.evidence.resumptions[0].again == (f"look {looks[3].block + 1} at {looks[3].stage}",)
+
+
+def test_what_changed_is_said_and_nothing_is_written(
+    tmp_path: Path, suite_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "a", "prompt": "one"}\n')
+    suite_text += "shadow: {prompts: prompts.jsonl}\n"
+    run_id = begun(tmp_path, suite_text, after=1)
+    with opened(tmp_path) as store:
+        before = [entry.seq for entry in store.journal(run_id)]
+    with pytest.raises(UsageError, match=r"the suite's load\.sweep was .* and is "):
+        gone_on(tmp_path, suite_text.replace("requests: 8}, {", "requests: 9}, {"))
+    with pytest.raises(UsageError, match=r"the suite's deployments\.other\.price was null and is 2\.0"):
+        gone_on(tmp_path, suite_text.replace("other: {", "other: {price: $2/h, "))
+    with pytest.raises(UsageError, match="no run of resumed with plain beside plain was cut short"):
+        gone_on(tmp_path, suite_text.replace("candidate: other", "candidate: plain"))
+    prompts.write_text('{"id": "a", "prompt": "two"}\n')
+    with pytest.raises(UsageError, match=r"the plan was \w+ and is \w+: a file that the suite names"):
+        gone_on(tmp_path, suite_text)
+    prompts.write_text('{"id": "a", "prompt": "one"}\n')
+    suite = parse_suite(suite_text, "resumed.yaml")
+    by_others = replace(options(tmp_path), cluster="tcp://127.0.0.1:1")
+    with pytest.raises(UsageError, match="its load was sent by this machine and would be by a cluster"):
+        resuming.resume_suite(suite, tmp_path, by_others, Ends())
+    with monkeypatch.context() as patch:
+        patch.setattr(resuming, "__version__", "9.9")
+        patch.setattr(resuming, "environment_facts", lambda: {"cpu": "another"})
+        with pytest.raises(UsageError, match=r"benchgate was \S+ and is 9\.9\n  this machine's"):
+            gone_on(tmp_path, suite_text)
+    with opened(tmp_path) as store:
+        assert [(run.id, run.status) for run in store.may_go_on()] == [(run_id, RunStatus.PARTIAL)]
+        assert [entry.seq for entry in store.journal(run_id)] == before
+
+
+def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> None:
+    run_id = begun(tmp_path, suite_text, after=1)
+    with opened(tmp_path) as store:
+        calibration = make_run(suite={"calibration": True})
+        store.begin_run(calibration, PLAN).leave_open()
+        over = make_run()
+        store.begin_run(over, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
+        # Killed after it had noted that a deployment is gone, and before it could end by that.
+        writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
+        writer.add_target_fault(TargetFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections"))
+        writer.leave_open()
+        writer.close()
+    for ref, why in (
+        (run_id, "the candidate other was not there after block 1 of 2, stage c2, by which the run ended"),
+        (calibration.id, "is a calibration, and only runs of `benchgate run` can go on"),
+        (over.id, "is over, though not complete"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            gone_on(tmp_path, suite_text, ref)
+
+
+def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: Path, suite_text: str) -> None:
+    run_id = begun(tmp_path, suite_text, after=1)
+    with opened(tmp_path) as store:
+        writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
+        writer.go_on(Resumption("2026-11-20T12:30:00Z", 42, (), ()), [])
+        writer.leave_open()
+        writer.close()
+    with pytest.raises(UsageError, match="it was cut short and went on before"):
+        gone_on(tmp_path, suite_text)
+
+
+def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(tmp_path: Path) -> None:
+    context = [4096]
+
+    def telling(received: Received) -> Iterable[Step]:
+        if received.path == "/v1/models":
+            return [json_response({"data": [{"id": "sim", "max_model_len": context[0]}]})]
+        return healthy(received)
+
+    with ScriptedServer(telling) as plain:
+        with ScriptedServer(healthy) as other:
+            text = SUITE.replace("PLAIN", plain.url).replace("OTHER", other.url).replace("BLOCKS", "blocks: 2")
+            text += "limits: {ready: 1s, connect: 1s}\n"
+            run_id = begun(tmp_path, text, after=1)
+            context[0] = 8192
+            with pytest.raises(UsageError, match=r"the baseline plain is not what it was .*_len was 4096 and is 8192"):
+                gone_on(tmp_path, text)
+        context[0] = 4096
+        with pytest.raises(TargetError, match="cannot go on now, and stays as it is: the candidate other: "):
+            gone_on(tmp_path, text)
+    with opened(tmp_path) as store:
+        assert [run.id for run in store.may_go_on()] == [run_id]
+    assert events(tmp_path, run_id, "resumed") == []
+
+
+def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path, suite_text: str) -> None:
+    text = suite_text.replace("blocks: 2", "blocks: 4")
+    (tmp_path / "resumed.yaml").write_text(text)
+    older = killed(tmp_path, "run", "resumed.yaml", "--work-dir", "work", after=7)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run_suite(parse_suite(text, "resumed.yaml"), tmp_path, options(tmp_path), Ends(1))
+    with opened(tmp_path) as store:
+        newer, run = store.may_go_on()
+        assert (run.id, run.status) == (older, RunStatus.PARTIAL)
+        assert len(store.evidence(older).load) >= 7
+    assert (tmp_path / "work" / older / "spool.jsonl").exists()  # what it holds is brought in before it goes on
+
+    suite, ends = parse_suite(text, "resumed.yaml"), Ends(1)
+    with pytest.raises(KeyboardInterrupt):
+        resuming.resume_suite(suite, tmp_path, options(tmp_path), ends, older[:13])
+    with pytest.raises(UsageError, match="is over, though not complete"):
+        gone_on(tmp_path, text, older)
+
+    result = here(tmp_path, "run", "resumed.yaml", "--resume", "--work-dir", "work", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    with opened(tmp_path) as store:
+        evidence = store.evidence(newer.id)
+    assert (evidence.run.status, evidence.run.plan_sha256) == (RunStatus.COMPLETE, run.plan_sha256)
+    assert Counter((seen.stage, seen.arm, seen.block) for seen in evidence.load).total() == 4 * IN_A_BLOCK
+
+
+def killed(folder: Path, *arguments: str, after: int) -> str:
+    """Run the command until the store has so many observations, and end it as nothing can prevent; the run's id."""
+    process = subprocess.Popen(command_line(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while process.poll() is None and asked(folder / STORE, "SELECT count(*) FROM observation", 0) < after:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL, errors
+    return str(asked(folder / STORE, "SELECT id FROM run", ""))
+
+
+def asked(path: Path, question: str, unknown: Any) -> Any:
+    """What a store says by now; `unknown` while it is being made."""
+    if not path.exists():
+        return unknown
+    with closing(sqlite3.connect(path, timeout=10)) as connection:
+        try:
+            return connection.execute(question).fetchone()[0]
+        except sqlite3.OperationalError:
+            return unknown
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--run", "abcd"), "--run names the run that --resume goes on with"),
+        (("--resume", "--label", "new"), "leave --label out"),
+        (("--resume",), "there is no benchgate store"),
+    ],
+)
+def test_a_mistake_in_the_command_line_is_told_before_anything_is_measured(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "resumed.yaml").write_text(offline())
+    result = here(tmp_path, "run", "resumed.yaml", *arguments)
+    assert result.returncode == 2
+    assert says in result.stderr
+
+
+@pytest.mark.beside
+def test_of_several_candidates_one_is_named(tmp_path: Path) -> None:
+    third = '  third: {url: "http://127.0.0.1:3", model: sim}\nbaseline: plain'
+    text = offline().replace("candidate: other", "candidates: [other, third]").replace("baseline: plain", third)
+    (tmp_path / "resumed.yaml").write_text(text)
+    result = here(tmp_path, "run", "resumed.yaml", "--resume")
+    assert result.returncode == 2
+    assert "name its candidate with --candidate, one of other, third" in result.stderr
+
+
+def offline() -> str:
+    """The suite for servers that nobody asks anything."""
+    text = SUITE.replace("PLAIN", "http://127.0.0.1:1").replace("OTHER", "http://127.0.0.1:2")
+    return text.replace("BLOCKS", "blocks: 2")

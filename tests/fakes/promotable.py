@@ -1,0 +1,57 @@
+"""Whole runs in a store as `benchgate run` leaves them, measured to have a stated outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from benchgate.deciding import decide_stored
+from benchgate.model.run import RunStatus
+from benchgate.model.verdict import Outcome
+from benchgate.store.repository import Store
+from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
+
+_PLAN = b'{"blocks":[]}'
+CHECK: dict[str, object] = {"metric": "ttft", "margin": "10%"}
+BLOCKED = Effect(slowdown=2.0)
+
+
+def begun(
+    store: Store,
+    effect: Effect = HEALTHY,
+    *,
+    day: str = "2026-01-01",
+    checks: Sequence[dict[str, object]] = (CHECK,),
+    status: RunStatus = RunStatus.COMPLETE,
+    calibration: bool = False,
+) -> str:
+    """A run that was measured on a day and judged by nobody; its id."""
+    evidence = measured(
+        SuiteText(list(checks), requests=20).suite(), effect, items=40, prompts=40, run_id=str(uuid.uuid4())
+    )
+    suite = {**evidence.run.suite, **({"calibration": True} if calibration else {})}
+    run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite)
+    run = replace(run, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
+    writer = store.begin_run(run, _PLAN)
+    for seen in evidence.load:
+        writer.add_load(seen)
+    for items in evidence.quality:
+        writer.add_quality(items)
+    assert evidence.shadow is not None
+    writer.add_shadow(evidence.shadow)
+    writer.finish(status, f"{day}T01:00:00.000Z")
+    return run.id
+
+
+def judged(
+    store: Store,
+    effect: Effect = HEALTHY,
+    *,
+    day: str = "2026-01-01",
+    checks: Sequence[dict[str, object]] = (CHECK,),
+) -> tuple[str, Outcome]:
+    """The same, judged: its id and what its verdict says."""
+    run_id = begun(store, effect, day=day, checks=checks)
+    return run_id, decide_stored(store, run_id).verdict.outcome

@@ -1,0 +1,162 @@
+"""What may be promoted: a run that is judged once more and comes out as it was stored, with a yes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from benchgate.deciding import decide_stored, write_report
+from benchgate.errors import ExitCode, UsageError
+from benchgate.model.promotion import Deed, Origin
+from benchgate.model.run import RunStatus
+from benchgate.model.verdict import Outcome
+from benchgate.model.waiver import Waiver, Waivers
+from benchgate.promoting import NotPromoted, promote, withdraw
+from benchgate.store.repository import Store
+from tests.fakes.measured import Effect, SuiteText
+from tests.fakes.promotable import BLOCKED, CHECK, begun, judged
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path / 'runs.sqlite'}") as opened:
+        yield opened
+
+
+MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
+
+
+def passed(store: Store, *, day: str = "2026-01-01") -> str:
+    run_id, outcome = judged(store, day=day)
+    assert outcome is Outcome.PASS
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("effect", "outcome", "code"),
+    [(BLOCKED, Outcome.BLOCK, ExitCode.BLOCK), (Effect(drop_last=True), Outcome.INVALID, ExitCode.INVALID)],
+    ids=["BLOCK", "INVALID"],
+)
+def test_what_does_not_pass_is_refused_with_its_code_and_overridden_only_out_of_the_series(
+    store: Store, effect: Effect, outcome: Outcome, code: ExitCode
+) -> None:
+    run_id, found = judged(store, effect)
+    assert found is outcome
+    with pytest.raises(NotPromoted, match="is not promoted") as refused:
+        promote(store, run_id, MAIN)
+    assert (refused.value.exit_code, store.promotions()) == (code, [])
+    kept = promote(store, run_id, MAIN, override="the old one is on fire").promotion
+    assert (kept.deed, kept.in_series, kept.reason) == (Deed.OVERRIDDEN, False, "the old one is on fire")
+    assert kept.grounds is not None and kept.grounds.outcome is outcome
+    with pytest.raises(UsageError, match="@promoted means nothing"):
+        store.resolve("@promoted")
+
+
+def test_run_that_passes_needs_no_override(store: Store) -> None:
+    with pytest.raises(UsageError, match="leave --override out"):
+        promote(store, passed(store), MAIN, override="to be sure")
+
+
+def test_warning_is_refused_where_warnings_are_as_bad_as_blocks(store: Store) -> None:
+    missed = {"metric": "ttft", "max": "1ms", "required": False}
+    run_id, outcome = judged(store, checks=[CHECK, missed])
+    assert outcome is Outcome.WARN
+    with pytest.raises(NotPromoted) as refused:
+        promote(store, run_id, MAIN, strict=True)
+    assert refused.value.exit_code is ExitCode.BLOCK
+    assert promote(store, run_id, MAIN).promotion.in_series
+
+
+def test_run_that_was_never_judged_or_whose_stored_verdict_says_otherwise_is_refused(store: Store) -> None:
+    run_id = begun(store)
+    with pytest.raises(NotPromoted, match="its newest stored verdict is not there"):
+        promote(store, run_id, MAIN)
+    decide_stored(store, run_id)
+    (true,) = store.verdicts(run_id)
+    store.save_verdict(run_id, {**true.document, "reason": "trust me"}, decided_at="2026-12-31T00:00:00.000Z")
+    with pytest.raises(NotPromoted, match="is PASS as judged now, and its newest stored verdict is another") as refused:
+        promote(store, run_id, MAIN)
+    assert (refused.value.exit_code, store.promotions()) == (ExitCode.PUBLISH_FAILED, [])
+
+
+def test_a_forged_pass_of_a_blocked_run_promotes_nobody(store: Store) -> None:
+    run_id, _ = judged(store, BLOCKED)
+    (true,) = store.verdicts(run_id)
+    forged = {**true.document, "outcome": "PASS", "exit_code": 0, "promotes": True}
+    store.save_verdict(run_id, forged, decided_at="2026-12-31T00:00:00.000Z")
+    with pytest.raises(NotPromoted, match="is BLOCK as judged now") as refused:
+        promote(store, run_id, MAIN)
+    assert refused.value.exit_code is ExitCode.BLOCK
+    with pytest.raises(NotPromoted, match="is another"):
+        promote(store, run_id, MAIN, override="still")
+
+
+def test_calibration_import_and_run_that_was_cut_short_are_refused(store: Store) -> None:
+    calibration = begun(store, calibration=True)
+    imported, _ = judged(store, Effect(facts={"imported": True}))
+    short = begun(store, status=RunStatus.PARTIAL)
+    for run_id, why in ((calibration, "is a calibration"), (imported, "was imported")):
+        with pytest.raises(UsageError, match=why):
+            promote(store, run_id, MAIN, override="anyway")
+    with pytest.raises(NotPromoted, match="only a complete one") as refused:
+        promote(store, short, MAIN, override="anyway")
+    assert (refused.value.exit_code, store.promotions()) == (ExitCode.INVALID, [])
+
+
+def test_another_policy_promotes_nobody(store: Store) -> None:
+    run_id, _ = judged(store, BLOCKED)
+    lenient = SuiteText([{"metric": "ttft", "max": "10s"}, {"metric": "error_rate", "max": "10%"}]).suite()
+    assert decide_stored(store, run_id, policy=lenient).verdict.outcome.promotes
+    own, other = passed(store), passed(store)
+    decide_stored(store, own, policy=lenient)
+    decide_stored(store, own, other)
+    assert promote(store, own, MAIN).new  # nor does it take anything from a run's own verdict
+    with pytest.raises(NotPromoted) as refused:
+        promote(store, run_id, MAIN)
+    assert refused.value.exit_code is ExitCode.BLOCK
+
+
+def test_report_must_be_the_one_that_the_store_gives_byte_for_byte(store: Store, tmp_path: Path) -> None:
+    run_id, page = passed(store), tmp_path / "report.html"
+    write_report(decide_stored(store, run_id, keep=False), page)
+    page.write_bytes(page.read_bytes().replace(b"PASS", b"pass", 1))
+    with pytest.raises(NotPromoted, match="is not the report of run") as refused:
+        promote(store, run_id, MAIN, report=page)
+    assert (refused.value.exit_code, store.promotions()) == (ExitCode.PUBLISH_FAILED, [])
+    with pytest.raises(UsageError, match="cannot be read"):
+        promote(store, run_id, MAIN, report=tmp_path)
+    write_report(decide_stored(store, run_id, keep=False), page)
+    assert promote(store, run_id, MAIN, report=page).new
+
+
+def test_what_a_waiver_let_through_is_promoted_with_it_and_not_without(store: Store) -> None:
+    run_id, outcome = judged(store, Effect(slowdown=1.2))
+    (check,) = [one.id for one in decide_stored(store, run_id).verdict.checks if one.outcome is Outcome.BLOCK]
+    day = date(2026, 1, 5)
+    who = {"owner": "anna", "issue": "X-1", "reason": "known", "approved_by": "ben"}
+    waiver = Waiver(check, "made-up", "candidate", "50%", day, **who)
+    waivers = Waivers((waiver,), day)
+    assert (outcome, decide_stored(store, run_id, waivers=waivers).verdict.outcome) == (Outcome.BLOCK, Outcome.WARN)
+    with pytest.raises(NotPromoted) as refused:
+        promote(store, run_id, MAIN)
+    assert refused.value.exit_code is ExitCode.BLOCK
+    with pytest.raises(NotPromoted, match="is another"):
+        promote(store, run_id, MAIN, waivers=replace(waivers, as_of=date(2026, 1, 4)))
+    assert promote(store, run_id, MAIN, waivers=waivers).promotion.in_series
+
+
+def test_what_people_write_is_one_line_that_no_terminal_obeys(store: Store) -> None:
+    run_id = begun(store)
+    for said in ("", " ", "a\nb", "\x1b[2J", "x" * 501, "\u202egnp"):
+        for tried in (
+            partial(promote, store, run_id, replace(MAIN, by=said)),
+            partial(promote, store, run_id, MAIN, override=said),
+            partial(withdraw, store, run_id, MAIN, said),
+        ):
+            with pytest.raises(UsageError, match="on one line"):
+                tried()

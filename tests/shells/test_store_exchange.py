@@ -1,0 +1,458 @@
+"""Runs go from store to store and back, on SQLite and on a real Postgres, and nothing is lost or made up on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from sqlalchemy import insert, text
+from sqlalchemy.engine import make_url
+
+from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow, Run, RunStatus, TrendPoint
+from benchgate.store import tables
+from benchgate.store.bulk import insert_rows
+from benchgate.store.bundle_files import bundle_sources, export_bundle
+from benchgate.store.engine import Address, Database
+from benchgate.store.merging import Merged, merge
+from benchgate.store.migrate import opened
+from benchgate.store.repository import Store
+from benchgate.store.sealing import leave_open
+from benchgate.store.taking_in import Taken, copy_store, take_in
+from benchgate.store.tombstones import bury
+from benchgate.store.whole_run import WholeRun, read_whole
+from tests.shells.exchange_samples import (
+    DECIDED_AT,
+    add_document,
+    bundle_of,
+    ids_in,
+    verdict,
+    whole_of,
+    write_everything,
+)
+from tests.shells.exchange_strategies import whole_runs
+from tests.shells.store_samples import DONE_AT, PLAN, make_load, make_run, write_run
+
+pytest_plugins = ["tests.shells.store_databases"]
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without runs, to be copied: making one takes a while."""
+    path = tmp_path_factory.mktemp("empty") / "store.db"
+    Store.open(str(path)).close()
+    return path
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, empty: Path) -> str:
+    """Another store, on SQLite."""
+    return str(shutil.copy(empty, tmp_path / "elsewhere.db"))
+
+
+@pytest.fixture
+def third(tmp_path: Path, empty: Path) -> str:
+    """And one more."""
+    return str(shutil.copy(empty, tmp_path / "third.db"))
+
+
+def bring(origin: str, target: str, *run_ids: str) -> list[Taken]:
+    """By bundles in a folder."""
+    files = export_to(origin, Path(Address.parse(target).path or Address.parse(origin).path or "x").parent, *run_ids)
+    with opened(target, create=True) as database:
+        return list(take_in(database, bundle_sources(files)))
+
+
+def export_to(origin: str, folder: Path, *run_ids: str) -> list[Path]:
+    files = [folder / "runs" / f"{run_id}.json" for run_id in run_ids]
+    with opened(origin, create=False) as database:
+        for run_id, file in zip(run_ids, files, strict=True):
+            file.unlink(missing_ok=True)
+            export_bundle(database, run_id, file)
+    return files
+
+
+def points(store: Store, run: Run) -> list[TrendPoint]:
+    return [point for point in store.trend("ttft_s") if point.run_id == run.id]
+
+
+def fates(taken: list[Taken]) -> list[tuple[str, int] | None]:
+    return [(one.merged.fate, one.merged.added) if one.merged else None for one in taken]
+
+
+def test_whole_run_goes_through_both_databases_and_comes_back_byte_for_byte(
+    shared_address: str, elsewhere: str, third: str
+) -> None:
+    run = write_everything(elsewhere)
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("new", 0)]
+    assert fates(bring(shared_address, third, run.id)) == [("new", 0)]
+    first = bundle_of(elsewhere, run.id)
+    assert bundle_of(shared_address, run.id) == first
+    assert bundle_of(third, run.id) == first
+    with Store.open(elsewhere) as one, Store.open(shared_address) as other:
+        assert one.plan(run.id) == other.plan(run.id) == PLAN
+        assert one.verdicts(run.id) == other.verdicts(run.id)
+        assert points(one, run) == points(other, run)
+        assert one.evidence(run.id).quality == other.evidence(run.id).quality
+        assert other.check().findings == ()
+
+
+@given(whole=whole_runs())
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_any_rows_come_back_from_a_database_as_they_were(whole: WholeRun, store_address: str) -> None:
+    with opened(store_address, create=True) as database:
+        with database.writing() as connection:
+            merge(connection, whole)
+        with database.reading() as connection:
+            found = read_whole(connection, whole.id)
+    assert found == whole
+
+
+def test_taking_in_what_is_known_changes_nothing(shared_address: str, elsewhere: str) -> None:
+    run = write_everything(elsewhere)
+    bring(elsewhere, shared_address, run.id)
+    before = bundle_of(shared_address, run.id)
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("known", 0)]
+    assert bundle_of(shared_address, run.id) == before
+
+
+def test_several_jobs_may_take_in_one_bundle_at_once(shared_address: str, elsewhere: str) -> None:
+    run = write_everything(elsewhere)
+    (file,) = export_to(elsewhere, Path(elsewhere).parent, run.id)
+    together = threading.Barrier(4)
+
+    def job(_: int) -> list[tuple[str, int] | None]:
+        with opened(shared_address, create=True) as database:
+            together.wait()
+            return fates(list(take_in(database, bundle_sources([file]))))
+
+    with ThreadPoolExecutor(4) as jobs:
+        done = sorted(str(one) for one in jobs.map(job, range(4)))
+    assert done == ["[('known', 0)]"] * 3 + ["[('new', 0)]"]
+    assert bundle_of(shared_address, run.id) == file.read_bytes()
+
+
+def test_two_stores_that_decided_a_run_differently_agree_after_taking_in_each_others_bundles(
+    shared_address: str, elsewhere: str, tmp_path: Path
+) -> None:
+    run = write_everything(elsewhere)
+    bring(elsewhere, shared_address, run.id)
+    with Store.open(elsewhere) as here:
+        here.save_verdict(run.id, verdict("BLOCK", run), decided_at="2026-11-21T12:00:00.000Z")
+    with Store.open(shared_address) as there:
+        there.save_verdict(run.id, verdict("WARN", run, reason="a"), decided_at="2026-11-21T11:00:00.000Z")
+        there.save_verdict(run.id, verdict("INVALID", run), decided_at="2026-11-21T13:00:00.000Z")
+    with opened(shared_address, create=False) as database:
+        promotion = add_document(database, tables.promotion, run, "2026-11-22T00:00:00Z")
+
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("known", 1)]
+    assert fates(bring(shared_address, elsewhere, run.id)) == [("known", 3)]
+    assert bundle_of(elsewhere, run.id) == bundle_of(shared_address, run.id)
+    for address in (elsewhere, shared_address):
+        with Store.open(address) as store:
+            said = [one.outcome.value for one in store.verdicts(run.id)]
+            assert said == ["PASS", "WARN", "WARN", "BLOCK", "INVALID"]
+            assert store.own_outcome(run.id) == "INVALID"
+            assert {point.outcome for point in points(store, run)} == {"INVALID"}
+            assert store.check().findings == ()
+        assert promotion in {row["id"] for row in whole_of(address, run.id).of(tables.promotion)}
+
+
+def test_same_id_with_other_evidence_is_refused_and_nothing_is_lost(shared_address: str, elsewhere: str) -> None:
+    run = write_everything(elsewhere)
+    with Store.open(shared_address) as store:
+        writer = store.begin_run(run, PLAN)
+        writer.add_load(make_load(count=1))
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+        other = make_run(run_id=str(make_run().id), seed=1)
+        write_run(store, run_id=other.id, seed=1)
+    with Store.open(elsewhere) as store:
+        write_run(store, run_id=other.id, seed=2)
+    before = bundle_of(shared_address, run.id), bundle_of(shared_address, other.id)
+    taken = bring(elsewhere, shared_address, run.id, other.id)
+    problems = sorted(one.problem or "" for one in taken)
+    assert "differs in its suite, plan, seed or start" in problems[0] or "differs in its suite" in problems[1]
+    assert any("differs in what was observed in it" in problem for problem in problems)
+    assert (bundle_of(shared_address, run.id), bundle_of(shared_address, other.id)) == before
+
+
+def test_same_records_with_another_end_are_other_evidence(shared_address: str, elsewhere: str) -> None:
+    run = make_run()
+    for address, ended in ((elsewhere, DONE_AT), (shared_address, "2026-11-20T14:00:00Z")):
+        with Store.open(address) as store:
+            writer = store.begin_run(run, PLAN)
+            writer.add_load(make_load())
+            writer.finish(RunStatus.COMPLETE, ended)
+    (taken,) = bring(elsewhere, shared_address, run.id)
+    assert "differs in what was observed in it" in (taken.problem or "")
+
+
+def test_rows_that_the_database_refuses_leave_nothing_behind(store_address: str) -> None:
+    row = {"run_id": "nobody", "seq": 0, "arm": "baseline", "name": "x", "value": 1.0, "n": 1}
+    with opened(store_address, create=True) as database:
+        with pytest.raises(StoreError, match=r"(?i)foreign key"), database.writing() as connection:
+            insert_rows(connection, tables.metric, [row])
+        with database.reading() as connection:
+            assert connection.execute(tables.metric.select()).all() == []
+            with pytest.raises(UsageError, match="no run with the id 'nobody'"):
+                read_whole(connection, "nobody")
+
+
+def test_one_bad_bundle_keeps_no_other_out(shared_address: str, elsewhere: str, tmp_path: Path) -> None:
+    runs = [write_everything(elsewhere, label=None) for _ in range(2)]
+    bring(elsewhere, shared_address, runs[0].id)
+    folder = tmp_path / "several"
+    with opened(elsewhere, create=False) as database:
+        export_bundle(database, runs[1].id, folder / "2.json")
+    (folder / "1.json").write_text("{}")
+    with opened(shared_address, create=False) as database:
+        taken = list(take_in(database, bundle_sources([folder])))
+    assert fates(taken) == [None, ("new", 0)]
+    assert {run.id for run in runs} <= set(ids_in(shared_address))
+
+
+def cut_short(address: str, run: Run, *, parts: int) -> None:
+    """The beginning of a run, of so many observations, that may go on."""
+    with Store.open(address) as store:
+        writer = store.begin_run(run, PLAN)
+        for block in range(parts):
+            writer.add_load(make_load(block=block))
+    with opened(address, create=False) as database, database.writing() as connection:
+        leave_open(connection, run.id)
+
+
+def number(value: float) -> MetricRow:
+    return MetricRow(Arm.CANDIDATE, "ttft_s", "p95", "c4", None, value, 8)
+
+
+def test_numbers_that_a_store_computed_itself_stay_and_a_run_without_any_gets_them(
+    shared_address: str, elsewhere: str
+) -> None:
+    with Store.open(elsewhere) as here:
+        run = write_run(here)
+        bring(elsewhere, shared_address, run.id)
+        here.save_metrics(run.id, [number(0.75)])
+    with Store.open(shared_address) as there:
+        assert points(there, run) == []
+        assert fates(bring(elsewhere, shared_address, run.id)) == [("known", 0)]
+        assert [point.value for point in points(there, run)] == [0.75]
+        there.save_metrics(run.id, [number(0.5)])
+        bring(elsewhere, shared_address, run.id)
+        assert [point.value for point in points(there, run)] == [0.5]
+
+
+def test_run_that_went_on_elsewhere_is_continued_and_never_goes_back(
+    shared_address: str, elsewhere: str, third: str
+) -> None:
+    run = make_run()
+    cut_short(shared_address, run, parts=1)
+    cut_short(elsewhere, run, parts=2)
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("continued", 0)]
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("known", 0)]
+    early = bundle_of(elsewhere, run.id)
+    assert bundle_of(shared_address, run.id) == early
+    with Store.open(elsewhere) as store:
+        assert store.run(run.id).status is RunStatus.PARTIAL
+
+    whole = json.loads(early)
+    assert whole["run"]["evidence_sha256"] is None
+    with Store.open(third) as store:
+        writer = store.begin_run(run, PLAN)
+        for block in range(3):
+            writer.add_load(make_load(block=block))
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+        store.save_metrics(run.id, [number(0.75)])
+    with Store.open(shared_address) as store:
+        store.save_metrics(run.id, [number(0.5)])  # of the half that it had
+    assert fates(bring(third, shared_address, run.id)) == [("continued", 0)]
+    assert bundle_of(shared_address, run.id) == bundle_of(third, run.id)
+    with Store.open(shared_address) as store:
+        assert len(store.evidence(run.id).load) == 3
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("known", 0)]
+    assert bundle_of(shared_address, run.id) == bundle_of(third, run.id)
+
+
+def test_beginnings_that_do_not_fit_are_refused(shared_address: str, elsewhere: str) -> None:
+    """Another record at one place; and one after the end that the other says the run has."""
+    run, sealed = make_run(), make_run()
+    cut_short(shared_address, run, parts=2)
+    cut_short(shared_address, sealed, parts=3)
+    with Store.open(elsewhere) as store:
+        store.begin_run(run, PLAN).add_load(make_load(Arm.CANDIDATE))
+        writer = store.begin_run(sealed, PLAN)
+        writer.add_load(make_load())
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+    before = bundle_of(shared_address, run.id), bundle_of(shared_address, sealed.id)
+    problems = [one.problem or "" for one in bring(elsewhere, shared_address, run.id, sealed.id)]
+    assert "differs in what was observed in it" in problems[0]
+    assert "differs in what was observed here after its end there" in problems[1]
+    assert (bundle_of(shared_address, run.id), bundle_of(shared_address, sealed.id)) == before
+    (backwards,) = bring(shared_address, elsewhere, sealed.id)
+    assert "differs in what was observed after its end here" in (backwards.problem or "")
+
+
+def test_run_without_its_raw_records_goes_on_without_them_and_brings_none_back(
+    shared_address: str, elsewhere: str, third: str
+) -> None:
+    run = write_everything(elsewhere)
+    bring(elsewhere, shared_address, run.id)
+    with opened(shared_address, create=False) as database, database.writing() as connection:
+        bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
+    assert fates(bring(shared_address, third, run.id)) == [("new", 0)]
+    assert bundle_of(third, run.id) == bundle_of(shared_address, run.id)
+    assert fates(bring(elsewhere, third, run.id)) == [("known", 0)]
+    assert fates(bring(third, elsewhere, run.id)) == [("known", 0)]
+    assert whole_of(third, run.id).of(tables.observation) == []
+    assert len(whole_of(elsewhere, run.id).of(tables.observation)) > 0
+    for address in (third, elsewhere):
+        with Store.open(address) as store:
+            assert store.check().findings == ()
+            assert store.own_outcome(run.id) == "PASS"
+
+
+def test_verdict_that_compares_two_runs_waits_for_the_other(shared_address: str, elsewhere: str) -> None:
+    candidate, reference = (write_everything(elsewhere, label=None) for _ in range(2))
+    with Store.open(elsewhere) as store:
+        compared = {"outcome": "BLOCK", "against": {"id": reference.id}, "run": {"id": candidate.id}}
+        store.save_verdict(candidate.id, compared, compared_run_id=reference.id, decided_at=DECIDED_AT[2])
+    (alone,) = bring(elsewhere, shared_address, candidate.id)
+    assert alone.merged == Merged(candidate.id, "new", 0, (reference.id,))
+    assert len(whole_of(shared_address, candidate.id).of(tables.verdict)) == 2
+    both = bring(elsewhere, shared_address, candidate.id, reference.id)
+    assert {one.merged.run_id: (one.merged.fate, one.merged.added) for one in both if one.merged} == {
+        candidate.id: ("known", 1),
+        reference.id: ("new", 0),
+    }
+    assert bundle_of(shared_address, candidate.id) == bundle_of(elsewhere, candidate.id)
+
+
+def test_promotion_of_a_known_id_that_says_something_else_is_refused(shared_address: str, elsewhere: str) -> None:
+    run = write_everything(elsewhere)
+    bring(elsewhere, shared_address, run.id)
+    before = bundle_of(shared_address, run.id)
+    whole = whole_of(elsewhere, run.id)
+    (row,) = whole.of(tables.promotion)
+    changed = dataclasses.replace(whole, parts={**whole.parts, "promotion": [row | {"in_series": 0}]})
+    refused = pytest.raises(EvidenceError, match="another promotion")
+    with opened(shared_address, create=False) as database, refused, database.writing() as connection:
+        merge(connection, changed)
+    assert bundle_of(shared_address, run.id) == before
+
+
+def test_store_is_copied_whole_both_ways(store_address: str, elsewhere: str, third: str) -> None:
+    runs = [write_everything(elsewhere, label=None) for _ in range(2)]
+    with Store.open(elsewhere) as store:
+        compared = {"outcome": "BLOCK", "against": {"id": runs[1].id}, "run": {"id": runs[0].id}}
+        store.save_verdict(runs[0].id, compared, compared_run_id=runs[1].id, decided_at=DECIDED_AT[2])
+        store.begin_run(killed := make_run(), PLAN).add_load(make_load())
+    with opened(elsewhere, create=False) as database, database.writing() as connection:
+        profile = {"fingerprint": "f" * 64, "measured_at": DONE_AT, "document": "{}", "sha256": "0" * 64}
+        connection.execute(insert(tables.client_profile), profile)
+    taken: list[Taken] = []
+    for origin, target in ((elsewhere, store_address), (store_address, third), (elsewhere, store_address)):
+        with opened(origin, create=False) as source, opened(target, create=True) as database:
+            taken = list(copy_store(source, database))
+        assert [one.problem for one in taken] == [None] * 3
+    assert {fate for fate in fates(taken)} == {("known", 0)}
+    for run in (*runs, killed):
+        assert bundle_of(third, run.id) == bundle_of(store_address, run.id) == bundle_of(elsewhere, run.id)
+    with opened(third, create=False) as database, database.reading() as connection:
+        assert connection.execute(tables.client_profile.select()).one()._asdict() == profile
+    with opened(third, create=False) as same, pytest.raises(UsageError, match="both the store to copy"):
+        list(copy_store(same, same))
+
+
+@pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("store-*.sqlite")), ids=lambda path: path.name)
+def test_run_of_every_released_schema_can_be_copied(fixture: Path, elsewhere: str, tmp_path: Path) -> None:
+    old = str(shutil.copy(fixture, tmp_path / "old.db"))
+    with opened(old, create=False) as source, opened(elsewhere, create=False) as database:
+        taken = list(copy_store(source, database))
+    assert [one.problem for one in taken] == [None] * len(ids_in(old)) and taken
+    assert [bundle_of(elsewhere, run_id) for run_id in ids_in(elsewhere)] == [
+        bundle_of(old, run_id) for run_id in ids_in(old)
+    ]
+
+
+def test_damaged_run_is_neither_exported_nor_copied(third: str, elsewhere: str, tmp_path: Path) -> None:
+    good, bad = write_everything(third, label=None), write_everything(third, label=None)
+    damage(third, bad.id)
+    file = tmp_path / "runs" / f"{bad.id}.json"
+    with opened(third, create=False) as source, opened(elsewhere, create=True) as database:
+        with pytest.raises(EvidenceError, match="not what it was"):
+            export_bundle(source, bad.id, file)
+        taken = list(copy_store(source, database))
+    assert not file.exists() and list(tmp_path.glob("runs/.*")) == []
+    assert [one.problem is None for one in taken] == [True, False]
+    assert ids_in(elsewhere) == [good.id]
+
+
+def damage(address: str, run_id: str) -> None:
+    database = Database.connect(Address.parse(address))
+    with database.writing() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.execute(text("DROP TRIGGER run_no_update"))
+        else:
+            connection.execute(text("ALTER TABLE run DISABLE TRIGGER USER"))
+        connection.execute(text("UPDATE run SET label = 'better' WHERE id = :id"), {"id": run_id})
+    database.close()
+
+
+def test_file_is_written_over_only_by_what_holds_as_much(shared_address: str, elsewhere: str, tmp_path: Path) -> None:
+    run = write_everything(elsewhere)
+    bring(elsewhere, shared_address, run.id)
+    file = tmp_path / "git" / f"{run.id}.json"
+    with Store.open(elsewhere) as store:
+        store.save_verdict(run.id, verdict("BLOCK", run), decided_at=DECIDED_AT[2])
+    with opened(elsewhere, create=False) as more, opened(shared_address, create=False) as less:
+        export_bundle(less, run.id, file)
+        export_bundle(more, run.id, file)
+        fuller = file.read_bytes()
+        with pytest.raises(EvidenceError, match="it holds a verdict that the store lacks; take it in first"):
+            export_bundle(less, run.id, file)
+        assert file.read_bytes() == fuller
+        list(take_in(less, bundle_sources([file])))
+        export_bundle(less, run.id, file)
+        assert file.read_bytes() == fuller
+        with more.writing() as connection:
+            bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
+        with pytest.raises(EvidenceError, match="it holds raw records that the store lacks"):
+            export_bundle(more, run.id, file)
+        file.write_text("notes of somebody")
+        with pytest.raises(EvidenceError, match="not a bundle"):
+            export_bundle(less, run.id, file)
+        with pytest.raises(EvidenceError, match="cannot be read: Is a directory"):
+            export_bundle(less, run.id, tmp_path)
+
+
+def test_password_of_a_store_is_in_no_bundle_and_no_message(postgres_address: str, tmp_path: Path) -> None:
+    secret = "canaryPASSWORD"
+    address = make_url(postgres_address).set(password=secret).render_as_string(hide_password=False)
+    run = write_everything(address)
+    with opened(address, create=False) as database:
+        export_bundle(database, run.id, tmp_path / "x.json")
+        assert secret not in (tmp_path / "x.json").read_text()
+    damage(address, run.id)
+    with opened(address, create=False) as source, opened(str(tmp_path / "x.db"), create=True) as database:
+        (taken,) = copy_store(source, database)
+    assert taken.problem is not None and secret not in f"{taken}"
+
+
+def test_what_is_no_bundle_by_its_name_is_refused_before_anything_is_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path, says in ((tmp_path / "missing", "there is no file or folder"), (tmp_path / "empty", "no bundle in it")):
+        with pytest.raises(UsageError, match=says):
+            list(bundle_sources([path]))

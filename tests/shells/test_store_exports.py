@@ -1,0 +1,225 @@
+"""What other programs read out of a store: lines, tables and metrics, each as its own kind of reader takes it."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow, Run
+from benchgate.store.export_records import without_infinities
+from benchgate.store.export_tables import to_csv
+from benchgate.store.exporting import Form, all_runs, export
+from benchgate.store.migrate import opened
+from benchgate.store.repository import Store
+from benchgate.store.tombstones import bury
+from tests.shells.exchange_samples import verdict, write_everything
+from tests.shells.store_samples import NASTY, make_quality, write_run
+
+pytest_plugins = ["tests.shells.store_databases"]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("exports") / "store.db")
+
+
+@pytest.fixture(scope="module")
+def run(address: str) -> Run:
+    return write_everything(address)
+
+
+def written(address: str, to: Path, form: Form, *run_ids: str, raw_csv: bool = False) -> list[Path]:
+    with opened(address, create=False) as database:
+        return list(export(database, run_ids or all_runs(database, None), to, form, raw_csv=raw_csv))
+
+
+def lines_of(address: str, tmp_path: Path, run: Run) -> list[dict[str, Any]]:
+    (file,) = written(address, tmp_path, Form.JSONL, run.id)
+    return [json.loads(line) for line in file.read_text("ascii").splitlines()]
+
+
+def test_every_request_item_and_prompt_is_a_line(address: str, run: Run, tmp_path: Path) -> None:
+    found = lines_of(address, tmp_path, run)
+    kinds = [line["kind"] for line in found]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "run": 1, "request": 7 + 5 + 2, "item": 3, "prompt": 2, "position": 2, "reading": 2,
+        "start": 1, "target_fault": 1, "error_budget": 1,
+    }  # fmt: skip
+    assert {line["run_id"] for line in found} == {run.id}
+    assert found[0]["arms"]["candidate"]["name"] == "q8_0"
+    prompt = next(line for line in found if line["kind"] == "prompt")
+    assert (prompt["prompt_id"], prompt["primary_text"]) == ("s0", NASTY)
+
+
+def test_line_of_a_request_has_the_definitions_of_the_metrics(address: str, run: Run, tmp_path: Path) -> None:
+    """Request 3 of the samples: due at 3 µs, sent 7 ns later, 3 tokens from 3.1 µs on, 10 ns apart, end at 3.9 µs."""
+    found = [line for line in lines_of(address, tmp_path, run) if line["kind"] == "request"]
+    whole = next(line for line in found if line["index"] == 3 and not line["left"])
+    assert whole["success"] is True
+    assert whole["ttft_s"] == pytest.approx(100e-9)
+    assert whole["ttft_sent_s"] == pytest.approx(93e-9)
+    assert whole["tpot_s"] == pytest.approx(10e-9)
+    assert whole["e2e_s"] == pytest.approx(900e-9)
+    assert whole["send_lag_s"] == pytest.approx(7e-9)
+    assert (whole["chunk_ns"][:2], whole["sent_ns"], whole["token_source"]) == ([3100, 3110], 3007, "usage")
+
+
+def test_failed_request_has_no_latency_and_says_so(address: str, run: Run, tmp_path: Path) -> None:
+    found = [line for line in lines_of(address, tmp_path, run) if line["kind"] == "request"]
+    (unsent,) = (
+        line for line in found if line["error"] == "client" and line["arm"] == "baseline" and line["success"] is False
+    )
+    assert (unsent["ttft_s"], unsent["e2e_s"], unsent["sent_ns"], unsent["http_status"]) == (None,) * 4
+    assert unsent["error_detail"] == NASTY
+    left = [line for line in found if line["left"]]
+    assert [line["success"] for line in left] == [None] * len(left) and left
+
+
+def test_infinity_is_null_wherever_it_stands() -> None:
+    told = {"a": [math.inf, 1.5, (math.nan, Arm.BASELINE)], "b": {"c": -math.inf, "d": None, "e": 2}}
+    plain = {"a": [None, 1.5, [None, "baseline"]], "b": {"c": None, "d": None, "e": 2}}
+    assert without_infinities(told) == plain
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20A")
+
+
+def test_text_that_begins_like_a_formula_is_made_harmless_and_numbers_stay_numbers() -> None:
+    told = to_csv(["text", "number"], [(text, -0.5) for text in (*FORMULAS, "a=1", "", None)])
+    header, *rows = csv.reader(io.StringIO(told, newline=""))
+    assert header == ["text", "number"]
+    assert rows == [[f"'{text}", "-0.5"] for text in FORMULAS] + [["a=1", "-0.5"], ["", "-0.5"], ["", "-0.5"]]
+    assert '"a=1",-0.5\n' in told
+    raw = to_csv(["text"], [(text,) for text in FORMULAS], raw=True)
+    assert "'" not in raw and '"=1+1"' in raw
+
+
+def test_csv_has_every_metric_and_every_check(address: str, run: Run, tmp_path: Path) -> None:
+    metrics, checks = written(address, tmp_path / "out", Form.CSV)
+    found = list(csv.DictReader(io.StringIO(metrics.read_text("utf-8"))))
+    first = next(row for row in found if row["metric"] == "ttft_s" and row["arm"] == "candidate")
+    assert (first["value"], first["lower"], first["upper"], first["n"]) == ("0.30000000000000004", "0.25", "0.5", "8")
+    assert (first["run_id"], first["statistic"], first["task"]) == (run.id, "p95", "")
+    assert len(found) == 5
+    judged = list(csv.DictReader(io.StringIO(checks.read_text("utf-8"))))
+    assert [(row["check"], row["run_outcome"], row["harm"]) for row in judged] == [
+        ("ttft p95", "PASS", ""), ("'=1+1", "PASS", "0.25"), ("ttft p95", "WARN", ""), ("'=1+1", "WARN", "0.25"),
+    ]  # fmt: skip
+    assert json.loads(judged[0]["policy"]) == {"margin": 0.05, "unit": "s"}
+    _, raw = written(address, tmp_path / "raw", Form.CSV, raw_csv=True)
+    assert '"=1+1"' in raw.read_text()
+
+
+def test_parquet_has_typed_columns_of_the_same(address: str, run: Run, tmp_path: Path) -> None:
+    files = {file.name.removeprefix(f"{run.id}."): file for file in written(address, tmp_path, Form.PARQUET)}
+    assert set(files) == {
+        "metrics.parquet", "checks.parquet", "requests.parquet", "items.parquet", "prompts.parquet",
+        "positions.parquet",
+    }  # fmt: skip
+    tables = {name: pyarrow.parquet.read_table(file) for name, file in files.items()}
+    assert tables["metrics.parquet"].column("value").to_pylist()[0] == 0.1 + 0.2
+    assert [str(kind) for kind in tables["metrics.parquet"].schema.types[-2:]] == ["double", "int64"]
+    requests = tables["requests.parquet"]
+    assert requests.num_rows == 14
+    assert str(requests.schema.field("chunk_ns").type).startswith("list<")
+    lines = [line for line in lines_of(address, tmp_path, run) if line["kind"] == "request"]
+    assert requests.column("ttft_s").to_pylist() == [line["ttft_s"] for line in lines]
+    assert requests.column("chunk_ns").to_pylist() == [line["chunk_ns"] for line in lines]
+    assert tables["items.parquet"].column("item_id").to_pylist() == [item.item_id for item in make_quality().items]
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(
+    address: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ModuleNotFoundError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r"benchgate\[parquet\]"):
+        written(address, tmp_path, Form.PARQUET, run.id)
+
+
+def _parsed(told: str) -> list[Metric]:
+    return list(text_string_to_metric_families(told))  # type: ignore[no-untyped-call]  # the library tells no types here
+
+
+def test_openmetrics_is_read_by_a_strict_parser_and_tells_the_newest_run(store_address: str, tmp_path: Path) -> None:
+    write_everything(store_address, label=None, suite_name='a "b"\\\n')
+    newest = write_everything(store_address, label=None, suite_name='a "b"\\\n')
+    with Store.open(store_address) as store:
+        write_run(store, suite_name="undecided")
+        calibration = write_run(store, suite={"calibration": True}, suite_name="noise")
+        store.save_verdict(newest.id, verdict("BLOCK", newest), decided_at="2026-11-21T12:00:00.000Z")
+    (file,) = written(store_address, tmp_path, Form.OPENMETRICS)
+    assert file == tmp_path / "metrics.txt"
+    told = file.read_text()
+    families = {family.name: family for family in _parsed(told)}
+    ttft = families["benchgate_ttft_seconds"]
+    assert (ttft.type, ttft.unit) == ("gauge", "seconds")
+    assert {(s.labels["arm"], s.labels["statistic"], s.value) for s in ttft.samples} == {
+        ("candidate", "p95", 0.3), ("baseline", "p95", 1.23457e6),
+    }  # fmt: skip
+    assert families["benchgate_accuracy_ratio"].samples[0].labels["task"] == 'task "x"\\'
+    assert families["benchgate_output_tokens_per_second"].samples[0].labels["suite"] == 'a "b"\\\n'
+    assert (families["benchgate_score"].unit, families["benchgate_accuracy_ratio"].unit) == ("", "ratio")
+    outcomes = {(s.labels["suite"], s.labels["outcome"]): s.value for s in families["benchgate_verdict"].samples}
+    assert [name for name, value in outcomes.items() if value == 1] == [('a "b"\\\n', "BLOCK")]
+    assert {suite for suite, _ in outcomes} == {'a "b"\\\n', "undecided"}
+    assert newest.id not in told and calibration.id not in told
+    assert told.endswith("# EOF\n")
+    again = written(store_address, tmp_path / "again.prom", Form.OPENMETRICS)
+    assert again[0].read_text() == told
+
+
+def test_metric_of_a_strange_name_is_no_openmetrics(address: str, run: Run, tmp_path: Path) -> None:
+    with Store.open(address) as store:
+        other = write_run(store, suite_name="strange")
+        store.save_metrics(other.id, [MetricRow(Arm.CANDIDATE, "x 1\nbenchgate_verdict", None, None, None, 1.0, 1)])
+    with pytest.raises(EvidenceError, match="a metric is called"):
+        written(address, tmp_path, Form.OPENMETRICS, other.id)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_records_that_were_removed_are_not_exported_as_if_there_were_none(tmp_path: Path) -> None:
+    address = str(tmp_path / "gc.db")
+    run = write_everything(address)
+    with opened(address, create=False) as database, database.writing() as connection:
+        bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
+    for form in (Form.JSONL, Form.PARQUET):
+        with pytest.raises(EvidenceError, match="were removed on 2026-12-01"):
+            written(address, tmp_path / "out", form)
+    assert len(written(address, tmp_path / "out", Form.CSV)) == 2
+
+
+def test_one_file_is_not_enough_for_several(address: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    for to, form in (("x.json", Form.BUNDLE), ("x.jsonl", Form.JSONL)):
+        with pytest.raises(UsageError, match="2 runs are to be written"):
+            written(address, tmp_path / to, form, run.id, run.id)
+        assert written(address, tmp_path / to, form, run.id) == [tmp_path / to]
+    for to, form in (("x.csv", Form.CSV), ("taken", Form.CSV), ("x.parquet", Form.PARQUET)):
+        with pytest.raises(UsageError, match="writes several"):
+            written(address, tmp_path / to, form, run.id)
+
+
+def test_file_that_cannot_be_written_leaves_no_half(address: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for form in (Form.BUNDLE, Form.JSONL, Form.OPENMETRICS):
+        with pytest.raises(StoreError, match="could not be written"):
+            written(address, tmp_path / "file" / "inside", form, run.id)

@@ -1,0 +1,176 @@
+"""Runs that were killed or cut short: who may go on with them, and that what was set aside is in no evidence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from benchgate.done import Done
+from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.run import Resumption, RunStatus, TargetFault
+from benchgate.resuming import ResumedSitting
+from benchgate.store.repository import Store
+from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_load, make_run, make_shadow
+
+pytest_plugins = ["tests.shells.store_databases"]
+
+
+def spool(folder: Path) -> Path:
+    return folder / "spool.jsonl"
+
+
+def test_a_run_that_is_measured_is_left_alone_and_one_whose_process_is_gone_is_marked(store_address: str) -> None:
+    with Store.open(store_address) as other:
+        with Store.open(store_address) as store:
+            run = make_run()
+            store.begin_run(run, PLAN).add_load(make_load())
+            assert other.settle() == []
+            with pytest.raises(StoreError, match="is being measured, by"), other.holding(run.id):
+                pass
+            assert other.may_go_on() == []
+        assert other.settle() == [run.id]  # closing lets go of it, as death does
+        assert other.settle() == []
+        (left,) = other.may_go_on("smoke")
+        assert (left.id, left.status, left.finished_at) == (run.id, RunStatus.PARTIAL, None)
+        assert len(other.evidence(run.id).load) == 1
+
+
+def test_a_run_that_ended_lets_go_at_once(store_address: str) -> None:
+    with Store.open(store_address) as store, Store.open(store_address) as other:
+        for _ in range(2):
+            run = make_run()
+            store.begin_run(run, PLAN).finish(RunStatus.COMPLETE, DONE_AT)
+            with other.holding(run.id):
+                assert other.may_go_on() == []
+        run = make_run()
+        store.begin_run(run, PLAN).leave_open()
+        with other.holding(run.id):
+            assert [one.id for one in other.may_go_on()] == [run.id]
+
+
+def test_a_lock_goes_with_its_process_and_tells_it(tmp_path: Path) -> None:
+    address = str(tmp_path / "store.db")
+    code = (
+        "import sys\n"
+        "from benchgate.store.repository import Store\n"
+        "from tests.shells.store_samples import PLAN, make_run\n"
+        f"store = Store.open({address!r})\n"
+        "store.begin_run(make_run('the-run'), PLAN)\n"
+        "print('begun', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        with Store.open(address) as store:
+            with pytest.raises(StoreError, match=f"by process {process.pid};"), store.holding("the-run"):
+                pass
+            assert store.settle() == []
+            process.kill()
+            process.wait()
+            assert store.settle() == ["the-run"]
+        assert [path.name for path in tmp_path.iterdir() if ".run-" in path.name] == []
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def went_on(*seqs: int) -> Resumption:
+    return Resumption("2026-11-20T12:30:00Z", 42, ("block 1",), seqs)
+
+
+def test_what_is_set_aside_stays_and_is_in_no_evidence(store: Store, tmp_path: Path) -> None:
+    run = make_run()
+    writer = store.begin_run(run, PLAN)
+    writer.add_load(make_load(Arm.BASELINE))
+    writer.add_shadow(replace(make_shadow(), fault="interrupted"))
+    writer.leave_open()
+    again = store.reopen_run(run.id, spool=spool(tmp_path))
+    again.go_on(went_on(0, 1), [])
+    again.add_load(make_load(Arm.CANDIDATE, position=1))
+    again.add_shadow(make_shadow())
+    with pytest.raises(StoreError, match="has its shadow comparison already"):
+        again.add_shadow(make_shadow())
+    again.finish(RunStatus.COMPLETE, DONE_AT)
+    again.close()
+    evidence = store.evidence(run.id)
+    assert [seen.arm for seen in evidence.load] == [Arm.CANDIDATE]
+    assert evidence.shadow is not None
+    assert evidence.shadow.fault is None
+    assert evidence.resumptions == (went_on(0, 1),)
+    journal = store.journal(run.id)
+    assert [(entry.seq, entry.aside) for entry in journal] == [(0, True), (1, True), (2, False), (3, False), (4, False)]
+
+
+def test_what_was_set_aside_cannot_be_said_otherwise_later(tmp_path: Path) -> None:
+    address = tmp_path / "store.db"
+    with Store.open(str(address)) as store:
+        run = make_run()
+        store.begin_run(run, PLAN).leave_open()
+        writer = store.reopen_run(run.id, spool=spool(tmp_path))
+        writer.add_load(make_load())
+        writer.go_on(went_on(), [])
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+        assert len(store.evidence(run.id).load) == 1
+        with store._database.writing() as connection:
+            connection.execute(text("DROP TRIGGER event_no_update"))
+            connection.execute(text("UPDATE event SET data = replace(data, '\"set_aside\":[]', '\"set_aside\":[0]')"))
+        with pytest.raises(EvidenceError, match="it is not what it was when it finished"):
+            store.evidence(run.id)
+
+
+def test_a_journal_that_does_not_tell_how_it_went_on_is_damage(store: Store) -> None:
+    run = make_run()
+    store.begin_run(run, PLAN).event("resumed", {"at": "2026-11-20T12:30:00Z", "set_aside": [0]})
+    with pytest.raises(EvidenceError, match=f"run {run.id}: its journal does not tell how it went on"):
+        store.evidence(run.id)
+
+
+def test_only_a_run_that_is_not_over_goes_on(store: Store, tmp_path: Path) -> None:
+    run = make_run()
+    store.begin_run(run, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
+    assert store.may_go_on() == []
+    with pytest.raises(StoreError, match="cannot go on"):
+        store.reopen_run(run.id, spool=spool(tmp_path))
+
+
+def facts(**said: object) -> Deployment:
+    return replace(make_deployment("f16"), facts=said)
+
+
+def test_a_deployment_that_says_something_else_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    run = make_run(arms={Arm.BASELINE: facts(version="1", model="m"), Arm.CANDIDATE: facts()})
+
+    def never() -> None:
+        raise AssertionError("the run was opened")
+
+    sitting = ResumedSitting(run, Done(), never, None)  # type: ignore[arg-type]  # it is never opened
+    sitting.keep(Arm.BASELINE, facts(version="1", more="x"))
+    sitting.keep(Arm.CANDIDATE, facts(version="9"))  # it had said nothing yet
+    with pytest.raises(UsageError, match=r"the baseline f16 is not what it was .*: version was 1 and is 2"):
+        sitting.keep(Arm.BASELINE, facts(version="2"))
+
+
+def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Path) -> None:
+    run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts()})
+    store.begin_run(run, PLAN).leave_open()
+    spent = BudgetSpent(0.25, "the suite itself", "2026-11-20T12:30:00Z")
+    sitting = ResumedSitting(run, Done(), lambda: store.reopen_run(run.id, spool=spool(tmp_path)), spent)
+    sitting.keep(Arm.CANDIDATE, facts(version="9"))
+    sitting.begin()
+    sitting.begin()
+    sitting.end_without((TargetFault(Arm.CANDIDATE, "after block 1", "refused"),))
+    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    evidence = store.evidence(run.id)
+    assert evidence.run.arms[Arm.CANDIDATE].facts == {"version": "9"}
+    assert (evidence.budget_spent, len(evidence.resumptions), len(evidence.target_faults)) == (spent, 1, 1)

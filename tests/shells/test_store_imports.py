@@ -1,0 +1,196 @@
+"""Another tool's file in a store, on SQLite and on a real Postgres: numbers to look at, and nothing to decide from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from benchgate import deciding
+from benchgate.adopting import Adopted, Told, adopt
+from benchgate.errors import UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.run import RunStatus
+from benchgate.report.stored_numbers import numbers_document
+from benchgate.store import tables
+from benchgate.store.bundle_files import bundle_sources, export_bundle
+from benchgate.store.engine import Address, Database
+from benchgate.store.export_openmetrics import open_metrics
+from benchgate.store.migrate import opened
+from benchgate.store.repository import Store
+from benchgate.store.retention import Policy
+from benchgate.store.taking_in import take_in
+from tests.e2e.command import here
+from tests.shells.store_samples import make_run, write_run
+
+pytest_plugins = ["tests.shells.store_databases"]
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/imports"
+SUITE = make_run().suite_name  # the same name as measured runs have: nothing may mix them up
+TOLD = Told(SUITE, "vendor", price_usd_per_hour=3.6, accelerators=2)
+
+
+def adopted(address: str, name: str = "vllm-detailed.json") -> Adopted:
+    return adopt(address, FIXTURES / name, TOLD)
+
+
+def test_a_file_is_a_complete_run_with_numbers_and_no_records(store_address: str) -> None:
+    run_id = adopted(store_address).run_id
+    with Store.open(store_address) as store:
+        run, rows = store.run(run_id), store.metrics(run_id)
+        assert store.check().findings == ()
+    assert (run.status, run.measured_by, list(run.arms)) == (RunStatus.COMPLETE, "vllm", [Arm.CANDIDATE])
+    assert run.arms[Arm.CANDIDATE].model == "acme/small-7b"
+    (cost,) = [row.value for row in rows if row.name == "usd_per_million_output_tokens"]
+    assert cost == pytest.approx(2 * 3.6 / 3600 / 1.4 * 1e6)
+
+
+def test_what_was_taken_and_what_was_not_is_kept_with_the_hash_of_the_file(store_address: str) -> None:
+    run_id = adopted(store_address).run_id
+    database = Database.connect(Address.parse(store_address))
+    with database.reading() as connection:
+        (row,) = connection.execute(select(tables.imported)).mappings().all()
+    database.close()
+    document = json.loads(row["document"])
+    assert (row["run_id"], row["source"]) == (run_id, "vllm-detailed.json")
+    assert row["source_sha256"] == document["sha256"] != ""
+    assert document["mapped"]["tpot_s"] == "sum of itls / (output_lens - 1)"
+    assert "interpolates" in document["unmapped"]["$.p99_ttft_ms"]
+
+
+def test_the_same_file_twice_is_known_and_adds_nothing(store_address: str) -> None:
+    first = adopted(store_address)
+    again = adopt(store_address, FIXTURES / "vllm-detailed.json", Told("another", "name"))
+    assert (first.known, again.known, again.run_id) == (False, True, first.run_id)
+    with Store.open(store_address) as store:
+        assert len(store.runs()) == 1
+
+
+def test_a_file_that_is_wrong_leaves_the_store_as_it_was(store_address: str, tmp_path: Path) -> None:
+    Store.open(store_address).close()
+    path = tmp_path / "vllm.json"
+    path.write_text((FIXTURES / "vllm.json").read_text(encoding="utf-8").replace('"failed": 0', '"failed": -1'))
+    with pytest.raises(UsageError, match=r"\$\.failed: found -1"):
+        adopt(store_address, path, TOLD)
+    with Store.open(store_address) as store:
+        assert store.runs() == []
+
+
+def test_nothing_is_ever_judged_of_it(store_address: str) -> None:
+    run_id = adopted(store_address).run_id
+    with Store.open(store_address) as store:
+        with pytest.raises(UsageError, match="nothing can be judged of it"):
+            store.evidence(run_id)
+        with pytest.raises(UsageError, match="nothing can be judged of it"):
+            deciding.decide_stored(store, run_id)
+        with pytest.raises(UsageError, match="@latest means nothing here"):
+            store.resolve("@latest")
+        assert store.verdicts(run_id) == []
+
+
+def test_beside_a_measured_run_it_is_numbers_that_promote_nobody(store_address: str) -> None:
+    run_id = adopted(store_address).run_id
+    with Store.open(store_address) as store:
+        measured = write_run(store)
+        for judged, against in ((run_id, measured.id), (measured.id, run_id)):
+            numbers = deciding.stored_numbers(store, judged, against)
+            assert numbers is not None
+            document = numbers_document(numbers)
+            assert (document["outcome"], document["promotes"]) == ("INCONCLUSIVE", False)
+            assert "is a file of vllm" in str(document["reason"])
+        assert store.evidence(measured.id).history == ()
+
+
+def test_it_takes_no_place_of_a_measured_run(store_address: str) -> None:
+    """It is the newest of its suite, and nobody who asks for the suite's newest run gets it."""
+    with Store.open(store_address) as store:
+        measured = write_run(store, started_at="2020-01-01T00:00:00Z")
+    run_id = adopted(store_address).run_id
+    with Store.open(store_address) as store:
+        assert store.resolve("@latest", suite=SUITE) == measured.id
+        assert store.expendable(Policy(older_than_s=0, keep_last=1), "2036-01-01T00:00:00Z") == []
+    with opened(store_address, create=False) as database, database.reading() as connection:
+        assert open_metrics(connection, [measured.id, run_id]) == open_metrics(connection, [measured.id])
+
+
+def test_it_goes_from_store_to_store_and_stays_what_it_is(store_address: str, tmp_path: Path) -> None:
+    run_id = adopted(store_address).run_id
+    elsewhere = str(tmp_path / "elsewhere.db")
+    with opened(store_address, create=False) as database:
+        export_bundle(database, run_id, tmp_path / "run.json")
+    with opened(elsewhere, create=True) as database:
+        (taken,) = take_in(database, list(bundle_sources([tmp_path / "run.json"])))
+        assert taken.problem is None
+    with Store.open(elsewhere) as store:
+        assert store.run(run_id).measured_by == "vllm"
+    assert adopted(elsewhere).known
+
+
+def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    files = [str(FIXTURES / name) for name in ("vllm-detailed.json", "lm-eval.json")]
+    done = here(tmp_path, "store", "import", *files, "--suite", "elsewhere", "--deployment", "vendor", "--store", store)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" ", 1)[1].split(" ")[0] for line in done.stdout.splitlines()] == ["new:", "new:"]
+    assert "$.p99_ttft_ms: the tool interpolates" in done.stderr
+    again = here(tmp_path, "store", "import", *files, "--store", store)
+    assert [line.split(" ")[1] for line in again.stdout.splitlines()] == ["known", "known"]
+    shown = here(tmp_path, "trend", "ttft_sent_s", "--suite", "elsewhere", "--store", store)
+    assert "200" in shown.stdout
+    assert "vendor" in shown.stdout
+    run_id = done.stdout.split(" ", 1)[0]
+    assert here(tmp_path, "gate", run_id, "--store", store).returncode == 2
+    assert here(tmp_path, "promote", run_id, "--store", store).returncode != 0
+    assert here(tmp_path, "compare", run_id, run_id[:13], "--store", store).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["vllm.json", "--from", "vlm"], "did you mean vllm"),
+        (["vllm.json", "--from", "sglang"], "has not the marks of a file of sglang"),
+        (["k6.json"], "none of its numbers"),
+        (["nothing.json", "--from", "vllm"], "there is no file"),
+    ],
+)
+def test_the_command_refuses_what_is_none(words: list[str], says: str, tmp_path: Path) -> None:
+    name, *options = words
+    done = here(tmp_path, "store", "import", str(FIXTURES / name), *options, "--store", str(tmp_path / "s.db"))
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "s.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (Told("a\x1b[2Jb", "d"), "--suite is"),
+        (Told("s", " "), "--deployment is"),
+        (Told("s", "d", label="two\nlines"), "--label is"),
+        (Told("s", "d", price_usd_per_hour=float("nan")), "--price is nan"),
+        (Told("s", "d", price_usd_per_hour=-1.0), "--price is -1"),
+    ],
+)
+def test_names_and_prices_that_cannot_be_are_refused_before_the_file_is_read(told: Told, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        adopt("nowhere/store.db", Path("nothing.json"), told)
+
+
+def test_two_files_are_set_side_by_side_and_export_tells_what_they_are(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    runs = [adopt(store, FIXTURES / name, TOLD).run_id for name in ("vllm.json", "vllm-detailed.json")]
+    shown = here(tmp_path, "compare", *runs, "--store", store)
+    assert shown.returncode == 11, shown.stderr
+    assert "output_tokens_per_s" in shown.stdout
+    done = here(tmp_path, "store", "export", *runs, "--to", "out", "--format", "csv", "--store", store)
+    assert done.returncode == 0, done.stderr
+    assert "output_tokens_per_s" in (tmp_path / "out/metrics.csv").read_text(encoding="utf-8")
+    assert here(tmp_path, "store", "check", "--store", store).returncode == 0
+
+
+def test_options_of_a_tools_file_are_refused_of_bundles(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"arm":[]}', encoding="utf-8")
+    done = here(tmp_path, "store", "import", "run.json", "--suite", "mine", "--store", "s.db")
+    assert (done.returncode, "--suite is of files of other tools" in done.stderr) == (2, True)

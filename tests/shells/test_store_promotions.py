@@ -1,0 +1,235 @@
+"""Promotions from a real store, on SQLite and on Postgres: what may be recorded, and what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, text
+
+from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.promotion import Deed, Origin, Promotion
+from benchgate.model.run import MetricRow, RunStatus
+from benchgate.model.verdict import Outcome
+from benchgate.promoting import promote, withdraw
+from benchgate.store import rows, tables
+from benchgate.store.migrate import opened
+from benchgate.store.promotions import read_promotion
+from benchgate.store.repository import Store
+from tests.fakes.promotable import BLOCKED, begun, judged
+from tests.shells.store_samples import write_run
+
+pytest_plugins = ["tests.shells.store_databases"]
+
+MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
+PULL = Origin("mallory", "refs/pull/7/merge", "bad")
+NEXT_YEAR = "2027-01-01"  # begins after everything that a test records
+
+
+def passed(store: Store, *, day: str = "2026-01-01") -> str:
+    run_id, outcome = judged(store, day=day)
+    assert outcome is Outcome.PASS
+    return run_id
+
+
+def test_promotion_records_who_when_the_verdict_and_what_all_of_it_hashes_to(store: Store) -> None:
+    run_id = passed(store)
+    found = promote(store, run_id, MAIN)
+    (kept,) = store.promotions("made-up")
+    assert found.new and kept == found.promotion
+    assert (kept.run_id, kept.deed, kept.origin, kept.in_series, kept.reason) == (
+        run_id,
+        Deed.PROMOTED,
+        MAIN,
+        True,
+        None,
+    )
+    (verdict,) = store.verdicts(run_id)
+    assert kept.grounds is not None and verdict.decided_at is not None
+    assert (kept.grounds.outcome, kept.grounds.verdict_sha256) == (Outcome.PASS, verdict.sha256)
+    assert kept.grounds.evidence_sha256 == store.evidence_sha256(run_id)
+    assert (kept.grounds.suite_sha256, kept.grounds.measurement_sha256) == ("s" * 64, "m" * 64)
+    assert kept.grounds.policy_sha256 == verdict.document["policy_sha256"]
+    assert kept.promoted_at > verdict.decided_at
+    assert store.check().findings == ()
+
+
+def test_promoting_a_run_twice_says_so_and_records_nothing(store: Store) -> None:
+    run_id = passed(store)
+    first = promote(store, run_id, MAIN)
+    again = promote(store, run_id, replace(MAIN, by="ben"))
+    assert not again.new and again.promotion == first.promotion
+    assert store.promotions() == [first.promotion]
+
+
+def test_run_that_was_promoted_off_the_series_enters_it_from_a_protected_ref(store: Store) -> None:
+    run_id = passed(store)
+    assert not promote(store, run_id, replace(MAIN, protected=False)).promotion.in_series
+    with pytest.raises(UsageError, match="no run that was promoted on a protected ref"):
+        store.resolve("@promoted")
+    assert promote(store, run_id, MAIN).new and store.resolve("@promoted") == run_id
+
+
+def test_run_of_another_tool_is_refused(store: Store, store_address: str) -> None:
+    run_id = passed(store)
+    row = {"id": "i", "run_id": run_id, "imported_at": "2026-01-02T00:00:00Z", "source": "x", "source_sha256": "0" * 64}
+    with opened(store_address, create=False) as database, database.writing() as connection:
+        connection.execute(insert(tables.imported).values(**row, document="{}", sha256=rows.text_sha256("{}")))
+    with pytest.raises(UsageError, match="measured by another tool"):
+        promote(store, run_id, MAIN)
+
+
+def test_withdrawal_makes_promoted_mean_the_one_before(store: Store) -> None:
+    first, second = passed(store), passed(store, day="2026-01-02")
+    promote(store, first, MAIN)
+    promote(store, second, MAIN)
+    assert store.resolve("@promoted") == second
+    assert withdraw(store, second, MAIN, "it leaks").promotion.deed is Deed.WITHDRAWN
+    assert store.resolve("@promoted") == store.resolve("@promoted", suite="made-up") == first
+    with pytest.raises(UsageError, match="not promoted, so there is nothing to withdraw"):
+        withdraw(store, second, MAIN, "again")
+    assert promote(store, second, MAIN).new and store.resolve("@promoted") == second
+    with pytest.raises(UsageError, match="of suite 'other'"):
+        store.resolve("@promoted", suite="other")
+
+
+def test_run_is_held_against_what_was_promoted_of_its_own_suite(store: Store) -> None:
+    run_id, other = passed(store), write_run(store)
+    promote(store, run_id, MAIN)
+    assert store.resolve_beside("@promoted", begun(store)) == run_id
+    with pytest.raises(UsageError, match="of suite 'smoke'"):
+        store.resolve_beside("@promoted", other.id)
+    assert store.resolve_beside(run_id, other.id) == run_id
+
+
+def test_series_is_changed_from_protected_refs_alone(store: Store) -> None:
+    run_id = passed(store)
+    promote(store, run_id, MAIN)
+    with pytest.raises(UsageError, match="only a protected ref may change"):
+        withdraw(store, run_id, PULL, "so that creep forgets it")
+    assert store.resolve("@promoted") == run_id
+
+
+def test_passing_run_of_a_pull_request_does_not_enter_the_history_once_promotions_are_recorded(store: Store) -> None:
+    poisoned, promoted = passed(store), passed(store, day="2026-01-02")
+    promote(store, poisoned, PULL)
+    before = begun(store, day=NEXT_YEAR)
+    assert [past.run_id for past in store.evidence(before).history] == [poisoned, promoted]  # by verdicts, as ever
+    kept = promote(store, promoted, MAIN).promotion
+    (past,) = store.evidence(before).history
+    assert (past.run_id, past.decided_at, past.promoted_at) == (promoted, kept.promoted_at, kept.promoted_at)
+    assert past.checks
+
+
+def test_promotion_made_after_a_run_began_is_no_history_of_it(store: Store) -> None:
+    first, second = passed(store), passed(store, day="2026-01-02")
+    promote(store, first, MAIN)
+    promote(store, second, MAIN)
+    assert store.evidence(second).history == ()  # it began, and was judged, before either
+    assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == [first, second]
+    withdraw(store, second, MAIN, "it leaks")
+    assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == [first]
+
+
+def test_series_that_was_withdrawn_whole_lets_no_verdict_in_again(store: Store) -> None:
+    run_id = passed(store)
+    passed(store, day="2026-01-02")
+    promote(store, run_id, MAIN)
+    withdraw(store, run_id, MAIN, "it leaks")
+    assert store.evidence(begun(store, day=NEXT_YEAR)).history == ()
+
+
+def test_trend_tells_what_became_of_each_run(store: Store) -> None:
+    ids = [passed(store), passed(store, day="2026-01-02"), judged(store, BLOCKED, day="2026-01-03")[0]]
+    for run_id in ids:
+        store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "goodput_ratio", None, None, None, 0.5, 1)])
+    promote(store, ids[0], MAIN)
+    promote(store, ids[2], MAIN, override="a fire")
+    told = [point.promoted for point in store.trend("goodput_ratio", arm=Arm.CANDIDATE)]
+    assert told == ["promoted, in the baseline series", None, "overridden"]
+    withdraw(store, ids[0], MAIN, "it leaks")
+    assert [point.promoted for point in store.trend("goodput_ratio", suite="made-up")] == [None, None, "overridden"]
+
+
+Change = Callable[[Promotion], Promotion]
+
+
+def _grounds(**changes: Any) -> Change:
+    def change(promotion: Promotion) -> Promotion:
+        assert promotion.grounds is not None
+        return replace(
+            promotion, id="x", promoted_at="2027-01-01T00:00:00.000Z", grounds=replace(promotion.grounds, **changes)
+        )
+
+    return change
+
+
+MISFITS: tuple[tuple[Change, type[StoreError], str], ...] = (
+    (_grounds(evidence_sha256="0" * 64), EvidenceError, "another evidence_sha256"),
+    (_grounds(suite_sha256="0" * 64), EvidenceError, "another suite_sha256"),
+    (_grounds(measurement_sha256="0" * 64), EvidenceError, "another measurement_sha256"),
+    (_grounds(verdict_sha256="0" * 64), EvidenceError, "rests on another verdict"),
+    (_grounds(outcome=Outcome.WARN), EvidenceError, "rests on another verdict"),
+    (lambda one: replace(one, id="x", promoted_at="2020-01-01T00:00:00.000Z"), StoreError, "clock"),
+    (lambda one: replace(_grounds()(one), suite="other"), EvidenceError, "of suite 'other'"),
+)
+
+
+def test_store_takes_no_promotion_that_does_not_fit_its_run(store: Store) -> None:
+    outside = promote(store, passed(store), PULL).promotion
+    for change, error, says in MISFITS:
+        with pytest.raises(error, match=says):
+            store.save_promotion(change(replace(outside, origin=MAIN)))
+    assert store.promotions() == [outside]
+
+
+def test_store_takes_no_promotion_of_an_unfinished_run_nor_by_a_verdict_that_was_replaced(store: Store) -> None:
+    run_id, short = passed(store), begun(store, status=RunStatus.PARTIAL)
+    outside = promote(store, run_id, PULL).promotion
+    with pytest.raises(EvidenceError, match="is partial, not complete"):
+        store.save_promotion(replace(_grounds()(outside), run_id=short))
+    (verdict,) = store.verdicts(run_id)
+    store.save_verdict(run_id, {**verdict.document, "outcome": "BLOCK"}, decided_at="2026-12-31T00:00:00.000Z")
+    with pytest.raises(EvidenceError, match="rests on another verdict"):
+        store.save_promotion(replace(_grounds()(outside), origin=MAIN))
+    assert store.promotions() == [outside]
+
+
+def test_changed_promotion_is_found_wherever_it_is_read(store: Store, store_address: str) -> None:
+    run_id = passed(store)
+    kept = promote(store, run_id, PULL).promotion
+    whole = rows.to_json(kept.to_json(), "it")
+    row = {"id": kept.id, "run_id": run_id, "promoted_at": kept.promoted_at, "suite_name": kept.suite, "in_series": 1}
+    sealed = row | {"document": whole, "sha256": rows.text_sha256(whole)}
+    with pytest.raises(EvidenceError, match="listed as another"):
+        read_promotion(sealed)  # lifted into the series by its column
+    assert read_promotion(sealed | {"in_series": 0}) == kept
+    with pytest.raises(EvidenceError, match="does not hash"):
+        read_promotion(sealed | {"document": whole.replace("false", "true")})
+    with pytest.raises(EvidenceError, match="is none"):
+        read_promotion(row | {"document": "{}", "sha256": rows.text_sha256("{}")})
+    with opened(store_address, create=False) as database, database.writing() as connection:
+        connection.execute(insert(tables.promotion).values(**sealed | {"id": "lifted"}))
+    assert [finding.place for finding in store.check().findings] == ["promotion lifted"]
+    for read in (
+        store.promotions,
+        lambda: store.resolve("@promoted"),
+        lambda: store.evidence(begun(store, day=NEXT_YEAR)),
+    ):
+        with pytest.raises(EvidenceError, match="lifted"):
+            read()
+
+
+def test_promotions_never_change(store: Store, store_address: str) -> None:
+    promote(store, passed(store), MAIN)
+    for change in ("UPDATE promotion SET in_series = 0", "DELETE FROM promotion"):
+        with (
+            pytest.raises(StoreError),
+            opened(store_address, create=False) as database,
+            database.writing() as connection,
+        ):
+            connection.execute(text(change))
+    assert len(store.promotions()) == 1
