@@ -188,5 +188,7 @@ def _three_digits(value: float, *, signed: bool = False) -> str:
     sign = "+" if signed and value > 0 else ""
     if value == 0:
         return "0"
+    if math.isinf(value):
+        return f"{sign}{value}"
     decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))  # of the rounded value: 9.999 is 10.0
     return f"{sign}{value:,.{min(decimals, 6)}f}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from benchgate.gate.rule import Finding
-from benchgate.gate.sentences import check_reason
+from benchgate.gate.sentences import check_advice, check_reason
 from benchgate.gate.verdict_sentence import verdict_reason
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.limits import Limits
@@ -37,6 +38,26 @@ def test_harm_that_may_be_beyond_the_margin_is_told_apart_from_harm_that_is() ->
         fallen(0.0138, 0.0058, 0.0223), unit=Unit.PERPLEXITY, scale=Scale.LOG_RATIO, margin=0.02, falls=False
     )
     assert "it may be 2.26 %, beyond the margin of 2.02 %" in why(ratio, Outcome.BLOCK)
+
+
+def test_harm_that_has_no_upper_limit_may_be_without_bound() -> None:
+    assert "harm is shown, and it may be without bound, beyond" in why(fallen(0.2, 0.1, math.inf), Outcome.BLOCK)
+    both = replace(fallen(-0.2, -math.inf, -0.1), two_sided=True)
+    assert "a change is shown, and it may be without bound, beyond" in why(both, Outcome.BLOCK)
+
+
+@pytest.mark.parametrize("limits", [None, Limits(-0.1, 0.4)])
+def test_what_has_no_estimate_says_of_no_number_of_items_that_it_would_settle_it(limits: Limits | None) -> None:
+    torn = replace(fallen(0.1, -0.1, 0.4), harm=None, limits=limits)
+    assert check_advice(torn, Outcome.INCONCLUSIVE, ALPHA) == "use a bigger set"
+
+
+def test_a_capacity_is_not_settled_by_more_requests_at_the_same_level() -> None:
+    found = Finding(
+        unit=Unit.REQUESTS_PER_S, scale=Scale.ABSOLUTE, margin=8.0, method="m", n=400, n_unit="requests",
+        harm=9.0, limits=Limits(7.0, 11.0), lower_is_worse=True,
+    )  # fmt: skip
+    assert check_advice(found, Outcome.INCONCLUSIVE, ALPHA) == "measure more requests"
 
 
 @pytest.mark.parametrize(("p_value", "words"), [(0.01, "with all checks together"), (0.06, "by its test")])

@@ -1,0 +1,119 @@
+"""Which numbers of a run are kept for trends, and which it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from benchgate.gate.arm_search import most_looks, search_of
+from benchgate.gate.metric_rows import metric_rows
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence, MetricRow
+from benchgate.model.shadow import AnswerFacts
+from benchgate.suite.loader import parse_suite
+from tests.fakes import evidence as fake
+
+EVIDENCE = fake.evidence()
+
+
+def rows(evidence: Evidence, name: str) -> dict[tuple[Arm, str | None], MetricRow]:
+    """The rows of one name by arm and place; one of each."""
+    found = [row for row in metric_rows(evidence) if row.name == name]
+    by_place = {(row.arm, row.stage or row.task): row for row in found}
+    assert len(by_place) == len(found)
+    return by_place
+
+
+def with_suite(stored: Mapping[str, object]) -> Evidence:
+    return replace(EVIDENCE, run=replace(EVIDENCE.run, suite=stored))
+
+
+def test_a_calibration_leaves_no_number() -> None:
+    assert metric_rows(with_suite({**EVIDENCE.run.suite, "calibration": True})) == ()
+
+
+def test_what_has_no_price_has_no_cost_and_all_else() -> None:
+    arms = {arm: replace(one, price_usd_per_hour=None) for arm, one in EVIDENCE.run.arms.items()}
+    free = replace(EVIDENCE, run=replace(EVIDENCE.run, arms=arms))
+    assert not [row for row in metric_rows(free) if row.name.startswith("usd")]
+    assert rows(free, "output_tokens_per_s") == rows(EVIDENCE, "output_tokens_per_s")
+    # 8 tokens for each of 24 requests in 2.4 s are 80/s; at $2 an hour a million of them cost 2 / 0.288.
+    cost = rows(EVIDENCE, "usd_per_million_output_tokens")[Arm.BASELINE, "c1"]
+    assert cost.value == pytest.approx(2 / 0.288)
+
+
+def test_goodput_is_of_a_run_with_an_slo() -> None:
+    suite = fake.suite()
+    checks = tuple(check for check in suite.gate.checks if check.metric != "goodput")
+    gate = suite.gate.model_copy(update={"checks": checks})
+    without = with_suite(suite.model_copy(update={"slo": None, "gate": gate}).to_stored())
+    assert rows(without, "goodput_ratio") == rows(without, "usd_per_million_good_tokens") == {}
+    # Two of four times 24 requests failed on the candidate at c4.
+    assert rows(without, "error_ratio")[Arm.CANDIDATE, "c4"].value == pytest.approx(2 / 96)
+
+
+def test_an_answer_that_is_neither_right_nor_wrong_leaves_no_accuracy() -> None:
+    first, *others = EVIDENCE.quality
+    torn = replace(first, items=(replace(first.items[0], score=None, error="no answer"), *first.items[1:]))
+    found = rows(replace(EVIDENCE, quality=(torn, *others)), "accuracy_ratio")
+    assert (first.arm, first.task) not in found
+    assert len(found) == 3
+    assert rows(EVIDENCE, "accuracy_ratio")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 40)
+
+
+def test_a_task_of_one_arm_has_no_recovery() -> None:
+    alone = replace(EVIDENCE, quality=tuple(seen for seen in EVIDENCE.quality if seen.task != "tiny_add")[:1])
+    assert rows(alone, "recovery_ratio") == rows(alone, "flips_ratio") == {}
+    assert rows(EVIDENCE, "recovery_ratio")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 38)
+
+
+def test_items_that_go_together_make_the_interval_wider() -> None:
+    seen = tuple(
+        replace(one, items=tuple(replace(item, cluster=f"page {at // 10}") for at, item in enumerate(one.items)))
+        for one in EVIDENCE.quality
+    )
+    together = rows(replace(EVIDENCE, quality=seen), "accuracy_ratio")[Arm.CANDIDATE, "tiny_add"]
+    apart = rows(EVIDENCE, "accuracy_ratio")[Arm.CANDIDATE, "tiny_add"]
+    assert together.value == apart.value
+    assert (together.lower, together.upper) != (apart.lower, apart.upper)
+    assert rows(replace(EVIDENCE, quality=seen), "flips_ratio")[Arm.CANDIDATE, "tiny_add"].lower is None
+
+
+def test_a_prompt_asked_once_says_nothing_of_the_noise() -> None:
+    assert EVIDENCE.shadow is not None
+    name = "shadow_disagreement_ratio"
+    # Two of 20 differ from both answers of the baseline, and one more from its second alone.
+    assert rows(EVIDENCE, name)[Arm.CANDIDATE, None].value == pytest.approx((2 + 3) / 2 / 20)
+    once = tuple(replace(item, once=True, secondary=None) for item in EVIDENCE.shadow.items)
+    found = rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=once)), name)
+    assert set(found) == {(Arm.CANDIDATE, None)}
+    assert found[Arm.CANDIDATE, None].value == pytest.approx(2 / 20)
+
+
+def test_validity_is_of_the_answers_that_were_looked_at() -> None:
+    assert EVIDENCE.shadow is not None
+    valid = [AnswerFacts(8, 1, False, valid=said) for said in (True, False, None)]
+    items = tuple(
+        replace(item, primary_facts=None, candidate_facts=[*valid, None][at % 4])
+        for at, item in enumerate(EVIDENCE.shadow.items)
+    )
+    found = rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=items)), "shadow_validity_ratio")
+    assert set(found) == {(Arm.CANDIDATE, None)}
+    assert (found[Arm.CANDIDATE, None].value, found[Arm.CANDIDATE, None].n) == (0.5, 10)
+
+
+def test_a_search_counts_each_of_its_looks() -> None:
+    text = """
+suite: found
+deployments: {a: {url: "http://a", model: m, engine: vllm}, b: {url: "http://b", model: m, engine: vllm}}
+baseline: a
+candidate: b
+slo: {ttft: 1s, target: 90%}
+load: {workload: {input: 8, output: 8}, capacity: {over: rate, from: 1/s, to: 8/s}}
+gate: {checks: [{metric: capacity, margin: 20%}]}
+"""
+    search = search_of(parse_suite(text, "s.yaml"))
+    assert search is not None
+    assert most_looks(search.settings) == 5 * search.settings.most_probes  # a probe ends after five looks at the latest
