@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.gate.ancestry import Gap, Hop, Place, Promotion, hops, start
+from benchgate.gate.check_line import Line, check_line
 from benchgate.gate.creep_steps import creep_steps
-from benchgate.gate.decision_steps import decision_steps
 from benchgate.gate.rule import Finding, Problem, decide
-from benchgate.gate.sentences import check_reason
 from benchgate.gate.showing import change_of, show_margin
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastRun, past_arm
@@ -240,35 +239,25 @@ def _result(
 ) -> CheckResult:
     outcome = decide(found, p_holm, gate.alpha, gate.warn_fraction)
     over = f"the last {found.n} promotions" if found.problem is None else "the promotions before"
-    return CheckResult(
+    line = Line(
         id=f"creep:{check.id}",
         title=f"{check.title} over {over}",
         family=HISTORY,
         metric=check.metric,
+        required=required,
         statistic=check.statistic,
         stage=check.stage,
         task=check.task,
-        required=required,
-        outcome=outcome,
-        reason=check_reason(found, outcome, gate.warn_fraction, gate.alpha),
+    )
+    return check_line(
+        line,
+        found,
+        outcome,
+        p_holm,
+        gate,
         advice=_advice(found, outcome),
-        unit=found.unit,
-        scale=found.scale,
-        baseline=None,
-        candidate=found.candidate,
-        harm=found.harm,
-        lower=found.limits.lower if found.limits else None,
-        upper=found.limits.upper if found.limits else None,
-        margin=found.margin,
-        p_value=found.p_value,
-        p_holm=p_holm,
-        n=found.n,
-        n_unit=found.n_unit,
-        method=found.method,
-        notes=found.notes,
-        steps=decision_steps(
-            found, outcome, [p for _, p in tested], p_holm, gate.alpha, ids=[name for name, _ in tested]
-        ),
+        p_values=[p for _, p in tested],
+        ids=[name for name, _ in tested],
     )
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from benchgate.gate.attempts import attempt_notes
 from benchgate.gate.budget_spent import spent_checks
+from benchgate.gate.check_line import Line, check_line
 from benchgate.gate.comparison import Comparison, arms_of
 from benchgate.gate.creep import creep_checks
-from benchgate.gate.decision_steps import decision_steps
 from benchgate.gate.differences import differences
 from benchgate.gate.drift import drift_notes
 from benchgate.gate.error_budget import burn_checks
@@ -25,14 +25,14 @@ from benchgate.gate.next_step import next_step
 from benchgate.gate.noise_notes import noise_notes
 from benchgate.gate.rule import Finding, Problem, decide, defined
 from benchgate.gate.second_look import held_to_all_blocks
-from benchgate.gate.sentences import check_advice, check_reason
+from benchgate.gate.sentences import check_advice
 from benchgate.gate.showing import check_title
 from benchgate.gate.sittings import sitting_notes
 from benchgate.gate.specs import CheckSpec, concrete_checks, family_of
 from benchgate.gate.verdict_sentence import verdict_reason
 from benchgate.gate.waiving import Waived, apply_waivers
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Verdict, policy_sha256
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, policy_sha256
 from benchgate.model.waiver import Waivers
 from benchgate.stats.multiplicity import holm
 from benchgate.suite.schema import Suite
@@ -157,38 +157,24 @@ def _result(
 ) -> CheckResult:
     check = spec.check
     outcome = decide(finding, p_holm, suite.gate.alpha, suite.gate.warn_fraction)
-    return CheckResult(
+    line = Line(
         id=spec.id,
         title=check_title(spec),
         family=family_of(check.metric),
         metric=check.metric,
+        required=check.required,
         statistic=spec.statistic,
         stage=spec.stage,
         task=spec.task,
-        required=check.required,
-        outcome=outcome,
-        reason=check_reason(finding, outcome, suite.gate.warn_fraction, suite.gate.alpha),
-        advice=check_advice(finding, outcome, suite.gate.alpha),
-        unit=finding.unit,
-        scale=finding.scale,
-        baseline=finding.baseline,
-        candidate=finding.candidate,
-        harm=finding.harm,
-        lower=finding.limits.lower if finding.limits else None,
-        upper=finding.limits.upper if finding.limits else None,
-        margin=finding.margin,
-        p_value=finding.p_value,
-        p_holm=p_holm,
-        n=finding.n,
-        n_unit=finding.n_unit,
-        n_of=finding.n_of,
-        method=finding.method,
-        notes=finding.notes,
         over=check.over,
-        at_least=finding.lower_is_worse if finding.scale is Scale.ABSOLUTE else None,
-        two_sided=finding.two_sided,
-        steps=decision_steps(
-            finding, outcome, [p for _, p in tested], p_holm, suite.gate.alpha, ids=[name for name, _ in tested]
-        ),
-        limits_alpha=finding.look.alpha if finding.look is not None else None,
+    )
+    return check_line(
+        line,
+        finding,
+        outcome,
+        p_holm,
+        suite.gate,
+        advice=check_advice(finding, outcome, suite.gate.alpha),
+        p_values=[p for _, p in tested],
+        ids=[name for name, _ in tested],
     )

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from benchgate.gate.check_line import Line, check_line
 from benchgate.gate.comparison import Comparison, load_of
-from benchgate.gate.decision_steps import decision_steps
 from benchgate.gate.guard import kinds_of, spoiling
 from benchgate.gate.load_steps import own_share_steps
 from benchgate.gate.looks import stricter_look
 from benchgate.gate.places import Place, places
 from benchgate.gate.rule import Finding, Problem, at_look, decide, defined
-from benchgate.gate.sentences import check_advice, check_reason
+from benchgate.gate.sentences import check_advice
 from benchgate.gate.shares import Counts, tally_of, unmeasured
 from benchgate.gate.specs import family_of
 from benchgate.gate.steps import made, number
@@ -150,36 +150,16 @@ def _result(
     place: str | None, found: Finding, p_holm: float | None, gate: Gate, p_values: Sequence[float]
 ) -> CheckResult:
     outcome = decide(found, p_holm, gate.alpha, gate.warn_fraction)
-    return CheckResult(
+    line = Line(
         id=BURN if place is None else f"{BURN}@{place}",
         title="Error budget burn" + ("" if place is None else f" at {place}"),
         family=BUDGET,
         metric=BURN,
-        statistic=None,
-        stage=place,
-        task=None,
         required=True,
-        outcome=outcome,
-        reason=check_reason(found, outcome, gate.warn_fraction, gate.alpha),
-        advice=check_advice(found, outcome, gate.alpha),
-        unit=found.unit,
-        scale=found.scale,
-        baseline=None,
-        candidate=found.candidate,
-        harm=found.harm,
-        lower=found.limits.lower if found.limits else None,
-        upper=found.limits.upper if found.limits else None,
-        margin=found.margin,
-        p_value=found.p_value,
-        p_holm=p_holm,
-        n=found.n,
-        n_unit=found.n_unit,
-        method=found.method,
-        notes=found.notes,
-        at_least=False,
-        steps=decision_steps(found, outcome, p_values, p_holm, gate.alpha),
-        limits_alpha=found.look.alpha if found.look is not None else None,
+        stage=place,
     )
+    advice = check_advice(found, outcome, gate.alpha)
+    return check_line(line, found, outcome, p_holm, gate, advice=advice, p_values=p_values)
 
 
 _MEASURE = "run the suite again: its error budget is read, and its stage measured, by a run of its own"
