@@ -103,8 +103,6 @@ def trend(
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
-    from dataclasses import asdict
-
     from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.report.metric_values import in_its_unit
@@ -121,7 +119,7 @@ def trend(
         _require_kept("stage", stage, metric, [point.stage for point in kept])
         _require_kept("task", task, metric, [point.task for point in kept])
     if output is TrendFormat.JSON:
-        sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2, sort_keys=True) + "\n")
+        sys.stdout.write(json.dumps([point._asdict() for point in points], indent=2, sort_keys=True) + "\n")
         return
     if not points:
         sys.stderr.write(f"{_none_has(metric, suite, stage if kept else None, task if kept else None)}\n")

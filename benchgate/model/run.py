@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from benchgate.model.deployment import Arm, Deployment
@@ -269,8 +269,7 @@ class MetricRow:
     upper: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrendPoint:
+class TrendPoint(NamedTuple):
     """One value of one run among those of the runs before it.
 
     `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
