@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,15 +17,17 @@ from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.stored_numbers import number_pairs
-from benchgate.model.run import Evidence, Run
+from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Verdict
 from benchgate.model.waiver import Waivers
 from benchgate.publish import github
 from benchgate.report.document import document_json, verdict_document, with_exit_code
 from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
+from benchgate.report.markdown import SUMMARY_BYTES, render_markdown
+from benchgate.report.own_template import OwnTemplate, render_own
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.report.terms import OWN, Terms
+from benchgate.report.view import report_view
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 
@@ -75,6 +78,9 @@ def decide_stored(
     """
     if against == run_id:
         raise UsageError(f"both sides are the run {run_id}; a run says nothing against itself: name two runs")
+    if keep and store.run(run_id).status is RunStatus.RUNNING:
+        with suppress(StoreError):  # of a store that cannot be written the verdict is told all the same
+            store.settle()  # it may have been killed, and then it may go on
     evidence = store.evidence(run_id)
     reference = store.evidence(against) if against is not None else None
     terms = Terms(
@@ -135,13 +141,20 @@ def report_html(decision: Decision) -> str:
     return render_html(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
 
 
-def write_report(decision: Decision, path: Path) -> None:
-    """Write the HTML report; PublishError when that fails."""
-    html = report_html(decision)
+def own_report(decision: Decision, template: OwnTemplate) -> str:
+    """The report as a template of the reader's own makes it; UsageError where it cannot."""
+    terms = decision.terms
+    view = report_view(decision.evidence, decision.verdict, against=decision.reference, terms=terms)
+    return render_own(view, template)
+
+
+def write_report(decision: Decision, path: Path, template: OwnTemplate | None = None) -> None:
+    """Write the HTML report, or what a template of the reader's own makes; PublishError when writing fails."""
+    text = report_html(decision) if template is None else own_report(decision, template)
     part = path.with_name(f".{path.name}.part")  # renamed when whole: nobody ever opens half a report
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(html, encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
         raise PublishError(f"the report could not be written to {path}: {error.strerror}") from error
@@ -156,7 +169,11 @@ def publish_decision(decision: Decision, report_path: Path | None, *, exit_code:
         exit_code=exit_code,
         report_path=report_path,
         summary_markdown=render_markdown(
-            decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms
+            decision.evidence,
+            decision.verdict,
+            against=decision.reference,
+            terms=decision.terms,
+            budget_bytes=SUMMARY_BYTES,
         ),
     )
 

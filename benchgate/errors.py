@@ -8,6 +8,7 @@
     ├── ClusterError        the cluster that is to send the load cannot, or was lost    exit 12
     ├── BudgetError         nobody says what production has spent of its error budget   exit 12
     ├── EvidenceError       stored evidence is missing or does not hash                 exit 13
+    │   └── TakenOver       the run that is measured here is somebody else's by now
     ├── StoreError          the store could not be read or written                      exit 13
     │   └── NothingKept     what is measured can be kept nowhere any more
     └── PublishError        a report or a publisher failed after the verdict            exit 13
@@ -135,6 +136,10 @@ class NothingKept(StoreError):
 
 class EvidenceError(StoreError):
     """Stored evidence is missing, truncated or does not match its hash."""
+
+
+class TakenOver(EvidenceError):
+    """The run that this process measures is not its own any more: another one goes on with it, or ended it."""
 
 
 class PublishError(BenchgateError):

@@ -42,9 +42,9 @@ from benchgate.shadow.form import unasked_form
 from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.judge_prompt import load_judge_prompt
 from benchgate.shadow.sample import load_prompts
+from benchgate.sitting import sitting_of, spool_of
 from benchgate.spending import read_spent, require_askable
 from benchgate.store.repository import Store
-from benchgate.store.spool import FILE_NAME
 from benchgate.suite.schema import Suite
 from benchgate.suite.text import Document
 
@@ -62,7 +62,9 @@ class RunOptions:
     allow_actions: bool = False  # whether stages may run the commands that the suite names
     allow_code: bool = False  # whether evals may run the functions, and the models' programs, that the suite lets run
     waivers: Waivers | None = None  # what is tolerated of the candidate
+    again: str = "benchgate run SUITE"  # the command that begins such a run, for whoever is told how to go on with it
     calibration: bool = False  # whether both arms are one deployment, so that the run judges nobody
+    part: bool = False  # whether a part of the suite is measured alone, with which nobody can go on
 
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
@@ -93,15 +95,13 @@ def measured_run(
     workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
     arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
     run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
+    spool, may_go_on = spool_of(options.work_dir, run.id), not (options.calibration or options.part)
+    began, again = sitting_of(suite, suite_dir, os.environ, run.id, spool), options.again
     store.settle()
     with recorded(
-        store,
-        run,
-        plan.canonical,
-        may_go_on=not options.calibration,
-        spool=spool_of(options, run.id),
-        note=progress.note,
+        store, run, plan.canonical, may_go_on=may_go_on, again=again, spool=spool, note=progress.note
     ) as writer:
+        writer.begin_sitting(began)
         if spent is not None:
             writer.add_budget(spent)
         work = Work(
@@ -117,13 +117,8 @@ def measured_run(
             workers=workers,
             cluster=options.cluster,
         )
-        measure_to_the_end(work, may_go_on=not options.calibration)
+        measure_to_the_end(work, may_go_on=may_go_on, again=again)
     return as_kept(writer)
-
-
-def spool_of(options: RunOptions, run_id: str) -> Path:
-    """Where a run keeps what it measures before the store has it."""
-    return options.work_dir / run_id / FILE_NAME
 
 
 def _require_power(store: Store, suite: Suite, plan: Plan, progress: Progress) -> None:

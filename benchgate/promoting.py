@@ -88,7 +88,8 @@ def withdraw(store: Store, run_id: str, origin: Origin, reason: str) -> Recorded
 
 def _require_told(origin: Origin, reason: str | None) -> None:
     """What people wrote is shown on terminals and in the logs of CI systems, which an escape would command."""
-    for what, said in (("--by", origin.by), ("--ref", origin.ref), ("--commit", origin.commit), ("a reason", reason)):
+    told = {"--by": origin.by, "--ref": origin.ref, "--commit": origin.commit, "what the CI says": origin.ci}
+    for what, said in (told | {"a reason": reason}).items():
         if said is None:
             continue
         if not said.strip() or len(said) > _LONGEST or any(unicodedata.category(char)[0] == "C" for char in said):
@@ -133,8 +134,9 @@ def _deed(decision: Decision, override: str | None) -> Deed:
             raise UsageError(f"run {run_id} is {outcome} and needs no override; leave --override out")
         return Deed.PROMOTED
     if override is None:
+        why = "--strict treats WARN like BLOCK; leave it out to promote with care" if outcome.promotes else None
         raise NotPromoted(
-            f"run {run_id} is {outcome} and is not promoted: {decision.verdict.reason}", decision.exit_code
+            f"run {run_id} is {outcome} and is not promoted: {why or decision.verdict.reason}", decision.exit_code
         )
     return Deed.OVERRIDDEN
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchgate.circumstances import utc_now
 from benchgate.deciding import Kept
-from benchgate.errors import NothingKept
+from benchgate.errors import NothingKept, TakenOver
 from benchgate.measuring import Work, measure
 from benchgate.model.run import Run, RunStatus
 from benchgate.store.repository import RunWriter, Store
@@ -21,17 +21,21 @@ def recorded(
     plan: bytes,
     *,
     may_go_on: bool = False,
+    again: str = "benchgate run SUITE",
     spool: Path | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[RunWriter]:
-    """A run in the store that is never left looking complete, or still running, when it was cut short."""
+    """A run in the store that is never left looking complete, or still running, when it was cut short.
+
+    `again` is the command that began it, which a note repeats where the run may go on.
+    """
     writer = store.begin_run(run, plan, spool=spool, note=note)
     try:
         with cut_short(writer, may_go_on=may_go_on):
             yield writer
     except KeyboardInterrupt:
         if may_go_on and note is not None:
-            note(f"run {run.id} was cut short; `benchgate run SUITE --resume --run {run.id}` goes on with it")
+            note(f"run {run.id} was cut short; `{again} --resume --run {run.id}` goes on with it")
         raise
 
 
@@ -41,9 +45,10 @@ def cut_short(writer: RunWriter, *, may_go_on: bool) -> Iterator[None]:
     try:
         yield
     except BaseException as cut:
-        with suppress(NothingKept):  # nor can this be kept then
+        with suppress(NothingKept, TakenOver):  # nor can this be kept then
             writer.event("cut_short", {"by": type(cut).__name__})
-        _leave(writer, may_go_on=may_go_on)
+        with suppress(TakenOver):  # what becomes of the run is for whoever took it to say
+            _leave(writer, may_go_on=may_go_on)
         writer.close()
         raise
 
@@ -56,7 +61,7 @@ def _leave(writer: RunWriter, *, may_go_on: bool) -> None:
         writer.finish(RunStatus.PARTIAL, utc_now())
 
 
-def measure_to_the_end(work: Work, *, may_go_on: bool) -> None:
+def measure_to_the_end(work: Work, *, may_go_on: bool, again: str = "benchgate run SUITE") -> None:
     """Measure what the plan holds, and end the run: whole, or partial where a deployment was not there.
 
     Where what is measured can be kept nowhere any more the run is cut short, and what was kept by then is judged.
@@ -65,7 +70,7 @@ def measure_to_the_end(work: Work, *, may_go_on: bool) -> None:
         whole = measure(work)
     except NothingKept as error:
         writer = work.sitting.writer
-        then = f"; then `benchgate run SUITE --resume --run {writer.run_id}` goes on with it" if may_go_on else ""
+        then = f"; then `{again} --resume --run {writer.run_id}` goes on with it" if may_go_on else ""
         writer.give_up(f"{error}{then}")
         _leave(writer, may_go_on=may_go_on)
     else:

@@ -1,68 +1,70 @@
 """A run that was cut short goes on: at the next block that is not whole, when nothing that matters has changed.
 
-What matters is what was asked (suite and plan), who asks (benchgate, machine) and who is asked (what the deployments
-say of themselves). Until all of that is found to be as it was, nothing is written.
+What matters is what was asked (suite and plan), who asks (benchgate, machine) and who is asked (where, and what the
+deployments say of themselves). Until all of that is found to be as it was, nothing is written.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchgate import __version__
-from benchgate.circumstances import environment_facts, known_client, usable_cpus, utc_now
+from benchgate.circumstances import known_client, usable_cpus, utc_now
 from benchgate.deciding import Decision, Kept, decide_kept
 from benchgate.done import Done, done_so_far
-from benchgate.errors import TargetError, UsageError
-from benchgate.gate.sittings import MOST_RESUMPTIONS
+from benchgate.errors import StoreError, TargetError, UsageError
 from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
-from benchgate.model.deployment import Arm, Deployment, flattened
+from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import Resumption, Run, RunStatus, TargetFault
-from benchgate.pipeline import RunOptions, read_plan, require_runnable, spool_of
+from benchgate.model.run import RESUMED, Resumption, Run, RunStatus, TargetFault
+from benchgate.pipeline import RunOptions, read_plan, require_runnable
 from benchgate.plan.demand import chosen_workers
 from benchgate.plan.schedule import Plan
 from benchgate.recording import as_kept, cut_short, measure_to_the_end
+from benchgate.sitting import sitting_of, spool_of
 from benchgate.spending import read_spent
+from benchgate.spools import bring_in, unstored
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.schema import Suite
-
-_CHANGES = frozenset({"load_average_1min"})
-"""Facts of a machine that are not the same from one moment to the next."""
-
-_SHOWN = 60
+from benchgate.unchanged import require_able, require_same_facts, require_unchanged
 
 
 def resume_suite(
-    suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress, ref: str | None = None
+    suite: Suite,
+    suite_dir: Path,
+    options: RunOptions,
+    progress: Progress,
+    ref: str | None = None,
+    *,
+    without_spool: bool = False,
 ) -> Decision:
     """Go on with a run of this suite that was cut short, and judge its candidate; without `ref` with the newest one.
 
-    Raises UsageError where there is none, or something that matters has changed, and TargetError where a deployment is
-    not there: then the run stays as it is.
+    `without_spool` lets one go on of which more was kept than is there; its verdict tells of it. Raises UsageError
+    where there is no such run, or something that matters has changed, and TargetError where a deployment is not there:
+    then the run stays as it is.
     """
     require_runnable(suite, suite_dir, options)
     plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
-    with Store.open(options.store, create=False) as store:
+    with _opened(options, ref) as store:
         store.settle()
-        run = _chosen(store, suite, ref)
+        run = _chosen(store, suite, options, ref)
         with store.holding(run.id):
-            spool = spool_of(options, run.id)
-            if spool.exists():
-                store.recover(spool)
             _require_open(store, run)
-            _require_unchanged(run, suite, plan)
+            spool = spool_of(options.work_dir, run.id)
+            lost = bring_in(store, run, spool, without_spool=without_spool)
+            _require_open(store, run)  # a spool may have told how it ended
+            began = sitting_of(suite, suite_dir, os.environ, run.id, spool)
+            require_unchanged(run, suite, plan, store.events(run.id), began)
             done = done_so_far(suite, plan, store.journal(run.id))
-            _require_able(run, done, options)
+            require_able(run, done, by_cluster=options.cluster is not None)
             spent = None if done.budget else read_spent(suite, suite_dir, os.environ, utc_now())
-            sitting = ResumedSitting(
-                run, done, partial(store.reopen_run, run.id, spool=spool, note=progress.note), spent
-            )
+            reopen = partial(store.reopen_run, run.id, spool=spool, note=progress.note)
+            sitting = ResumedSitting(run, done, reopen, spent, began, without_spool=lost)
             work = Work(
                 suite=suite,
                 suite_dir=suite_dir,
@@ -82,14 +84,28 @@ def resume_suite(
 
 
 class ResumedSitting(Sitting):
-    """The sitting of a run that goes on: it is opened again when its deployments are found to be as they were."""
+    """The sitting of a run that goes on: it is opened again when its deployments are found to be as they were.
 
-    def __init__(self, run: Run, done: Done, reopen: Callable[[], RunWriter], spent: BudgetSpent | None) -> None:
+    `began` is what the journal keeps of this sitting; `without_spool`: see `Resumption`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        done: Done,
+        reopen: Callable[[], RunWriter],
+        spent: BudgetSpent | None,
+        began: Mapping[str, object],
+        *,
+        without_spool: bool = False,
+    ) -> None:
         self.done = done
         self.number = done.resumptions + 1
         self._run = run
         self._reopen = reopen
         self._spent = spent
+        self._began = began
+        self._without_spool = without_spool
         self._found: dict[Arm, Deployment] = {}
         self._begun = False
         self._once_begun = ExitStack()
@@ -98,7 +114,7 @@ class ResumedSitting(Sitting):
         """Raises UsageError where the deployment says something else of itself than it did before."""
         before = self._run.arms[arm]
         if before.facts:
-            _require_same_facts(arm, before, deployment)
+            require_same_facts(arm, before, deployment)
         elif self._begun:
             self.writer.set_arm(arm, deployment)
         else:
@@ -108,9 +124,6 @@ class ResumedSitting(Sitting):
         """From here on the run goes on: what it had only begun is set aside."""
         if self._begun:
             return
-        self.writer = self._reopen()
-        self._begun = True
-        self._once_begun.enter_context(cut_short(self.writer, may_go_on=False))
         begun = self.done.begun
         kinds = {"shadow": self.done.shadow, "divergence": self.done.divergence, "error_budget": self.done.budget}
         went_on = Resumption(
@@ -118,8 +131,17 @@ class ResumedSitting(Sitting):
             process=os.getpid(),
             again=tuple(one.what for one in begun),
             set_aside=tuple(sorted(seq for one in begun for seq in one.seqs)),
+            without_spool=self._without_spool,
         )
-        self.writer.go_on(went_on, [kind for kind, there in kinds.items() if there])
+        self.writer = self._reopen()
+        try:
+            self.writer.go_on(went_on, [kind for kind, there in kinds.items() if there])
+            self.writer.begin_sitting(self._began)
+        except StoreError:
+            self.writer.discard()
+            raise
+        self._begun = True
+        self._once_begun.enter_context(cut_short(self.writer, may_go_on=False))
         if self._spent is not None:
             self.writer.add_budget(self._spent)
         for arm, deployment in self._found.items():
@@ -134,23 +156,62 @@ class ResumedSitting(Sitting):
 
     def measure(self, work: Work) -> Kept:
         """Measure what is left, to the end of the run."""
-        with self._once_begun:
-            measure_to_the_end(work, may_go_on=False)
+        try:
+            with self._once_begun:
+                measure_to_the_end(work, may_go_on=False)
+        except KeyboardInterrupt:
+            over = "it went on once, and does so no more: run the suite from its beginning"
+            work.progress.note(
+                f"run {self._run.id} was cut short again; {over}"
+                if self._begun
+                else f"run {self._run.id} stays as it was: nothing more was measured"
+            )
+            raise
         return as_kept(self.writer)
 
 
-def _chosen(store: Store, suite: Suite, ref: str | None) -> Run:
-    """The run that is to go on: the one called `ref`, or the newest of these two deployments."""
+def _opened(options: RunOptions, ref: str | None) -> Store:
+    try:
+        return Store.open(options.store, create=False)
+    except UsageError as error:
+        raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store)}") from error
+
+
+def _chosen(store: Store, suite: Suite, options: RunOptions, ref: str | None) -> Run:
+    """The run that is to go on: the one called `ref`, or the newest of these two deployments, of this very suite first.
+
+    Another of that name was made of a part of the suite, or the suite was changed since, which is told then.
+    """
     if ref is not None:
-        return store.run(store.resolve(ref))
-    for run in store.may_go_on(suite.suite):
-        names = {arm: run.arms[arm].name for arm in Arm if arm in run.arms}
-        if not run.calibrates and names == {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}:
-            return run
+        try:
+            return store.run(store.resolve(ref))
+        except UsageError as error:
+            raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store, store)}") from error
+    ours = [run for run in store.may_go_on(suite.suite) if not run.calibrates and _is_of(run, suite)]
+    asked = suite.to_stored()
+    if ours:
+        return next((run for run in ours if run.suite == asked), ours[0])
     raise UsageError(
-        f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on; "
-        "run it from its beginning, without --resume"
+        f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on"
+        f"{_went_on_once(store, suite)}; run it from its beginning, without --resume"
+        f"{unstored(options.work_dir, ref, options.store, store)}"
     )
+
+
+def _is_of(run: Run, suite: Suite) -> bool:
+    names = {arm: run.arms[arm].name for arm in Arm if arm in run.arms}
+    return names == {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+
+
+def _went_on_once(store: Store, suite: Suite) -> str:
+    newest = next((run for run in store.runs(suite.suite) if _is_of(run, suite)), None)
+    if newest is None or newest.status is not RunStatus.PARTIAL or not _resumed(store, newest):
+        return ""
+    return f" (run {newest.id} went on once already, and was cut short again)"
+
+
+def _resumed(store: Store, run: Run) -> bool:
+    return any(kind == RESUMED for kind, _ in store.events(run.id))
 
 
 def _require_open(store: Store, run: Run) -> None:
@@ -161,63 +222,9 @@ def _require_open(store: Store, run: Run) -> None:
         raise UsageError(
             f"run {run.id} is complete, so nothing of it is left to measure: judge it with `benchgate gate`"
         )
-    why = "a deployment was not there, or it went on before and was cut short again"
+    once = "it went on once already, and was cut short again"
+    why = once if _resumed(store, now) else "a deployment was not there, or it is of a kind that does not go on"
     raise UsageError(f"run {run.id} is over, though not complete ({why}), so it cannot go on: run the suite again")
-
-
-def _require_unchanged(run: Run, suite: Suite, plan: Plan) -> None:
-    """Raises UsageError with what is not as it was when the run began: what is asked, and who asks."""
-    if run.calibrates or run.imported:
-        what = "a calibration" if run.calibrates else "of evals that were made elsewhere"
-        raise UsageError(f"run {run.id} is {what}, and only runs of `benchgate run` can go on")
-    changed = list(_differences(run.suite, suite.to_stored(), "the suite's "))
-    if not changed and plan.sha256 != run.plan_sha256:
-        changed.append(
-            f"the plan was {run.plan_sha256[:12]} and is {plan.sha256[:12]}: a file that the suite names (of tasks, "
-            "prompts, texts or traces), or the tokenizer of a server, is not what it was"
-        )
-    if run.tool_version != __version__:
-        changed.append(f"benchgate was {run.tool_version} and is {__version__}")
-    changed += _differences(_lasting(run.environment), _lasting(environment_facts()), "this machine's ")
-    if changed:
-        raise UsageError(_cannot(run, changed))
-
-
-def _lasting(facts: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in facts.items() if name not in _CHANGES}
-
-
-def _require_same_facts(arm: Arm, before: Deployment, found: Deployment) -> None:
-    """What a deployment no longer says is not known to have changed, as at the end of a run."""
-    was, now = dict(flattened(before.facts)), dict(flattened(found.facts))
-    changed = [f"{name} was {was[name]} and is {now[name]}" for name in was if now.get(name, was[name]) != was[name]]
-    if changed:
-        raise UsageError(
-            f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
-            "run the suite from its beginning, without --resume"
-        )
-
-
-def _require_able(run: Run, done: Done, options: RunOptions) -> None:
-    """Raises UsageError for a run that had ended, went on too often, or whose load somebody else is to send now."""
-    if done.down is not None:
-        name = run.arms[done.down.arm].name
-        why = f"the {done.down.arm} {name} was not there {done.down.when}, by which the run ended"
-        raise UsageError(f"run {run.id} cannot go on: {why}; run the suite again")
-    if done.resumptions >= MOST_RESUMPTIONS:
-        why = "it was cut short and went on before, and of a run that does so again nothing is said (few-interruptions)"
-        raise UsageError(f"run {run.id} cannot go on: {why}; run it from its beginning, without --resume")
-    if done.load.workers and done.load.spread is not (options.cluster is not None):
-        senders = ("this machine", "a cluster")
-        was, now = senders[done.load.spread], senders[not done.load.spread]
-        raise UsageError(_cannot(run, [f"its load was sent by {was} and would be by {now} (--cluster)"]))
-
-
-def _cannot(run: Run, changed: list[str]) -> str:
-    """Every change on a line of its own."""
-    lines = "".join(f"\n  {one}" for one in changed)
-    why = "cannot go on, for it would no longer be one measurement"
-    return f"run {run.id} {why}:{lines}\nrun it from its beginning, without --resume"
 
 
 def _workers(suite: Suite, plan: Plan, store: Store, done: Done) -> int:
@@ -233,18 +240,3 @@ def _told(suite: Suite, done: Done) -> str:
     there += [f"{len(done.tasks)} tasks are there"] if suite.quality is not None else []
     again = [f"{', '.join(one.what for one in done.begun)} again from the beginning"] if done.begun else []
     return "; ".join([*there, *again])
-
-
-def _differences(before: object, now: object, at: str) -> Iterator[str]:
-    """Where two JSON values differ, each with what it was and what it is."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key in dict.fromkeys([*before, *now]):
-            dot = "" if at.endswith(" ") else "."
-            yield from _differences(before.get(key), now.get(key), f"{at}{dot}{key}")
-    elif json.dumps(before, sort_keys=True) != json.dumps(now, sort_keys=True):
-        yield f"{at} was {_short(before)} and is {_short(now)}"
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

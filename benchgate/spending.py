@@ -19,9 +19,11 @@ from benchgate.model.deployment import Arm
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.suite.error_budget import (
     BURN_ALARM,
+    MOST_SPENT,
     ErrorBudget,
     Prometheus,
     fewest_requests,
+    parse_spent_ratio,
     stage_of,
     worst_share,
 )
@@ -37,14 +39,14 @@ from benchgate.targets.clients import client_of
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import json_object, one_line, said
-from benchgate.units import parse_percent_ratio, show_found
+from benchgate.units import show_found
 
 _QUERY = "/api/v1/query"
 _TIMEOUT = httpx2.Timeout(10.0)  # of every step of the answer
 _LONGEST_S = 30.0  # of all of it
 _LARGEST_BYTES = 2**20
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_MOST = 1e9  # so many budgets nobody spends: such a number means something else
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MOST_BARE = 10.0  # of a number without its unit: 40 is a percentage that lacks its sign
 _AT = "error_budget.spent"
 
 
@@ -140,12 +142,16 @@ def _from_file(path: Path) -> float:
     except json.JSONDecodeError as exc:
         raise _wrong(path, f"not JSON: {exc.msg}; {_EXPECTED}", exc.lineno, exc.colno) from None
     except ValueError as exc:
-        raise _wrong(path, f"{exc}; {_EXPECTED}") from None
-    if not isinstance(found, dict) or "spent" not in found:
-        raise _wrong(path, f"found {show_found(found)} without `spent`; {_EXPECTED}")
+        # It would speak of null, which is no share either.
+        why = "holds a number that is not finite" if "finite" in str(exc) else str(exc)
+        raise _wrong(path, f"{why}; {_EXPECTED}") from None
+    if not isinstance(found, dict):
+        raise _wrong(path, f"found {show_found(found)}; {_EXPECTED}")
     unknown = [key for key in found if key != "spent"]
     if unknown:
         raise _wrong(path, f"unknown key {show_found(unknown[0])}; {suggestion(unknown[0], ['spent'])}")
+    if not found:
+        raise _wrong(path, f"found an empty mapping; {_EXPECTED}")
     return _share_of(path, found["spent"])
 
 
@@ -155,11 +161,14 @@ _EXPECTED = 'expected {"spent": "40%"}'
 def _share_of(path: Path, found: object) -> float:
     if isinstance(found, str):
         try:
-            return parse_percent_ratio(found)
+            return parse_spent_ratio(found)
         except ValueError as exc:
             raise _wrong(path, f"`spent`: {exc}") from None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _MOST:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= MOST_SPENT:
         raise _wrong(path, f"`spent` is {show_found(found)}; {_EXPECTED}, or the share itself, like 0.4")
+    if found > _MOST_BARE:
+        would_be = f"without a unit that is {found:g} whole budgets"
+        raise _wrong(path, f'`spent` is {found:g}, and {would_be}; write "{found:g}%", or what else it is in percent')
     return float(found)
 
 
@@ -170,9 +179,11 @@ def _wrong(path: Path, message: str, line: int | None = None, column: int | None
 def _target(spec: Prometheus, folder: Path, environment: Mapping[str, str]) -> Target:
     """As if it were a deployment; of which arm, and of what model, means nothing. UsageError where it is no address."""
     known = DeploymentSpec(url=spec.url, model="prometheus", api_key=spec.api_key, headers=spec.headers)
-    target = target_of(Arm.BASELINE, known, environment, folder)
     try:
+        target = target_of(Arm.BASELINE, known, environment, folder)
         ServerAddress.of(target.url)
+    except UsageError as exc:
+        raise UsageError(f"{_AT}.prometheus: {exc}") from None
     except TargetError as exc:
         raise UsageError(f"{_AT}.prometheus.url: {exc}") from None
     return target
@@ -232,6 +243,6 @@ def _number(document: dict[str, object] | None) -> float:
     sample = result[1] if isinstance(result, list) and len(result) == 2 else None
     if not isinstance(sample, str) or _NUMBER.fullmatch(sample) is None:
         raise ValueError(f"answers with the value {show_found(sample)}, which is no number")
-    if not 0 <= float(sample) <= _MOST:
+    if not 0 <= float(sample) <= MOST_SPENT:
         raise ValueError(f"answers with the value {sample}, which is no share of a budget; 0.4 means 40 %")
     return float(sample)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-_NUMBER = r"(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_NUMBER = r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"  # not \d: digits of other scripts look like others
 _DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h|d)")
 _NO_TIME = re.compile(r"0+(?:\.0+)?\s*(?:ns|us|µs|ms|s|m|min|h|d)?")
 _RATE = re.compile(_NUMBER + r"\s*(?:req)?/\s*(?P<unit>s|m|min|h)")
@@ -20,7 +20,7 @@ _DOLLARS = re.compile(r"\$\s*" + _NUMBER)
 _USD = re.compile(_NUMBER + r"\s*USD")
 _MULTIPLE = re.compile(_NUMBER + r"\s*x")
 _NATS = re.compile(_NUMBER + r"\s*nats?")
-_COUNT = re.compile(r"\d{1,9}")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _TOKENS = re.compile(_NUMBER + r"\s*(?:tokens?|tok)?")
 _SIZE = re.compile(_NUMBER + r"\s*(?P<unit>MiB|GiB|TiB)")
 
@@ -37,7 +37,9 @@ def _match(pattern: re.Pattern[str], text: object, what: str, example: str) -> r
         raise ValueError(f"{show_found(text)} is not a {what}; write it with its unit, like {example}")
     match = pattern.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{show_found(text)} is not a {what}; write it like {example}")
+        below = text.strip().startswith("-") and pattern.fullmatch(text.strip()[1:].strip()) is not None
+        wrong = f"is below 0, which no {what} is" if below else f"is not a {what}"
+        raise ValueError(f"{show_found(text)} {wrong}; write it like {example}")
     return match
 
 

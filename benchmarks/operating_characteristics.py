@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchgate.model.verdict import Outcome
 from benchmarks.accuracy_cells import ClusterCell
+from benchmarks.creep_cells import CreepCell
 from benchmarks.gate_cells import Cell, LoadCell, Noise, Tally, shown_looks, simulated, usual_processes
 from benchmarks.peer_rule import PeerCell
 from benchmarks.tables import PAGE, in_table, shown, write_table
@@ -177,8 +178,21 @@ def peer() -> Section:
     return Section("beside inference-doctor", ("rule", "runs of each arm"), tuple(rows), tuple(drops))
 
 
+def creep() -> Section:
+    """Ten promotions of which each stayed in its margin; every release promoted by one run, or by several."""
+    effects = ("equal", "half the margin", "the margin", "twice")
+    rows = (
+        Row((str(runs), f"{cv:.0%}", effect), CreepCell(cv, EFFECTS[effect], runs))
+        for runs in (1, 3)
+        for cv in (0.01, 0.02, 0.04)
+        for effect in effects
+    )
+    return Section("slow creep", ("runs that promoted a release", "CV"), tuple(rows), effects, 200, 200)
+
+
 SECTIONS: Mapping[str, Callable[[], Section]] = {
-    "headline": headline, "checks": several, "order": order, "memory": memory, "clusters": clusters, "peer": peer
+    "headline": headline, "checks": several, "order": order, "memory": memory, "clusters": clusters, "peer": peer,
+    "creep": creep,
 }  # fmt: skip
 
 

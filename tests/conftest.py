@@ -18,6 +18,19 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without charts, which have tests of their own and cost most of a rendering's time."""
+    from benchgate.report import html
+    from benchgate.report.figures import Figures
+    from benchgate.report.view import ReportView
+
+    def none(view: ReportView) -> Figures:
+        return Figures()
+
+    monkeypatch.setattr(html, "figures_of", none)
+
+
 _MEASURE = Path(__file__).parent / "e2e"
 
 

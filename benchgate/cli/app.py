@@ -13,6 +13,7 @@ import typer
 from benchgate import __version__
 from benchgate.cli import (
     calibrate_command,
+    capacity_command,
     doctor_command,
     import_command,
     init_command,
@@ -23,18 +24,22 @@ from benchgate.cli import (
     shadow_commands,
     shadow_run,
     sim_command,
+    site_command,
     store_check,
     store_commands,
     store_gc,
+    store_import,
     store_recover,
     tool_commands,
     waive_command,
 )
+from benchgate.cli.arguments import Commands
 from benchgate.cli.interruption import interrupted_code, unwind_when_told
 from benchgate.errors import BenchgateError, ExitCode
 
 app = typer.Typer(
     name="benchgate",
+    cls=Commands,
     help="Measure a baseline and a candidate deployment of an LLM, and decide whether the candidate may be promoted.",
     no_args_is_help=True,
     add_completion=False,
@@ -57,12 +62,14 @@ app.command()(promote_command.promote)
 app.command()(waive_command.waive)
 app.command()(doctor_command.doctor)
 app.command()(result_commands.trend)
+app.command()(site_command.site)
+app.command()(capacity_command.capacity)
 app.command()(tool_commands.load)
 app.command()(sim_command.sim)
 store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
 store_app.command()(store_commands.upgrade)
 store_app.command()(store_commands.export)
-store_app.command("import")(store_commands.import_files)
+store_app.command("import")(store_import.import_files)
 store_app.command()(store_commands.copy)
 store_app.command()(store_recover.recover)
 store_app.command()(store_check.check)

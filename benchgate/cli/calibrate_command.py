@@ -13,6 +13,7 @@ from benchgate.cli import options
 from benchgate.cli.measure_commands import load_suite
 from benchgate.cli.places import find_suite
 from benchgate.cli.progress import make_progress
+from benchgate.cli.saying import say
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
 
@@ -67,6 +68,6 @@ def calibrate(
         sys.stderr.write(f"benchgate: no noise profile, because not everything was measured{why}\n")
         raise typer.Exit(int(ExitCode.INVALID))
     if output is ProfileFormat.JSON:
-        sys.stdout.write(json.dumps(found.profile.to_json(), indent=2, sort_keys=True) + "\n")
+        say(json.dumps(found.profile.to_json(), indent=2, sort_keys=True) + "\n")
         return
-    sys.stdout.write("".join(f"{line}\n" for line in noise_lines(found.profile, found.profile.measured_at)))
+    say("".join(f"{line}\n" for line in noise_lines(found.profile, found.profile.measured_at)))

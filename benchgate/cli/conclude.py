@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import typer
 
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format
+from benchgate.cli.saying import say
 from benchgate.errors import ExitCode, PublishError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def finish(
 ) -> ExitCode:
     """Write the report, publish, show; the exit code, which stands in what is shown, says how all of it went.
 
-    `show` gets the text; standard output unless given.
+    `show` gets the text; standard output unless given. Where that takes nothing the verdict stands on stderr.
     """
     decision = decision.asked(strict=strict)
     code = ExitCode.CRASH  # what it is when something below fails in a way that nobody foresaw
@@ -68,17 +70,35 @@ def finish(
         code = interrupted_code()
         raise
     finally:
-        (show or _print)(
-            shown(decision, output, code) if explain is None else _explained(decision, output, code, explain)
-        )
-    for fault in faults:
+        text = shown(decision, output, code) if explain is None else _explained(decision, output, code, explain)
+        lost = say_or_tell(text, [decision], show or say, publish=publish)
+    for fault in (*faults, *lost):
         sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
-    return code
+    return ExitCode.PUBLISH_FAILED if lost else code
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def say_or_tell(text: str, decisions: Iterable[Decision], show: Callable[[str], object], *, publish: bool) -> list[str]:
+    """Shows the text; where that fails the verdicts go to stderr, and the reason is given back.
+
+    What a CI system was told by then is withdrawn: it says that the command ends with the verdict's code.
+    """
+    try:
+        show(text)
+    except PublishError as error:
+        for one in decisions:
+            sys.stderr.write(f"benchgate: {one.verdict.outcome.value}: {one.verdict.reason}\n")
+        return [str(error), *(_withdrawn() if publish else ())]
+    return []
+
+
+def _withdrawn() -> list[str]:
+    from benchgate.publish import github
+
+    try:
+        github.withdraw_outputs(os.environ)
+    except PublishError as error:
+        return [str(error)]
+    return []
 
 
 def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.errors import ExitCode
+from benchgate.cli.commands import completed
+from benchgate.cli.places import find_suite
+from benchgate.cli.saying import say
+from benchgate.errors import ExitCode, UsageError
 from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
+    from benchgate.doctor.machine import Symptom
     from benchgate.model.client import ClientProfile, ClientStep
 
 
@@ -29,31 +33,45 @@ def doctor(
     client: Annotated[
         bool, typer.Option("--client", help="Measure what the load generator delivers here, and keep it in the store.")
     ] = False,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="Ask what this suite's error budget is asked of, too.")
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[DoctorFormat, typer.Option("--format", help="How to print the findings.")] = DoctorFormat.TEXT,
 ) -> None:
     """Look at this machine: what would spoil a measurement, and what to do about it."""
-    if client:
-        _measure(store, output)
+    if not client:
+        _examine(store, suite, output)
+    elif suite is not None:
+        raise UsageError("--suite is of no part of --client, which measures this machine alone; leave one of them out")
     else:
-        _examine(store, output)
+        _measure(store, output)
 
 
-def _examine(store: str, output: DoctorFormat) -> None:
+def _examine(store: str, suite: str | None, output: DoctorFormat) -> None:
     from dataclasses import asdict
 
     from benchgate.doctor.machine import State, examine
 
-    symptoms = examine(store)
+    symptoms = [*examine(store), *_of_the_budget(suite)]
     if output is DoctorFormat.JSON:
-        sys.stdout.write(json.dumps([asdict(symptom) for symptom in symptoms], indent=2) + "\n")
+        say(json.dumps([asdict(symptom) for symptom in symptoms], indent=2) + "\n")
     else:
         for symptom in symptoms:
-            sys.stdout.write(f"{symptom.state:5} {symptom.name:16} {symptom.found}\n")
+            say(f"{symptom.state:5} {symptom.name:16} {symptom.found}\n")
             if symptom.remedy is not None:
-                sys.stdout.write(f"{'':22} → {symptom.remedy}\n")
+                say(f"{'':22} → {completed(symptom.remedy, suite=None, store=store)}\n")
     if any(symptom.state is State.FAIL for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _of_the_budget(suite: str | None) -> Iterator[Symptom]:
+    from benchgate.cli.measure_commands import load_suite
+    from benchgate.doctor.budget import examine_budget
+
+    if suite is not None:
+        path = find_suite(suite)
+        yield examine_budget(load_suite(path), path.parent, os.environ)
 
 
 def _measure(store: str, output: DoctorFormat) -> None:
@@ -66,9 +84,9 @@ def _measure(store: str, output: DoctorFormat) -> None:
             profile = measure_client(progress)
         opened.save_client_profile(profile)
     if output is DoctorFormat.JSON:
-        sys.stdout.write(json.dumps(profile.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say(json.dumps(profile.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(profile)) + "\n")
+        say("\n".join(_lines(profile)) + "\n")
 
 
 def _lines(profile: ClientProfile) -> Iterator[str]:

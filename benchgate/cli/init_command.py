@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from benchgate.cli.places import shipped_suites_dir
+from benchgate.cli.saying import say
 from benchgate.errors import UsageError
 
 _DRILLS = "drills"
@@ -26,11 +27,11 @@ def init(
         if file is not None or drill is not None:
             given = f"the file {str(file)!r}" if file is not None else "--drill"
             raise UsageError(f"--list only prints the drills there are; leave out {given}, or leave out --list")
-        sys.stdout.write("".join(f"{name:18} {_shows(path)}\n" for name, path in _drills().items()))
+        say("".join(f"{name:18} {_shows(path)}\n" for name, path in _drills().items()))
         return
     text = (_template() if drill is None else _drill(drill)).read_text(encoding="utf-8")
     if file is None:
-        sys.stdout.write(text)
+        say(text)
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

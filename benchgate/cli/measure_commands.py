@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.commands import completed, run_command
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
+from benchgate.cli.saying import say
 from benchgate.cli.several import conclude_each
 from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.suite_files import missing_files, placed_in
@@ -43,6 +45,9 @@ def run(
     waivers: options.WaiversOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut short.")] = False,
     resumed: Annotated[str | None, typer.Option("--run", help="The run to go on with; the newest unless said.")] = None,
+    without_spool: Annotated[
+        bool, typer.Option("--without-spool", help="Go on although what was kept beside the store is lost.")
+    ] = False,
     report: options.ReportOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
@@ -53,11 +58,11 @@ def run(
     refuse_unwritable(report)
     declared = load_suite(path)
     tolerated = waivers_for_run(waivers, declared)
-    given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated)
+    given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
     several = declared.candidates if candidate is None else ()
-    if resume or resumed is not None:
-        _require_one_run(resume, several, label)
-        decision = _go_on(path, baseline, candidate, given, resumed)
+    if resume or resumed is not None or without_spool:
+        _require_one_run(resume, "--run" if resumed is not None else "--without-spool", several, label)
+        decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
         conclude(decision, output, strict=strict, report=report, publish=True)
         return
     if not several:
@@ -100,7 +105,7 @@ def compare(
             raise UsageError("--as-of is for stored runs: what is measured now is judged now; leave it out")
         path = find_suite(suite)
         tolerated = waivers_for_run(waivers, load_suite(path))
-        given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated)
+        given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
         decision = _measure(path, baseline, candidate, given, label)
     elif cluster is not None:
         raise UsageError("--cluster sends a load, and stored runs are judged without one: leave it out, or add --suite")
@@ -137,28 +142,28 @@ def validate(
             continue
         try:
             with placed_in(path):
-                found, *_ = [
+                each = [
                     pipeline.check_suite(one, path.parent, str(path), allow_code=allow_code)
                     for one in each_candidate(suite)
                 ]
         except SuiteError as error:
             problems.append(str(error))
             continue
+        refused = dict.fromkeys(line for one in each for line in one.refused)
+        if refused:
+            problems += [f"{path}: `run` refuses this suite: {line}" for line in refused]
+            continue
+        found = each[0]
         times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
-        typer.echo(f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}")
-        typer.echo("".join(f"  {line}\n" for line in budget_lines(suite, path.parent)), nl=False)
+        lines = [f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}"]
+        lines += [f"  {line}" for line in budget_lines(suite, path.parent)]
         if suite.gate.checks == usual_checks(suite):
-            typer.echo("\n".join(["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]))
-        typer.echo("".join(f"  {line}\n" for line in _of_its_power(found)), nl=False)
+            lines += ["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]
+        lines += [f"  {line}" for line in found.underpowered]
+        say(completed("".join(f"{line}\n" for line in lines), suite=path, store=None))
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         raise typer.Exit(int(ExitCode.USAGE))
-
-
-def _of_its_power(found: Preview) -> Iterator[str]:
-    """Checks that so little cannot carry, or may not: a suite may be valid and never promote anybody."""
-    yield from (f"`run` refuses it: {line}" for line in found.refused)
-    yield from found.underpowered
 
 
 def _asked(found: Preview) -> str:
@@ -193,7 +198,7 @@ def demo(
         outcome = decision.verdict.outcome
         surprises += outcome not in DEMO_EXPECTED[name]
         rows.append(f"{name:8} {outcome.value:12} exit {int(code):<3} {report}")
-    sys.stdout.write("\n" + "\n".join(rows) + "\n")
+    say("\n" + "\n".join(rows) + "\n")
     if surprises:
         expected = ", ".join(f"{name} {' or '.join(DEMO_EXPECTED[name])}" for name in chosen)
         sys.stderr.write(
@@ -227,9 +232,10 @@ class _Given:
     allow_actions: bool = False
     allow_code: bool = False
     waivers: Waivers | None = None
+    waiver_file: Path | None = None
 
-    def options(self, label: str | None) -> RunOptions:
-        """The options of one run."""
+    def options(self, label: str | None, again: str = "") -> RunOptions:
+        """The options of one run, which the command `again` begins."""
         from benchgate.pipeline import RunOptions
 
         return RunOptions(
@@ -240,7 +246,20 @@ class _Given:
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
             waivers=self.waivers,
+            again=again,
         )
+
+    def command(self, suite: Path, baseline: str | None, candidate: str | None) -> str:
+        """The command that measures such a run."""
+        said = (
+            ("--baseline", baseline),
+            ("--candidate", candidate),
+            ("--work-dir", None if self.work_dir == options.WORK_DIR else str(self.work_dir)),
+            ("--cluster", self.cluster),
+            ("--waivers", None if self.waiver_file is None else str(self.waiver_file)),
+        )
+        flags = (("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
+        return run_command(suite, store=self.store, said=said, flags=flags)
 
 
 def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], given: _Given) -> None:
@@ -260,13 +279,14 @@ def _measure(path: Path, baseline: str | None, candidate: str | None, given: _Gi
 
     suite = with_arms(load_suite(path), baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        return pipeline.run_suite(suite, path.parent, given.options(label), progress)
+        again = given.command(path, baseline, candidate)
+        return pipeline.run_suite(suite, path.parent, given.options(label, again), progress)
 
 
-def _require_one_run(resume: bool, several: Sequence[str], label: str | None) -> None:
+def _require_one_run(resume: bool, said: str, several: Sequence[str], label: str | None) -> None:
     """Of what is said beside --resume. Raises UsageError."""
     if not resume:
-        raise UsageError("--run names the run that --resume goes on with; add --resume, or leave it out")
+        raise UsageError(f"{said} is about the run that --resume goes on with; add --resume, or leave it out")
     if several:
         raise UsageError(
             f"--resume goes on with one run, and this suite has {len(several)} candidates: name its candidate with "
@@ -276,10 +296,12 @@ def _require_one_run(resume: bool, several: Sequence[str], label: str | None) ->
         raise UsageError("a run that goes on has its label, or none, from its beginning; leave --label out")
 
 
-def _go_on(path: Path, baseline: str | None, candidate: str | None, given: _Given, run: str | None) -> Decision:
+def _go_on(
+    path: Path, baseline: str | None, candidate: str | None, given: _Given, run: str | None, *, without_spool: bool
+) -> Decision:
     from benchgate.resuming import resume_suite
     from benchgate.suite.rules import with_arms
 
     suite = with_arms(load_suite(path), baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        return resume_suite(suite, path.parent, given.options(None), progress, run)
+        return resume_suite(suite, path.parent, given.options(None), progress, run, without_spool=without_spool)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.commands import completed
 from benchgate.cli.places import find_suite
 from benchgate.cli.plan_checks import check_lines, total_lines
+from benchgate.cli.saying import say
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
 from benchgate.units import show_duration, show_number
@@ -52,18 +54,19 @@ def plan(
         }
         budget = budget_lines(declared, path.parent)
     if output is PlanFormat.JSON:
-        told = {"error_budget": budget} if budget else {}
-        each = [{**_document(preview), **told} for preview in found.values()]
+        beside = {"error_budget": budget} if budget else {}
+        each = [{**_document(preview), **beside} for preview in found.values()]
         plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
         whole = plans if declared.candidates else each[0]
-        sys.stdout.write(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
         lines = [*_texts(str(path), found, declared.candidates), *(f"budget   {line}" for line in budget)]
-        sys.stdout.write("\n".join(lines) + "\n")
-        sys.stderr.write(_told((*preview.unknowns, *preview.underpowered) for preview in found.values()))
+        say(completed("\n".join(lines) + "\n", suite=path, store=store))
+        told = _told((*preview.unknowns, *preview.underpowered) for preview in found.values())
+        sys.stderr.write(completed(told, suite=path, store=store))
     against = [(*preview.problems, *preview.refused) for preview in found.values()]
     if any(against):
-        sys.stderr.write(_told(against))
+        sys.stderr.write(completed(_told(against), suite=path, store=store))
         raise typer.Exit(int(ExitCode.USAGE))
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,16 +14,9 @@ from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
 from benchgate.cli.stored_numbers import end_with_numbers
+from benchgate.cli.trend_output import TrendFormat, emit, require_place, trend_document
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, PublishError, UsageError
-
-
-class TrendFormat(StrEnum):
-    """How the points of a trend are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
 
 RunArgument = Annotated[
     str, typer.Argument(help="Stored run: id, unique prefix, label, @latest, @previous or @promoted.")
@@ -67,26 +58,36 @@ def gate(
 def report(
     run: RunArgument = "@latest",
     against: Annotated[str | None, typer.Option("--against", help="Stored run to compare with.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the HTML file.")] = Path("report.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write it; report.html unless said.", show_default=False),
+    ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option("--template", help="Your own template, .html.j2 or .md.j2, instead of benchgate's report."),
+    ] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write the HTML report of a stored run or comparison."""
     from benchgate import deciding
+    from benchgate.report.own_template import read_template
     from benchgate.store.repository import Store
 
+    own = read_template(template) if template is not None else None
+    path = out or (own.out if own is not None else Path("report.html"))
     with Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     try:
-        deciding.write_report(decision, out)
+        deciding.write_report(decision, path, own)
     except PublishError as error:
         sys.stderr.write(f"benchgate: {error}\n")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
-    typer.echo(str(out))
+    typer.echo(str(path))
 
 
 def trend(
@@ -101,13 +102,14 @@ def trend(
     ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
     from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
-    from benchgate.report.metric_values import in_its_unit
     from benchgate.store.repository import Store
 
+    require_place(output, out)
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
     with Store.open(store, create=False) as opened:
@@ -118,21 +120,13 @@ def trend(
         _require_kept("suite", suite, metric, [point.suite for point in everywhere])
         _require_kept("stage", stage, metric, [point.stage for point in kept])
         _require_kept("task", task, metric, [point.task for point in kept])
-    if output is TrendFormat.JSON:
-        sys.stdout.write(json.dumps([point._asdict() for point in points], indent=2, sort_keys=True) + "\n")
+    if points or output in (TrendFormat.JSON, TrendFormat.CSV):
+        emit(trend_document(points, output, metric, statistic), out)
         return
-    if not points:
-        sys.stderr.write(f"{_none_has(metric, suite, stage if kept else None, task if kept else None)}\n")
-        return
-    quantity = metric if statistic is None else f"{metric} {statistic}"
-    titles = f"{'started':24}  {'run':20} {'suite':18} {'candidate':14} {'verdict':12} {'stage or task':14}"
-    sys.stdout.write(f"{titles} {quantity}\n")
-    for point in points:
-        where = point.stage or point.task or "-"
-        name, value = point.label or point.run_id[:13], in_its_unit(metric, point.value)
-        promoted = f"  ({point.promoted})" if point.promoted is not None else ""
-        of = f"{point.suite:18} {point.deployment:14} {point.outcome or '-':12} {where:14}"
-        sys.stdout.write(f"{point.started_at}  {name:20} {of} {value}{promoted}\n")
+    nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
+    if out is not None or output is not TrendFormat.TEXT:
+        raise UsageError(nothing)
+    sys.stderr.write(f"{nothing}\n")
 
 
 def _statistic(metric: str, asked: str | None) -> str | None:
@@ -165,7 +159,9 @@ def _none_has(metric: str, suite: str | None, stage: str | None, task: str | Non
     """Why there is nothing to show, and what would give it."""
     runs = "no stored run" + (f" of the suite {suite!r}" if suite is not None else "")
     place = " ".join(f"of {what} {name}" for what, name in (("stage", stage), ("task", task)) if name is not None)
-    remedy = "; a `price` in the suite's deployments gives it" if metric.startswith("usd_") else ""
+    remedy = ""
+    if metric.startswith("usd_"):
+        remedy = "; a `price` in the suite's deployments gives it, and others need none: benchgate trend requests_per_s"
     return f"{runs} has {' '.join(filter(None, (metric, place)))}{remedy}"
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchgate.cli.interruption import interrupted_code
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 
@@ -32,7 +33,7 @@ def search_exit_code(result: Mapping[str, Any]) -> ExitCode:
     """0 for a search that ended, whatever it found, unless a `--min` asks for a verdict. What it found is told."""
     if result["partial"]:
         _tell("interrupted; the document holds what was known by then")
-        return ExitCode.INTERRUPTED
+        return interrupted_code()
     if result["fault"] is not None:
         _tell(str(result["fault"]))
         return ExitCode.INVALID

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.cli.conclude import finish
+from benchgate.cli.conclude import finish, say_or_tell
 from benchgate.cli.options import Format
+from benchgate.cli.saying import say
 from benchgate.errors import ExitCode, PublishError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def conclude_each(
     """
     done: list[Concluded] = []
     documents: list[str] = []
-    show = documents.append if output is Format.JSON else _print
+    show = documents.append if output is Format.JSON else say
     try:
         for name in candidates:
             if publish:
@@ -56,10 +57,14 @@ def conclude_each(
             code = finish(decision, output, strict=strict, report=place, publish=publish, show=show)
             done.append(Concluded(name, decision, place, code))
     finally:
-        if documents:
-            _print(f"[{','.join(text.rstrip() for text in documents)}]\n")
+        array = f"[{','.join(text.rstrip() for text in documents)}]\n"
+        lost = say_or_tell(array, [one.decision for one in done], say, publish=publish) if documents else []
+        for fault in lost:
+            sys.stderr.write(f"benchgate: the verdicts stand, but {fault}\n")
+    if lost:
+        return ExitCode.PUBLISH_FAILED
     if output is not Format.JSON:
-        _print(_summary(done, output))
+        say(_summary(done, output))
     code = worst(one.code for one in done)
     return _published(done, code) if publish else code
 
@@ -110,8 +115,3 @@ def _summary(done: Sequence[Concluded], output: Format) -> str:
 def _told(one: Concluded) -> str:
     run = one.decision.evidence.run
     return f"{one.decision.verdict.outcome.value:12} exit {int(one.code):<3} run {run.id} {one.report or ''}"
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchgate.cli.places import refuse_unwritable
+from benchgate.cli.saying import say
 from benchgate.errors import ExitCode, UsageError
 from benchgate.units import show_percent
 
@@ -121,9 +122,9 @@ def _likeness(near: str | None) -> float | None:
 
 def _print(report: Mapping[str, Any], output: ReportFormat, lines: Iterator[str]) -> None:
     if output is ReportFormat.JSON:
-        sys.stdout.write(json.dumps(report, indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say(json.dumps(report, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
-        sys.stdout.write("\n".join(lines) + "\n")
+        say("\n".join(lines) + "\n")
 
 
 def _sample_lines(report: Mapping[str, Any]) -> Iterator[str]:

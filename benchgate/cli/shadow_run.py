@@ -41,7 +41,7 @@ def run(
 
     def measure(name: str | None, own_label: str | None) -> Decision:
         armed = with_arms(narrowed, baseline, name)
-        run_options = pipeline.RunOptions(store, work_dir.resolve(), own_label)
+        run_options = pipeline.RunOptions(store, work_dir.resolve(), own_label, part=True)
         with placed_in(path), make_progress(f"{armed.baseline} vs {armed.candidate}") as progress:
             return pipeline.run_suite(armed, path.parent, run_options, progress)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchgate.cli import options
 from benchgate.cli.options import CareFormat
+from benchgate.cli.saying import say
 from benchgate.errors import ExitCode, UsageError
 from benchgate.units import show_size
 
@@ -28,9 +29,9 @@ def check(store: options.StoreOption = options.STORE, output: CareFormatOption =
     with _opened(store) as opened:
         checked = opened.check()
     if output is CareFormat.JSON:
-        sys.stdout.write(json.dumps(_checked_document(checked), indent=2, sort_keys=True) + "\n")
+        say(json.dumps(_checked_document(checked), indent=2, sort_keys=True) + "\n")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in _checked_lines(checked)))
+        say("".join(f"{line}\n" for line in _checked_lines(checked, _shown(store))))
     if checked.findings:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
@@ -46,22 +47,26 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
         sizes = opened.sizes(now)
     if output is CareFormat.JSON:
         runs = [{"suite": suite, "status": status, "n": n} for (suite, status), n in sizes.runs.items()]
-        sys.stdout.write(json.dumps({**asdict(sizes), "runs": runs}, indent=2, sort_keys=True) + "\n")
+        say(json.dumps({**asdict(sizes), "runs": runs}, indent=2, sort_keys=True) + "\n")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in _info_lines(sizes, now)))
+        say("".join(f"{line}\n" for line in _info_lines(sizes, now)))
 
 
 def _opened(address: str) -> Store:
     """The store as it is: looking at one upgrades nothing."""
+    from benchgate.store.engine import Address
     from benchgate.store.repository import Store
 
     found = Store.open_as_is(address)
-    if found is None:
-        raise UsageError(
-            f"there is no store of this benchgate's schema at {_shown(address)}; check the address, or bring an older "
-            "one to it with `benchgate store upgrade`"
-        )
-    return found
+    if found is not None:
+        return found
+    where = Address.parse(address)
+    if where.path is not None and not where.path.exists():
+        raise UsageError(f"there is no file {where.shown}; check the address (--store, BENCHGATE_STORE)")
+    raise UsageError(
+        f"there is no store of this benchgate's schema at {where.shown}; check the address, or bring an older one to "
+        f"it with `benchgate store upgrade --store {quote(where.shown)}`"
+    )
 
 
 def _shown(address: str) -> str:
@@ -80,7 +85,7 @@ def _checked_document(checked: Checked) -> dict[str, object]:
     }
 
 
-def _checked_lines(checked: Checked) -> Iterator[str]:
+def _checked_lines(checked: Checked, store: str) -> Iterator[str]:
     from benchgate.report.untrusted import terminal_line
 
     for finding in checked.findings:
@@ -89,6 +94,15 @@ def _checked_lines(checked: Checked) -> Iterator[str]:
     yield "looked at " + (", ".join(f"{n:,} {what}" for what, n in checked.looked_at.items()) or "the file alone")
     number = len(checked.findings)
     yield f"{number:,} {'finding' if number == 1 else 'findings'}" if number else "everything is as it was written"
+    if not number:
+        return
+    yield "what to do: keep the store as it is, and judge nothing by the runs that are named;"
+    if checked.looked_at:
+        copied = f"`benchgate store copy {quote(store)} NEW.db`"
+        yield f"  {copied} takes the sound runs into a new store and names the others;"
+        yield "  bring those in from a bundle (`benchgate store import`) or from a copy of the store, if there is one"
+    else:
+        yield "  go back to a copy of it; nothing more can be said of a damaged file"
 
 
 def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Care for the store: `benchgate store upgrade`, and its exchange with others: `export`, `import`, `copy`."""
+"""Care for the store: `benchgate store upgrade`, and its exchange with others: `export` and `copy`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.saying import say
 from benchgate.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
+    from benchgate.exchange.taking_in import Taken
     from benchgate.store.engine import Database
-    from benchgate.store.taking_in import Taken
 
 
 class ExportFormat(StrEnum):
-    """What the files of an export are; the words of `store.exporting.Form`, which is slow to load."""
+    """What the files of an export are; the words of `exchange.exporting.Form`, which is slow to load."""
 
     BUNDLE = "bundle"
     JSONL = "jsonl"
@@ -35,7 +36,7 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
     done = upgrade_store(store, create=False)
     kept = f"; the old one is kept at {done.backup}" if done.backup else ""
-    typer.echo(f"schema {done.before or 'none'} → {done.after}{kept}")
+    say(f"schema {done.before or 'none'} → {done.after}{kept}\n")
 
 
 def export(
@@ -48,8 +49,8 @@ def export(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Write runs as files: whole, to be taken in elsewhere, or as other programs read them."""
+    from benchgate.exchange import exporting
     from benchgate.report.untrusted import terminal_line
-    from benchgate.store import exporting
     from benchgate.store.migrate import opened
 
     if to is None:
@@ -59,45 +60,7 @@ def export(
     with opened(store, create=False) as database:
         chosen = _chosen(database, runs or [], every=every, suite=suite)
         for file in exporting.export(database, chosen, to, exporting.Form(output), raw_csv=raw_csv):
-            typer.echo(terminal_line(str(file)))
-
-
-def import_files(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE|FOLDER...", help="Bundles, folders of them, or files of other tools.")
-    ],
-    tool: Annotated[str | None, typer.Option("--from", help="Whose files they are, where they do not tell.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Suite to keep a tool's numbers under.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="What a tool measured, by name.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Its model, where the file does not tell.")] = None,
-    label: options.LabelOption = None,
-    price: Annotated[float | None, typer.Option("--price", help="Dollars per hour of one accelerator.")] = None,
-    accelerators: Annotated[int, typer.Option("--accelerators", min=1, help="How many it is served by.")] = 1,
-    store: options.StoreOption = options.STORE,
-) -> None:
-    """Take in runs that `store export` wrote, or numbers from files of other tools; what is known stays."""
-    from benchgate.adopting import Told
-    from benchgate.cli.store_import import import_of_tools, of_tools
-
-    foreign = of_tools(files, tool)
-    named = {"--suite": suite, "--deployment": deployment, "--model": model, "--label": label, "--price": price}
-    if foreign:
-        told = Told(suite or "imported", deployment or "imported", model, label, price, accelerators)
-        import_of_tools(store, foreign, told)
-    elif given := [option for option, value in named.items() if value is not None]:
-        raise UsageError(f"{given[0]} is of files of other tools, and these are bundles, which say it themselves")
-    if bundles := [file for file in files if file not in foreign]:
-        _import_bundles(bundles, store)
-
-
-def _import_bundles(bundles: list[Path], store: str) -> None:
-    from benchgate.store.bundle_files import bundle_sources
-    from benchgate.store.migrate import opened
-    from benchgate.store.taking_in import take_in
-
-    sources = list(bundle_sources(bundles))
-    with opened(store, create=True) as database:
-        _tell(take_in(database, sources))
+            say(terminal_line(str(file)) + "\n")
 
 
 def copy(
@@ -105,16 +68,18 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="SQLite file or database URL to add to.")],
 ) -> None:
     """Take every run of one store into another, SQLite or Postgres; what is there already stays."""
+    from benchgate.exchange.taking_in import copy_store
     from benchgate.store.migrate import opened
-    from benchgate.store.taking_in import copy_store
 
     with opened(origin, create=False) as source, opened(target, create=True) as database:
-        _tell(copy_store(source, database))
+        fates = tell(copy_store(source, database))
+    if fates["refused"]:
+        raise StoreError(f"{fates['refused']} of {fates.total()} were refused, with nothing of them taken in")
 
 
 def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | None) -> list[str]:
     """The ids of the runs that are meant, each once."""
-    from benchgate.store.exporting import all_runs
+    from benchgate.exchange.exporting import all_runs
     from benchgate.store.resolve import resolve
 
     if every and runs:
@@ -129,8 +94,8 @@ def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | No
         return list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs))
 
 
-def _tell(taken: Iterable[Taken]) -> None:
-    """One line a run as it is taken in, what is missing or refused on stderr, then the sum. StoreError for refusals."""
+def tell(taken: Iterable[Taken]) -> Counter[str]:
+    """One line a run as it is taken in, what is missing or refused on stderr, then the sum: how many of each fate."""
     from benchgate.report.untrusted import terminal_line
 
     fates: Counter[str] = Counter()
@@ -141,10 +106,9 @@ def _tell(taken: Iterable[Taken]) -> None:
             continue
         fates[one.merged.fate] += 1
         more = f", {one.merged.added} added to it" if one.merged.added else ""
-        typer.echo(f"{one.merged.run_id} {one.merged.fate}{more}")
+        say(f"{one.merged.run_id} {one.merged.fate}{more}\n")
         for missing in one.merged.waiting_for:
             said = f"run {one.merged.run_id} was compared with run {missing}, which this store does not have"
             sys.stderr.write(f"benchgate: {said}: that verdict was left out; import both\n")
-    typer.echo(", ".join(f"{fates[fate]} {fate}" for fate in ("new", "continued", "known", "refused") if fates[fate]))
-    if fates["refused"]:
-        raise StoreError(f"{fates['refused']} of {fates.total()} were refused, with nothing of them taken in")
+    say(", ".join(f"{fates[fate]} {fate}" for fate in ("new", "continued", "known", "refused") if fates[fate]) + "\n")
+    return fates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +44,7 @@ def gc(
     with Store.open(store, create=False) as opened:
         if suite is not None:
             _require_suite(opened, suite)
-        runs = opened.expendable(policy, now)
+        runs, kept = opened.expendable(policy, now), opened.kept_raw(policy, now)
         removed = Removed(tuple(runs), ())
         if not dry_run:
             removed = opened.remove_raw(runs, now=now, reason=_reason(raw_older_than, keep_last, suite))
@@ -52,10 +52,10 @@ def gc(
                 opened.vacuum()
     if output is CareFormat.JSON:
         runs_told = [asdict(run) for run in removed.runs]
-        document = {"dry_run": dry_run, "removed": runs_told, "stayed": dict(removed.stayed)}
+        document = {"dry_run": dry_run, "removed": runs_told, "stayed": dict(removed.stayed), "kept": dict(kept)}
         sys.stdout.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(removed, dry_run=dry_run)))
+        sys.stdout.write("".join(f"{line}\n" for line in _lines(removed, kept, dry_run=dry_run)))
     if removed.stayed:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
@@ -85,7 +85,7 @@ def _reason(raw_older_than: str | None, keep_last: int | None, suite: str | None
     return " ".join(["benchgate store gc", *(f"{name} {value}" for name, value in asked.items() if value is not None)])
 
 
-def _lines(removed: Removed, *, dry_run: bool) -> Iterator[str]:
+def _lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
     from benchgate.report.untrusted import one_line, terminal_line
 
     for run in removed.runs:
@@ -97,3 +97,5 @@ def _lines(removed: Removed, *, dry_run: bool) -> Iterator[str]:
     size = show_size(sum(run.n_bytes for run in removed.runs))
     number, what = len(removed.runs), "run" if len(removed.runs) == 1 else "runs"
     yield f"raw records of {number:,} {what}, {size}, {'would go' if dry_run else 'are gone'}"
+    others = ", ".join(f"{n:,} {why}" for why, n in sorted(kept.items()))
+    yield f"kept: {others}" if others else "no other run has raw records"

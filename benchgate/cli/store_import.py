@@ -1,42 +1,144 @@
-"""`benchgate store import` of files that other tools wrote."""
+"""`benchgate store import`: bundles, and files that other tools wrote, each tried whatever becomes of the others."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchgate.adopting import Told, adopt
-from benchgate.errors import UsageError
-from benchgate.imports.formats import kind_of, require_known
-from benchgate.report.untrusted import terminal_line
+from benchgate.cli import options
+from benchgate.cli.saying import say
+from benchgate.cli.store_commands import tell
+from benchgate.errors import ExitCode, SuiteError, UsageError
+
+if TYPE_CHECKING:
+    from benchgate.adopting import Adopted, Told
+
+_MOST_NAMED = 3  # of the fields that were left out for one reason
 
 
-def of_tools(files: Sequence[Path], said: str | None) -> dict[Path, str]:
-    """The files that are no bundles, each with its format: as it is said, or as the file's own marks tell."""
-    if said is None:
-        kinds = {file: kind_of(file) for file in files if file.is_file()}
-        return {file: kind for file, kind in kinds.items() if kind is not None}
-    require_known(said)
-    if missing := [file for file in files if not file.is_file()]:
-        raise UsageError(f"there is no file {missing[0]}; with --from name the files themselves")
-    return dict.fromkeys(files, said)
+def import_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE|FOLDER...", help="Bundles, files of other tools, folders of them.")
+    ],
+    tool: Annotated[str | None, typer.Option("--from", help="Whose files they are, where they do not tell.")] = None,
+    suite: Annotated[str | None, typer.Option("--suite", help="Suite to keep a tool's numbers under.")] = None,
+    deployment: Annotated[str | None, typer.Option("--deployment", help="What a tool measured, by name.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Its model, where the file does not tell.")] = None,
+    label: options.LabelOption = None,
+    price: Annotated[float | None, typer.Option("--price", help="Dollars per hour of one accelerator.")] = None,
+    accelerators: Annotated[
+        int | None, typer.Option("--accelerators", min=1, help="How many it is served by; 1 unless said.")
+    ] = None,
+    measured_at: Annotated[
+        str | None, typer.Option("--measured-at", help="When a tool measured, where its file does not tell.")
+    ] = None,
+    store: options.StoreOption = options.STORE,
+) -> None:
+    """Take in runs that `store export` wrote, or numbers from files of other tools; what is known stays."""
+    from benchgate.adopting import Told, require_sane
+    from benchgate.exchange.bundle_files import files_at, looks_like_a_bundle
+    from benchgate.imports.formats import require_known
+
+    told = Told(suite, deployment, model, label, price, accelerators, measured_at)
+    require_sane(told)
+    if tool is not None:
+        require_known(tool)
+    refused: Counter[ExitCode] = Counter()
+    found: list[Path] = []
+    for path in files:
+        with _tried(refused):
+            found += files_at(path)
+    bundles = [file for file in found if tool is None and looks_like_a_bundle(file)]
+    foreign = [file for file in found if file not in bundles]
+    if bundles and not foreign and told != Told():
+        raise UsageError(f"{_given(told)} is of files of other tools, and these are bundles, which say it themselves")
+    asked = len(found) + refused.total()
+    for file in foreign:
+        with _tried(refused):
+            _import_of_tool(store, file, told, tool)
+    if bundles:
+        refused[ExitCode.PUBLISH_FAILED] += _import_bundles(bundles, store)
+    _end(asked, refused)
 
 
-def import_of_tools(store: str, files: Mapping[Path, str], told: Told) -> None:
-    """Takes each file in and prints its run, what was taken and how much was not, with the reasons on stderr.
+def _given(told: Told) -> str:
+    """The first option that says something of a tool's file."""
+    named = {"--suite": told.suite, "--deployment": told.deployment, "--model": told.model, "--label": told.label}
+    others = {
+        "--price": told.price_usd_per_hour,
+        "--accelerators": told.accelerators,
+        "--measured-at": told.measured_at,
+    }
+    return next(option for option, said in {**named, **others}.items() if said is not None)
 
-    Raises UsageError for the first file that is wrong; those before it are stored.
-    """
-    for file, kind in files.items():
-        adopted = adopt(store, file, told, kind)
-        if adopted.known:
-            typer.echo(f"{adopted.run_id} known")
-            continue
-        reading = adopted.reading
-        taken = f"{len(reading.rows)} numbers of {reading.tool}, {len(reading.unmapped)} fields not taken"
-        typer.echo(terminal_line(f"{adopted.run_id} new: {taken}"))
-        for field, why in reading.unmapped.items():
-            sys.stderr.write(terminal_line(f"  {field}: {why}") + "\n")
+
+@contextmanager
+def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
+    """What a file is refused for is told, and keeps no other from being tried."""
+    from benchgate.report.untrusted import terminal_line
+
+    try:
+        yield
+    except (UsageError, SuiteError) as error:
+        sys.stderr.write("".join(f"{terminal_line(line)}\n" for line in f"benchgate: {error}".splitlines()))
+        refused[error.exit_code] += 1
+
+
+def _import_of_tool(store: str, file: Path, told: Told, tool: str | None) -> None:
+    """Takes a file in and prints its run and what was taken; what was not, and why, on stderr."""
+    from benchgate.adopting import adopt
+    from benchgate.report.untrusted import terminal_line
+
+    adopted = adopt(store, file, told, tool)
+    say(terminal_line(_became(adopted)) + "\n")
+    if not adopted.known:
+        sys.stderr.write("".join(f"  {terminal_line(line)}\n" for line in _left_out(adopted)))
+
+
+def _became(adopted: Adopted) -> str:
+    if adopted.known:
+        return f"{adopted.run_id} known"
+    reading, measured = adopted.reading, adopted.measured
+    when = "it does not say when it was measured" if measured is None else f"measured {measured.at} by {measured.by}"
+    taken = f"{len(reading.rows)} numbers of {reading.tool}, {len(reading.unmapped)} fields not taken"
+    return f"{adopted.run_id} new: {taken}; {when}"
+
+
+def _left_out(adopted: Adopted) -> Iterator[str]:
+    """A line a reason, with the first fields that it is of; the store keeps them all."""
+    reasons: dict[str, list[str]] = {}
+    for field, why in adopted.reading.unmapped.items():
+        reasons.setdefault(why, []).append(field)
+    for why, fields in reasons.items():
+        more = f" and {len(fields) - _MOST_NAMED} more" if len(fields) > _MOST_NAMED else ""
+        yield f"not taken: {', '.join(fields[:_MOST_NAMED])}{more}: {why}"
+    if adopted.measured is None:
+        yield "in `benchgate trend` it stands where it was imported; --measured-at says when it was measured"
+
+
+def _import_bundles(bundles: Sequence[Path], store: str) -> int:
+    """How many were refused. A store is made only once there is something to take in."""
+    from benchgate.exchange.bundle_files import bundle_sources
+    from benchgate.exchange.taking_in import take_in
+    from benchgate.store.migrate import opened
+
+    with ExitStack() as stack:
+        database = cache(lambda: stack.enter_context(opened(store, create=True)))
+        return tell(take_in(database, bundle_sources(bundles)))["refused"]
+
+
+def _end(asked: int, refused: Counter[ExitCode]) -> None:
+    """Ends with 13 where a bundle was refused, with 2 where only files of other tools were."""
+    number = refused.total()
+    if not number:
+        return
+    if asked > 1:
+        sys.stderr.write(f"benchgate: {number} of {asked} were refused, with nothing of them taken in\n")
+    raise typer.Exit(int(ExitCode.PUBLISH_FAILED if refused[ExitCode.PUBLISH_FAILED] else ExitCode.USAGE))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.saying import say
 
 if TYPE_CHECKING:
     from benchgate.store.recovering import Recovered
@@ -20,12 +21,25 @@ def recover(
     """Bring into the store what of a run is only in its spool; a run that was killed can go on or be judged then."""
     from benchgate.store.engine import Address
     from benchgate.store.repository import Store
+    from benchgate.store.spooled import read_spool
 
+    if not _is_there(store):
+        read_spool(spool)  # no store is made for one that cannot be read
     with Store.open(store) as opened:
         found = opened.recover(spool)
-    typer.echo(_told(found, Address.parse(store).shown))
+    say(_told(found, Address.parse(store).shown) + "\n")
     if found.torn_bytes:
-        typer.echo(f"the last line of {spool} was cut short ({found.torn_bytes} bytes) and is left out")
+        say(f"the last line of {spool} was cut short ({found.torn_bytes} bytes) and is left out\n")
+    say(f"the store has all of {spool} now: it stays where it is, and may be removed\n")
+
+
+def _is_there(store: str) -> bool:
+    from benchgate.store.repository import Store
+
+    found = Store.open_as_is(store)
+    if found is not None:
+        found.close()
+    return found is not None
 
 
 def _told(found: Recovered, where: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from benchgate.cli.options import Format
+from benchgate.cli.saying import say
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def end_with_numbers(
         if asked is not None:
             raise UsageError(f"{option} is of a decision, and there is none: {numbers.reason}; leave it out")
     if output is Format.JSON:
-        sys.stdout.write(document_json(numbers_document(numbers)))
+        say(document_json(numbers_document(numbers)))
     else:
-        sys.stdout.write(numbers_markdown(numbers) if output is Format.MARKDOWN else numbers_text(numbers))
+        say(numbers_markdown(numbers) if output is Format.MARKDOWN else numbers_text(numbers))
     raise typer.Exit(int(OUTCOME.exit_code()))

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.errors import Problem, SuiteError
+from benchgate.errors import BudgetError, Problem, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from benchgate.suite.text import Document, Plain
 
 _FILE_KEYS = frozenset({"prompts", "prompt", "texts", "trace", "file"})
 _TASK_SUFFIXES = (".yaml", ".yml")
+_VARIABLE = re.compile(r"the environment variable ([A-Za-z_][A-Za-z0-9_]*) ")
+_SPENT = ("error_budget", "spent")
 
 
 @contextmanager
 def placed_in(suite: Path) -> Iterator[None]:
-    """Gives problems without a line the place in the suite that they come from."""
+    """Gives problems without a line, and what is refused of a part of it, their place in the suite."""
     try:
         yield
+    except BudgetError as error:
+        raise BudgetError(f"{_place_of(suite, _SPENT)}{error}") from error
+    except UsageError as error:
+        named = _VARIABLE.search(str(error))
+        where = _referring(suite, named[1]) if named is not None else ""
+        raise UsageError(f"{where}{error}") from error
     except SuiteError as error:
         document = _document(suite)
         if document is None:
             raise
         raise SuiteError([_placed(problem, document, suite) for problem in error.problems]) from error
+
+
+def _referring(suite: Path, variable: str) -> str:
+    """`suite.yaml:12:10: `, where the suite first refers to a variable of the environment; empty where it does not."""
+    document = _document(suite)
+    texts = _texts(document.data, ()) if document is not None else ()
+    path = next((path for path, text in texts if f"${{env:{variable}}}" in text), None)
+    return "" if path is None else _place_of(suite, path)
+
+
+def _place_of(suite: Path, path: tuple[str | int, ...]) -> str:
+    from benchgate.suite.text import Fault
+
+    document = _document(suite)
+    if document is None:
+        return ""
+    found = document.problem(Fault(path, ""))
+    return f"{found.source}:{found.line}:{found.column}: "
 
 
 def missing_files(suite: Path) -> list[Problem]:

@@ -14,8 +14,9 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.places import refuse_unwritable
+from benchgate.cli.saying import say
 from benchgate.cli.searching import refuse_without_search, search_exit_code, searched
-from benchgate.errors import BenchgateError, ExitCode
+from benchgate.errors import BenchgateError, ExitCode, PublishError
 from benchgate.model.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -118,21 +119,21 @@ def load(
         result = run_bare(BareOptions.parse(**asked))
     else:
         result = searched(search, wanted, asked)
+    code = _exit_code(result) if search is None else search_exit_code(result)
     _tell(result, json_file)
-    raise typer.Exit(int(_exit_code(result) if search is None else search_exit_code(result)))
+    raise typer.Exit(int(code))
 
 
 def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
-    """Print a result, and write it to a file where one is named."""
+    """Write a result to a file where one is named, and print it: each whatever becomes of the other."""
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    sys.stdout.write(text)
-    if json_file is None:
-        return
     try:
-        json_file.write_text(text, encoding="utf-8")
+        if json_file is not None:
+            json_file.write_text(text, encoding="utf-8")
     except OSError as error:
-        sys.stderr.write(f"benchgate: {json_file} could not be written: {error.strerror}\n")
-        raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
+        raise PublishError(f"{json_file} could not be written: {error.strerror}") from error
+    finally:
+        say(text)
 
 
 def _exit_code(result: Mapping[str, Any]) -> ExitCode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Arm
@@ -66,6 +67,18 @@ def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> Qual
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
     """The executions of one stage on one arm by block number."""
     return {o.block: o for o in evidence.load if o.stage == stage and o.arm is arm}
+
+
+def measured_twice(evidence: Evidence) -> str | None:
+    """What a run has more than once, of what it measures once; None where there is no such thing.
+
+    One of two would silently stand for both, and which one that is must not depend on their order.
+    """
+    found = Counter(f"stage {o.stage}, block {o.block + 1}, {o.arm}" for o in evidence.load)
+    found += Counter(f"task {o.task}{' again' * o.repeat} on the {o.arm}" for o in evidence.quality)
+    found += Counter(f"telemetry of stage {o.stage}, block {o.block + 1}, {o.arm}" for o in evidence.telemetry)
+    what, times = next(iter(found.most_common(1)), ("", 0))
+    return f"{what} is there {times} times, and is measured once" if times > 1 else None
 
 
 def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, LoadObservation]]:

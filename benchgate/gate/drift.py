@@ -17,7 +17,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.history import PastCheck, PastRun, past_arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Scale
-from benchgate.stats.change_point import change_points
+from benchgate.stats.change_point import Change, change_points
 from benchgate.suite.schema import Suite
 
 LEAST_RUNS = 5
@@ -75,12 +75,19 @@ def _step(before: PastRun, run: PastRun, check: str) -> float | None:
     return math.log(new.baseline / value)
 
 
-def _newest_change(series: Sequence[float], suite: Suite, among: int) -> tuple[int, float] | None:
-    alpha = suite.gate.alpha / among
-    generator = np.random.default_rng([suite.seed, len(series)])
+def level_changes(series: Sequence[float], seed: int, alpha: float, among: int) -> tuple[Change, ...]:
+    """Every change of the level of a series, oldest first; of `among` series looked at together at `alpha`.
+
+    The same for the same seed. A change has `LEAST_RUNS` values or more on each side.
+    """
+    each = alpha / among
+    generator = np.random.default_rng([seed, len(series)])
     values = np.array(series, dtype=np.float64)
-    permutations = max(199, math.ceil(2 / alpha))
-    changes = change_points(values, generator, alpha, least=LEAST_RUNS, permutations=permutations)
+    return change_points(values, generator, each, least=LEAST_RUNS, permutations=max(199, math.ceil(2 / each)))
+
+
+def _newest_change(series: Sequence[float], suite: Suite, among: int) -> tuple[int, float] | None:
+    changes = level_changes(series, suite.seed, suite.gate.alpha, among)
     return (changes[-1].at, changes[-1].after - changes[-1].before) if changes else None
 
 

@@ -28,17 +28,16 @@ from benchgate.stats.attainment import attainment_limits, attainment_p, requests
 from benchgate.stats.limits import Limits
 from benchgate.stats.multiplicity import holm
 from benchgate.suite.error_budget import (
+    BURN,
     BURN_ALARM,
     ErrorBudget,
     show_objective,
     show_window,
-    stage_of,
     worst_share,
 )
+from benchgate.suite.error_budget_rules import burn_places
 from benchgate.suite.schema import Gate, Suite
 from benchgate.units import as_written, show_percent
-
-BURN = "error_budget_burn"
 
 
 def burn_checks(
@@ -56,7 +55,7 @@ def burn_checks(
     alpha = suite.gate.alpha if look is None else look.alpha
     guard = spoiling(guards, kinds_of(budget.counted, family_of(budget.counted)))
     found: list[tuple[str | None, Finding]] = []
-    for place in _places(suite, budget) or (None,):
+    for place in _places(suite) or (None,):
         finding = defined(_burn(budget, place, comparison, alpha))
         finding = finding if look is None else at_look(finding, look)
         problem = finding.problem if guard is None else Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
@@ -74,16 +73,10 @@ def _blocks(check: CheckResult) -> bool:
     return check.counted is Outcome.BLOCK
 
 
-def _places(suite: Suite, budget: ErrorBudget) -> tuple[Place, ...]:
-    """Where its failures are counted; of a class in the background as checks of failures do."""
-    stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
-    name = stage_of(budget, suite.gate.operating, stages)
-    return tuple(
-        place
-        for place in places(suite)
-        if place.name == name
-        or (place.stage == name and (place.requests is not None or place.own_slo or budget.counted == "error_rate"))
-    )
+def _places(suite: Suite) -> tuple[Place, ...]:
+    """Where its failures are counted."""
+    names = {place.name for place in burn_places(suite)}
+    return tuple(place for place in places(suite) if place.name in names)
 
 
 def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alpha: float) -> Finding:

@@ -7,14 +7,14 @@ from itertools import product
 
 from benchgate.gate.arms_alike import arms_alike, sides_alike
 from benchgate.gate.background_guard import background_guards
-from benchgate.gate.comparison import Comparison, arms_of, load_of, quality_of
-from benchgate.gate.guard import TO_ITS_END, held, looked_at, tripped, unknown
+from benchgate.gate.comparison import Comparison, arms_of, load_of, measured_twice, quality_of
+from benchgate.gate.guard import held, looked_at, tripped, unknown
 from benchgate.gate.load_guards import guards_apart, load_guards
 from benchgate.gate.looks import blocks_measured
 from benchgate.gate.places import places
 from benchgate.gate.quality_guards import quality_guards
 from benchgate.gate.shadow_guards import shadow_guards
-from benchgate.gate.sittings import sitting_guards
+from benchgate.gate.sittings import sitting_guards, to_its_end
 from benchgate.gate.specs import concrete_checks, judged_units
 from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.gate.what_differs import what_differs
@@ -125,9 +125,9 @@ _REMEDIES = {
 
 def _once_more(evidence: Evidence) -> str:
     """What to do about what is missing; after a fault of a deployment nothing else helps than to mend that."""
-    return (
-        "mend what `targets-up` tells; what is missing here follows from it" if evidence.target_faults else TO_ITS_END
-    )
+    if evidence.target_faults:
+        return "mend what `targets-up` tells; what is missing here follows from it"
+    return to_its_end(evidence)
 
 
 def _complete(evidence: Evidence) -> GuardResult:
@@ -138,10 +138,10 @@ def _complete(evidence: Evidence) -> GuardResult:
 
 
 def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Every planned start, request, task and prompt has its record on every arm: nothing was dropped on the way."""
-    unstarted = _not_started(evidence, suite)
-    if unstarted is not None:
-        return tripped("all-measured", unstarted, _once_more(evidence))
+    """Every planned start, request, task and prompt has its record, once, on every arm: nothing was dropped."""
+    amiss = measured_twice(evidence) or _not_started(evidence, suite)
+    if amiss is not None:
+        return tripped("all-measured", amiss, _once_more(evidence))
     quality = suite.quality
     for name in quality.names if quality is not None else ():
         for arm in Arm:

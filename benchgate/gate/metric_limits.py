@@ -27,6 +27,12 @@ ALPHA = 0.025
 _FEWEST_ITEMS = 30  # of a mean by Student's t, where scores are not simply right or wrong
 
 
+def block_mean(per_block: Sequence[float | None]) -> float | None:
+    """None when any block has no value: a mean over the rest would flatter."""
+    known = [value for value in per_block if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(per_block) else None
+
+
 def block_limits(per_block: Iterable[float | None]) -> Limits | None:
     """Of a mean over blocks: Student's t, never below 0, which no rate can be."""
     values = list(per_block)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import numpy as np
 
-from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.gate import metric_limits
 from benchgate.gate.block_pairs import Measure, block_pairs
 from benchgate.gate.block_values import LATENCIES
+from benchgate.gate.capacity import searched
 from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.divergence_rows import divergence_rows
-from benchgate.gate.metric_limits import ALPHA, block_limits
+from benchgate.gate.metric_limits import ALPHA, block_limits, block_mean
 from benchgate.gate.places import places
 from benchgate.gate.quality_figures import TaskFigures, task_figures
 from benchgate.gate.quality_pairs import is_continuous
 from benchgate.gate.rule import Problem
+from benchgate.gate.shadow_checks import excess_of
 from benchgate.gate.shares import Counts, tally_of
+from benchgate.gate.unit_costs import unit_cost
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
@@ -31,7 +32,7 @@ TREND_METRICS = (
     "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
     "usd_per_million_good_tokens", "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
     "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
-    "shadow_validity_ratio",
+    "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
 )  # fmt: skip
 _Number = tuple[float | None, Limits | None]
 IMPORTED_METRICS = ("ttft_sent_s",)
@@ -69,6 +70,17 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
                         n = sum(map(len, each))
                         yield _row(arm, f"{metric}_s", value, n, limits, statistic=statistic, stage=place.name)
         yield from _mean_rows(evidence, place.name)
+    yield from _capacity_rows(evidence, suite)
+
+
+def _capacity_rows(evidence: Evidence, suite: Suite) -> Iterator[MetricRow]:
+    """The middle of each arm's bracket, which its limits are; none while an end of it is open."""
+    for arm in Arm:
+        found = searched(evidence, arm, suite)
+        if isinstance(found, Problem) or found.middle is None or found.result.lower is None or found.top is None:
+            continue
+        name = "capacity_per_s" if found.settings.over == "rate" else "capacity_in_flight"
+        yield _row(arm, name, found.middle, found.result.sent, Limits(found.result.lower, found.top))
 
 
 def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
@@ -86,33 +98,22 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
 def _rates(evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: metrics.Slo | None) -> dict[str, _Number]:
     """Means over blocks, and shares over all scheduled requests, each with its limits."""
     deployment = evidence.run.arms[arm]
-    price = partial(_price, deployment.price_usd_per_hour, deployment.accelerators)
     tokens = [metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
     requests = [metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
     failed = Counts.of(blocks, tally_of("error_rate", slo))
     rates: dict[str, _Number] = {
-        "output_tokens_per_s": (_mean(tokens), block_limits(tokens)),
-        "requests_per_s": (_mean(requests), block_limits(requests)),
+        "output_tokens_per_s": (block_mean(tokens), block_limits(tokens)),
+        "requests_per_s": (block_mean(requests), block_limits(requests)),
         "error_ratio": (failed.share if failed.scheduled else None, metric_limits.miss_limits(failed)),
-        "usd_per_million_output_tokens": _priced(price, tokens),
+        "usd_per_million_output_tokens": unit_cost(deployment, tokens),
     }
     if slo is not None:
         counts = Counts.of(blocks, tally_of("goodput", slo))
         good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
         rates["goodput_ratio"] = good, metric_limits.kept_limits(counts)
         of_good = [metrics.output_tokens_per_s(b.requests, b.window_s, slo=slo) for b in blocks]
-        rates["usd_per_million_good_tokens"] = _priced(price, of_good)
+        rates["usd_per_million_good_tokens"] = unit_cost(deployment, of_good)
     return rates
-
-
-def _priced(price: Callable[[float | None], float | None], tokens_per_s: list[float | None]) -> _Number:
-    return price(_mean(tokens_per_s)), metric_limits.price_limits(price, block_limits(tokens_per_s))
-
-
-def _price(price_usd_per_hour: float | None, accelerators: int, tokens_per_s: float | None) -> float | None:
-    if price_usd_per_hour is None or tokens_per_s is None:
-        return None
-    return usd_per_million_tokens(price_usd_per_hour, accelerators, tokens_per_s)
 
 
 def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
@@ -168,6 +169,9 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
         if values:
             limits = metric_limits.item_limits(values, share=True)
             yield _row(arm, name, sum(values) / len(values), len(values), limits)
+    excess = excess_of(evidence, ALPHA)
+    if excess is not None:
+        yield _row(Arm.CANDIDATE, "shadow_excess_ratio", excess.estimate, excess.n, excess.limits)
     sides = {
         Arm.BASELINE: [i.primary_facts for i in items],
         Arm.CANDIDATE: [i.candidate_facts for i in items],
@@ -195,9 +199,3 @@ def _row(
     if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
         ends = limits.lower, limits.upper
     return MetricRow(arm, name, statistic, stage, task, value, n, *ends)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    """None when any block has no value: a mean over the rest would flatter."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -21,6 +21,7 @@ from benchgate.gate.shadow_unread import (
     unread_notes,
 )
 from benchgate.model.records import BoolArray, FloatArray, ShadowItem
+from benchgate.model.run import Evidence
 from benchgate.model.verdict import Scale, Unit
 from benchgate.stats.excess import WIDEST, Excess, excess_change, excess_disagreement, excess_sampled
 from benchgate.suite.schema import Check
@@ -85,6 +86,14 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
     blocked = excess.limits.upper >= margin and excess.p_harm <= alpha
     problem = None if blocked else _no_room(judged, measured(_sharing_nothing(read)), margin, stored=stored)
     return replace(finding, problem=problem or unread_decide(excess, pairs, margin, measured))
+
+
+def excess_of(evidence: Evidence, alpha: float) -> Excess | None:
+    """A run's own excess disagreement with both limits, whatever is allowed; None where it cannot be told."""
+    pairs = paired_rows(Comparison(evidence))
+    if isinstance(pairs, Problem) or too_many_unread(tuple(row for row, _ in pairs)) is not None:
+        return None
+    return _excess(read_pairs(pairs), alpha, 0.0, stored=False)
 
 
 def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool) -> Excess | None:

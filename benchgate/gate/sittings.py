@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchgate.gate.guard import held, tripped
-from benchgate.model.run import Evidence, Resumption
+from benchgate.gate.comparison import arms_of
+from benchgate.gate.guard import TO_ITS_END, held, tripped
+from benchgate.gate.telemetry_guards import restarts_between
+from benchgate.model.run import Evidence, Resumption, RunStatus
 from benchgate.model.verdict import GuardResult
 
 MOST_RESUMPTIONS = 1
@@ -29,13 +31,41 @@ def sitting_guards(evidence: Evidence) -> Iterator[GuardResult]:
 
 
 def sitting_notes(evidence: Evidence) -> tuple[str, ...]:
-    """A sentence that tells of the sittings; none where there was one."""
+    """Sentences that tell of the sittings, and of servers that were restarted meanwhile; none where there was one."""
     found = evidence.resumptions
     if not found:
         return ()
-    went_on = "; ".join(f"cut short, went on at {one.at}{_again(one)}" for one in found)
-    return (f"measured in {len(found) + 1} sittings: {went_on}",)
+    went_on = "; ".join(f"cut short, went on at {one.at}{_without(one)}{_again(one)}" for one in found)
+    return (f"measured in {len(found) + 1} sittings: {went_on}", *_restarts(evidence))
+
+
+def to_its_end(evidence: Evidence) -> str:
+    """What to do about a run that did not measure everything."""
+    run = evidence.run
+    if run.status is RunStatus.COMPLETE or run.finished_at is not None or run.calibrates or run.imported:
+        return TO_ITS_END
+    if len(evidence.resumptions) >= MOST_RESUMPTIONS:
+        return "it was cut short and went on once already, and does so no more: run the suite from its beginning"
+    running = "wait for it to end; where what measured it was killed, " if run.status is RunStatus.RUNNING else ""
+    return f"{running}go on with it: `benchgate run SUITE --resume --run {run.id}`"
 
 
 def _again(one: Resumption) -> str:
     return f", and measured again from the beginning: {', '.join(one.again)}" if one.again else ""
+
+
+def _without(one: Resumption) -> str:
+    """Nobody can say what was in a spool that was not there: it may have been whole blocks that went badly."""
+    gone = " without the spool in which records were kept (--without-spool), so what was measured may be missing here"
+    return gone if one.without_spool else ""
+
+
+def _restarts(evidence: Evidence) -> Iterator[str]:
+    """What benchgate starts itself is started anew in every sitting; of others the metrics tell, where they do."""
+    known = evidence.run.arms
+    theirs = [arm for arm in arms_of(evidence) if arm in known and known[arm].url is not None]
+    yield from restarts_between(evidence, theirs)
+    silent = [arm for arm in theirs if not any(w.markers for w in evidence.telemetry if w.arm is arm)]
+    if silent:
+        who = " and ".join(f"the {arm}" for arm in silent)
+        yield f"whether the server of {who} was restarted between the sittings is not known"

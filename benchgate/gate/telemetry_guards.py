@@ -6,7 +6,7 @@ they are: docs/telemetry.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from itertools import pairwise, product
 from operator import add
@@ -45,7 +45,7 @@ def telemetry_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
 
 def telemetry_notices(evidence: Evidence, suite: Suite) -> tuple[str, ...]:
     """What telemetry shows that a reader should know and that trips no guard."""
-    return tuple(_restarts_between(evidence)) + tuple(_unequal_counts(evidence, suite)) + tuple(_warm(evidence, suite))
+    return (*restarts_between(evidence, Arm), *_unequal_counts(evidence, suite), *_warm(evidence, suite))
 
 
 def _kept_running(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -94,8 +94,9 @@ def _several_answer(windows: list[TelemetryWindow]) -> bool:
     return len(in_turn) > len(set(in_turn))
 
 
-def _restarts_between(evidence: Evidence) -> Iterator[str]:
-    for arm in Arm:
+def restarts_between(evidence: Evidence, arms: Iterable[Arm]) -> Iterator[str]:
+    """Where the server of one of these arms was another process than at the stage before, as far as it says."""
+    for arm in arms:
         windows = _of_arm(evidence, arm)
         if _several_answer(windows):
             yield (

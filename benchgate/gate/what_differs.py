@@ -16,7 +16,7 @@ def what_differs(one: Mapping[str, object], other: Mapping[str, object]) -> str:
 
     Nothing of the suites differs where a file that they name was another one.
     """
-    asked = [dict(_leaves({key: suite.get(key) for key in _ASKED})) for suite in (one, other)]
+    asked = [dict(leaves({key: suite.get(key) for key in _ASKED})) for suite in (one, other)]
     names = [name for name in dict.fromkeys([*asked[0], *asked[1]]) if asked[0].get(name) != asked[1].get(name)]
     names = [name for name in names if not name.startswith(_OF_THE_CLIENT)]
     if not names:
@@ -33,7 +33,7 @@ def _shown(value: object) -> str:
     return "not there" if value is None else show_found(value)
 
 
-def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Every single value below, by where it stands: `load.sweep[0].concurrency`."""
     inside: list[tuple[str, object]] = []
     if isinstance(value, Mapping):
@@ -43,4 +43,4 @@ def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if not inside:
         yield path, value
     for at, one in inside:
-        yield from _leaves(one, at)
+        yield from leaves(one, at)

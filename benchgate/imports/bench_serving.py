@@ -29,8 +29,9 @@ REASONS = {
     "_itl_ms": INTERPOLATED,
     "request_goodput": OTHER_GOODPUT,
 }
-RATES = ("$.duration", "$.completed", "$.request_throughput")
-TIMES = ("$.ttfts", "$.itls", "$.output_lens", "$.errors")
+RATES = ("$.duration", "$.completed", "$.request_throughput", "$.max_concurrency", "$.request_rate", "$.backend")
+TIMES = ("$.ttfts", "$.itls")
+COUNTS = ("$.output_lens", "$.errors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +56,29 @@ class Requests:
 
 
 def window_s(document: Field) -> float:
-    """How long the benchmark took. UsageError where the file's own rate of requests says something else."""
-    duration, said = document.need("duration"), document.need("request_throughput")
-    completed = document.need("completed").count()
-    if not about_the_same(completed / duration.above_zero(), said.number()):
-        said.refuse(f"{completed} completed requests over a duration of {duration.value:g} s; is that in seconds?")
-    return duration.above_zero()
+    """How long the benchmark took. UsageError where the file's own rates of requests or tokens say something else."""
+    duration_s = document.need("duration").above_zero()
+    for what, count, rate in (
+        ("completed requests", document.need("completed").count(), document.need("request_throughput")),
+        ("output tokens", document.need("total_output_tokens").number(), document.get("output_throughput")),
+    ):
+        if rate is not None and not about_the_same(count / duration_s, rate.number()):
+            rate.refuse(f"{count:g} {what} over a duration of {duration_s:g} s; is that in seconds?")
+    return duration_s
 
 
-def detailed(document: Field) -> Requests | None:
-    """The requests one by one; None of a file that has them not. A request without an output token has failed."""
+def detailed(document: Field, sent: int | None = None) -> Requests | None:
+    """The requests one by one; None of a file that has them not. A request without an output token has failed.
+
+    UsageError where they contradict the totals of the file; `sent` is how many requests those say there were.
+    """
     lists = [document.get(name) for name in ("ttfts", "itls", "output_lens", "errors")]
     if any(one is None for one in lists):
         return None
     columns = [one.items() for one in lists if one is not None]
     if len({len(column) for column in columns}) != 1:
         document.refuse("as many `ttfts` as `itls`, `output_lens` and `errors`")
+    _require_totals(document, sent)
     longest = window_s(document) * 1.01
     found = Requests(
         [], [], [], 0.0, sum(not _is_answered(tokens, error) for _, _, tokens, error in zip(*columns, strict=True))
@@ -92,6 +100,16 @@ def detailed(document: Field) -> Requests | None:
     return Requests(found.ttft_s, found.tpot_s, found.gaps_s, float(tokens_of_all), found.failed)
 
 
+def _require_totals(document: Field, sent: int | None) -> None:
+    lengths, total = document.need("output_lens"), document.need("total_output_tokens")
+    if sent is not None and len(lengths.items()) != sent:
+        found = f"the {len(lengths.items())} requests that the file has one by one"
+        document.need("completed").refuse(f"a number that comes, with those that failed, to {found}")
+    tokens = sum(one.count() for one in lengths.items())
+    if total.number() != tokens:
+        total.refuse(f"the {tokens} tokens that `output_lens` come to")
+
+
 def _is_answered(tokens: Field, error: Field) -> bool:
     return tokens.count() > 0 and error.value == ""
 
@@ -106,6 +124,8 @@ def outcomes(document: Field, requests: Requests | None, failed: int, tokens: fl
 def stage_of(document: Field) -> str:
     """The load as the file tells it; a rate of "inf" is none."""
     concurrency, rate = document.get("max_concurrency"), document.get("request_rate")
+    if rate is not None and rate.value == "trace":
+        return "trace"  # SGLang's, at the instants of a trace
     unlimited = rate is None or rate.value in ("inf", float("inf"))
     return stage_name(
         None if concurrency is None else concurrency.above_zero(),

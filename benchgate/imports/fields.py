@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,6 +90,12 @@ class Field:
         return self.value
 
 
+def with_keys(*names: str) -> str:
+    """In words: an object that has these keys, `a.b` being the key b of its a."""
+    quoted = [f"`{name}`" for name in names]
+    return f"an object with {', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
 def optional_text(field: Field | None) -> str | None:
     """The text of a field that may be missing."""
     return None if field is None else field.text()
@@ -113,17 +120,34 @@ def read_json(text: str, source: str, first_line: int = 1) -> Field:
     except json.JSONDecodeError as exc:
         place = f"{source}:{first_line + exc.lineno - 1}:{exc.colno}"
         raise UsageError(f"{place}: {exc.msg}; expected one whole JSON value: is the file cut short?") from exc
+    except _KeyTwice as exc:
+        place = f"{source}:{first_line + _lines_before(text, exc.key)}"
+        raise UsageError(f"{place}: the key {exc.key[:_MOST_SHOWN]!a} is there twice in one object") from exc
     except (ValueError, RecursionError) as exc:
-        raise UsageError(f"{source}:{first_line}: it cannot be read as JSON: {ascii(str(exc))[1:120]}") from exc
+        why = ascii(str(exc))[1:-1][:120]
+        raise UsageError(f"{source}:{first_line}: it cannot be read as JSON: {why}") from exc
+
+
+class _KeyTwice(ValueError):
+    """An object says a key twice."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is there twice in one object")
+        raise _KeyTwice(next(key for key in keys if keys.count(key) > 1))
     return found
+
+
+def _lines_before(text: str, key: str) -> int:
+    """How many lines end before a key that an object says twice; 0 where it stands more often, and nobody knows."""
+    places = [found.start() for found in re.finditer(re.escape(json.dumps(key)) + r"\s*:", text)]
+    return text.count("\n", 0, places[1]) if len(places) == 2 else 0
 
 
 def about_the_same(one: float, other: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,19 +17,17 @@ from benchgate.suite.text import read_text
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One tool's files: does a document look like one, and what does it come to."""
+    """One tool's files: by which marks a document is one, in words and as a function, and what it comes to."""
 
+    marked_by: str
     is_it: Callable[[Field], bool]
     read: Callable[[Field], Reading]
 
 
 FORMATS: Mapping[str, Format] = {
-    one.NAME: Format(one.is_it, one.read)
+    one.NAME: Format(one.MARKED_BY, one.is_it, one.read)
     for one in (vllm, sglang, guidellm, aiperf, inference_perf, k6, lm_eval, llm_d)
 }
-
-
-_BUNDLE = b'{"arm":'  # how every bundle of a store begins: such a file may be large, and is no tool's
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +46,6 @@ def require_known(name: str) -> None:
         raise UsageError(f"--from is {name!r}; did you mean {near}? Known: {', '.join(FORMATS)}")
 
 
-def kind_of(path: Path) -> str | None:
-    """The format whose marks a file has; None where it has no tool's or cannot be read, UsageError where two's."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(_BUNDLE)) == _BUNDLE:
-                return None
-        document = _document(read_bytes(path), path)
-    except (OSError, UsageError, SuiteError):
-        return None
-    return _recognised(document) if any(one.is_it(document) for one in FORMATS.values()) else None
-
-
 def read_file(path: Path, said: str | None = None) -> ReadFile:
     """Read a file of the format `said`, or of the one whose marks it has.
 
@@ -69,19 +55,29 @@ def read_file(path: Path, said: str | None = None) -> ReadFile:
         require_known(said)
     data = read_bytes(path)
     document = _document(data, path)
-    name = said or _recognised(document)
-    if not FORMATS[name].is_it(document):
-        raise UsageError(f"{path} has not the marks of a file of {name}; leave --from out, or give the file it wrote")
+    fitting = [name for name, one in FORMATS.items() if one.is_it(document)]
+    if said is not None and said not in fitting:
+        others = f"; it has those of {' and '.join(fitting)}" if fitting else ""
+        raise UsageError(f"{path} has not the marks of a file of {said}, which is {FORMATS[said].marked_by}{others}")
+    name = said or _only(fitting, document)
     return ReadFile(name, hashlib.sha256(data).hexdigest(), FORMATS[name].read(document))
 
 
-def _recognised(document: Field) -> str:
-    fitting = [name for name, one in FORMATS.items() if one.is_it(document)]
+def _only(fitting: Sequence[str], document: Field) -> str:
+    """The one format that fits. UsageError where none or two do."""
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise UsageError(f"{document.source} may be of {' or '.join(fitting)}; say --from which")
-    raise UsageError(f"{document.source} has the marks of no known tool ({', '.join(FORMATS)}); nothing was imported")
+    if isinstance(document.value, list):
+        for name, one in FORMATS.items():
+            if any(one.is_it(line) for line in document.items()):
+                found = f"{len(document.value)} results, one a line, of {name} among them"
+                raise UsageError(f"{document.source} has {found}; give each line in a file of its own")
+    raise UsageError(
+        f"{document.source} is no bundle of `benchgate store export`, and has the marks of no known tool "
+        f"({', '.join(FORMATS)}), which docs/imports.md lists; nothing was imported"
+    )
 
 
 def _document(data: bytes, path: Path) -> Field:

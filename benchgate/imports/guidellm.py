@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchgate.imports.fields import Field, optional_text
+from benchgate.imports.fields import Field, optional_text, with_keys
+from benchgate.imports.instants import by_unix_time
 from benchgate.imports.reading import (
     FROM_SEND_TO_END,
     Outcomes,
@@ -14,11 +15,15 @@ from benchgate.imports.reading import (
 from benchgate.model.run import MetricRow
 
 NAME = "guidellm"
+MARKED_BY = with_keys("benchmarks", "metadata.guidellm_version")
 _REASONS = {
     ".request_latency": FROM_SEND_TO_END,
     ".metrics": "summaries weigh requests by their tokens, or by time; the requests themselves are read",
 }
-_TAKEN = ("requests.successful", "requests.errored", "request_totals")
+_TAKEN = (
+    ".requests.successful", ".requests.errored", ".request_totals", ".strategy.type_", "$.metadata.version",
+    "$.metadata.guidellm_version",
+)  # fmt: skip
 _CUT_SHORT = "requests were cut short at its end, and who was slowest is not known; limit it by --max-requests"
 _A_SAMPLE = "the report keeps a sample of its requests alone; write it with all of them"
 
@@ -35,11 +40,14 @@ def read(document: Field) -> Reading:
     if version.count() != 2:
         version.refuse("version 2 of the report")
     rows: list[MetricRow] = []
-    unmapped = left_out(document, _TAKEN, _REASONS)
-    for number, benchmark in enumerate(document.need("benchmarks").items(), 1):
+    benchmarks = document.need("benchmarks").items()
+    unmapped = _left_out(document, benchmarks)
+    taken = []
+    for number, benchmark in enumerate(benchmarks, 1):
         stage = f"{number}-{benchmark.need('config', 'strategy', 'type_').text()}"
         why = _unusable(benchmark)
         if why is None:
+            taken.append(benchmark)
             rows += _stage_rows(benchmark, stage)
         else:
             unmapped[benchmark.path] = why
@@ -53,11 +61,28 @@ def read(document: Field) -> Reading:
         "tpot_s": "inter_token_latency_ms of requests",
     }
     tool = optional_text(document.need("metadata").get("guidellm_version"))
-    return Reading(NAME, tool, None, tuple(rows), mapped, unmapped)
+    first_sent = min((one for benchmark in taken for one in _sent(benchmark)), key=Field.number)
+    return Reading(NAME, tool, None, tuple(rows), mapped, unmapped, by_unix_time(first_sent))
+
+
+def _left_out(document: Field, benchmarks: list[Field]) -> dict[str, str]:
+    """The fields of the report that were not taken, and of its first benchmark: the others have the same."""
+    around = {key: value for key, value in document.value.items() if key != "benchmarks"}
+    found = left_out(Field(around, document.source), _TAKEN, _REASONS)
+    return found | (left_out(benchmarks[0], _TAKEN, _REASONS) if benchmarks else {})
+
+
+def _sent(benchmark: Field) -> list[Field]:
+    """When each request that ended was sent."""
+    ended = (benchmark.need("requests", status).items() for status in ("successful", "errored"))
+    return [one.need("request_start_time") for some in ended for one in some]
 
 
 def _unusable(benchmark: Field) -> str | None:
     totals, requests = benchmark.need("metrics", "request_totals"), benchmark.need("requests")
+    counts = [totals.need(status).count() for status in ("successful", "incomplete", "errored")]
+    if (total := totals.get("total")) is not None and total.count() != sum(counts):
+        total.refuse(f"the {sum(counts)} requests that succeeded, were cut short or failed")
     if totals.need("incomplete").count():
         return _CUT_SHORT
     for status in ("successful", "errored"):
@@ -72,7 +97,7 @@ def _stage_rows(benchmark: Field, stage: str) -> list[MetricRow]:
         benchmark.need("requests", "errored").items(),
     )
     ended = [one.need("request_end_time") for one in (*successful, *errored)]
-    begun = [one.need("request_start_time").number() for one in (*successful, *errored)]
+    begun = [one.number() for one in _sent(benchmark)]
     last = max(ended, key=Field.number)
     window_s = last.number() - min(begun)
     if window_s <= 0:

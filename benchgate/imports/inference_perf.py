@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchgate.imports.fields import Field, about_the_same
+from benchgate.imports.fields import Field, about_the_same, with_keys
 from benchgate.imports.reading import (
     FROM_SEND_TO_END,
-    INTERPOLATED,
     OTHER_GOODPUT,
+    SUMMARISED,
     Outcomes,
     Reading,
     left_out,
@@ -15,10 +15,15 @@ from benchgate.imports.reading import (
 )
 
 NAME = "inference-perf"
-_MARKS = {"load_summary", "successes", "failures"}
+MARKS = ("load_summary", "successes", "failures")
+MARKED_BY = with_keys(*MARKS)
+_TAKEN = (
+    "$.load_summary.count", "$.load_summary.requested_rate", "$.load_summary.concurrency", "$.successes.count",
+    "$.failures.count", "requests_per_sec", "benchmark_time",
+)  # fmt: skip
 _REASONS = {
     ".request_latency": FROM_SEND_TO_END,
-    ".latency.": INTERPOLATED,
+    ".latency.": SUMMARISED,
     ".output_tokens_per_sec": "it counts tokens of the text as the tool splits it, not the server's own number",
     ".goodput_metrics": OTHER_GOODPUT,
 }
@@ -26,7 +31,7 @@ _REASONS = {
 
 def is_it(document: Field) -> bool:
     """By its three parts."""
-    return isinstance(document.value, dict) and document.value.keys() >= _MARKS
+    return isinstance(document.value, dict) and document.value.keys() >= set(MARKS)
 
 
 def read(document: Field) -> Reading:
@@ -50,7 +55,7 @@ def read(document: Field) -> Reading:
         "requests_per_s": "successes.count / benchmark_time_seconds",
         "error_ratio": "failures.count / load_summary.count",
     }
-    taken = ["$.load_summary.count", "$.successes.count", "$.failures.count", "requests_per_sec", "benchmark_time"]
+    taken = [*_TAKEN]
     if total is not None:
         mapped["output_tokens_per_s"] = "successes.output_tokens.total / benchmark_time_seconds"
         taken.append("$.successes.output_tokens.total")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NoReturn
 
 from benchgate.errors import UsageError
-from benchgate.imports.fields import Field
+from benchgate.imports.fields import Field, with_keys
 
 NAME = "k6"
+MARKED_BY = with_keys("metrics.http_req_duration", "metrics.http_reqs")
 
 
 def is_it(document: Field) -> bool:

@@ -1,11 +1,12 @@
-"""llm-d's Benchmark Report (0.1 and 0.2, YAML or JSON): other tools' numbers in one shape, so it matters whose."""
+"""llm-d's Benchmark Report (0.2 and 0.2.1, YAML or JSON): other tools' numbers in one shape, so it matters whose."""
 
 from __future__ import annotations
 
-from benchgate.imports.fields import Field, optional_text
+from benchgate.imports.fields import Field, optional_text, with_keys
+from benchgate.imports.instants import Measured, by_iso_time
 from benchgate.imports.reading import (
     FROM_SEND_TO_END,
-    INTERPOLATED,
+    SUMMARISED,
     Reading,
     left_out,
     row,
@@ -14,16 +15,21 @@ from benchgate.imports.reading import (
 from benchgate.model.run import MetricRow
 
 NAME = "llm-d"
+MARKED_BY = with_keys("version", "scenario", "results.request_performance")
 _AGREE = {
     "vllm-benchmark": frozenset({"request_rate", "output_token_rate"}),
     "inference-perf": frozenset({"request_rate"}),
 }
 """Of each tool that a report may be of, the rates that are benchgate's."""
 _RATES = {"request_rate": ("requests_per_s", "queries/s"), "output_token_rate": ("output_tokens_per_s", "tokens/s")}
+_TAKEN = (
+    ".requests.total", ".requests.failures", "$.version", "$.run.time.start", "$.run.time.end",
+    ".standardized.tool", ".standardized.concurrency", ".standardized.rate_qps",
+)  # fmt: skip
 _UNLIMITED = (".inf", "inf", float("inf"))
 _REASONS = {
     ".request_latency": FROM_SEND_TO_END,
-    ".latency.": INTERPOLATED,
+    ".latency.": SUMMARISED,
     ".throughput.": "the tool that measured it defines it otherwise, or it is no rate of benchgate's",
 }
 
@@ -54,7 +60,7 @@ def read(document: Field) -> Reading:
     if total.count() == 0 or failures.count() > total.count():
         failures.refuse(f"at most the {total.value} requests, of which there must be some")
     rows: list[MetricRow] = [row("error_ratio", failures.count() / total.count(), 1, stage=stage)]
-    mapped, taken = {"error_ratio": "requests.failures / requests.total"}, [".requests.total", ".requests.failures"]
+    mapped, taken = {"error_ratio": "requests.failures / requests.total"}, [*_TAKEN]
     for key in sorted(_AGREE[name]):
         rate = aggregate.need("throughput").get(key)
         if rate is None:
@@ -64,9 +70,18 @@ def read(document: Field) -> Reading:
             rate.need("units").refuse(f"{unit!r}")
         rows.append(row(metric, rate.need("mean").number(), 1, stage=stage))
         mapped[metric] = f"throughput.{key}.mean"
-        taken.append(f".throughput.{key}.mean")
+        taken += [f".throughput.{key}.mean", f".throughput.{key}.units"]
     of = optional_text(load.get("tool_version"))
-    return Reading(f"{NAME} ({name})", of, None, tuple(rows), mapped, left_out(document, taken, _REASONS))
+    unmapped = left_out(document, taken, _REASONS)
+    return Reading(f"{NAME} ({name})", of, None, tuple(rows), mapped, unmapped, _measured(document))
+
+
+def _measured(document: Field) -> Measured | None:
+    """When the benchmark began; of a report that was made of a file without it, when it ended."""
+    run = document.get("run")
+    time = None if run is None else run.get("time")
+    told = None if time is None else time.get("start") or time.get("end")
+    return None if told is None else by_iso_time(told)
 
 
 def _stage(load: Field) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from benchgate.imports.fields import Field, optional_text
+from benchgate.imports.fields import Field, optional_text, with_keys
+from benchgate.imports.instants import by_unix_time
 from benchgate.imports.reading import Reading, left_out, row
 from benchgate.model.run import MetricRow
 
 NAME = "lm-eval"
+MARKS = ("results", "n-samples", "configs")
+MARKED_BY = with_keys(*MARKS)
 _REASONS = {
     "_stderr": "a standard error over items; benchgate makes intervals of the items themselves",
     "$.groups": "a mean over tasks, and benchgate's numbers are of tasks",
+    ".alias": "a name",
+    "$.config": "how the tasks were asked, which `benchgate import` holds against a suite",
     "acc_norm": "benchgate takes one metric of a task; give it by name in a suite and import the samples",
     "$.results": "neither `acc` nor the only `exact_match` of its task, whose items are right or wrong",
 }
@@ -17,13 +22,13 @@ _REASONS = {
 
 def is_it(document: Field) -> bool:
     """By its parts."""
-    return isinstance(document.value, dict) and document.value.keys() >= {"results", "n-samples", "configs"}
+    return isinstance(document.value, dict) and document.value.keys() >= set(MARKS)
 
 
 def read(document: Field) -> Reading:
     """The share of right items of every task that has `acc`, or one `exact_match`. UsageError where none has."""
     rows: list[MetricRow] = []
-    mapped, taken = {}, []
+    mapped, taken = {}, ["$.date", "$.model_name", "$.lm_eval_version"]
     counts = document.need("n-samples")
     for task, found in document.need("results").entries():
         asked = counts.get(task)
@@ -33,6 +38,8 @@ def read(document: Field) -> Reading:
         effective = asked.need("effective")
         if effective.count() == 0:
             effective.refuse("at least one item")
+        if (original := asked.get("original")) is not None and original.count() < effective.count():
+            original.refuse(f"at least the {effective.value} items that were asked")
         rows.append(row("accuracy_ratio", found.need(name).number(most=1), effective.count(), task=task))
         mapped[f"accuracy_ratio of {task}"] = f"results.{task}.{name}"
         taken += [f"$.results.{task}.{name}", f"$.n-samples.{task}.effective"]
@@ -40,7 +47,8 @@ def read(document: Field) -> Reading:
         document.need("results").refuse("a task with `acc`, or with one `exact_match`; import its samples instead")
     version = optional_text(document.get("lm_eval_version"))
     model = optional_text(document.get("model_name"))
-    return Reading(NAME, version, model, tuple(rows), mapped, left_out(document, taken, _REASONS))
+    measured = None if (date := document.get("date")) is None else by_unix_time(date)
+    return Reading(NAME, version, model, tuple(rows), mapped, left_out(document, taken, _REASONS), measured)
 
 
 def _of_right_items(task: Field) -> str | None:

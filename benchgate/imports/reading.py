@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchgate.imports.fields import Field
+from benchgate.imports.instants import Measured
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
@@ -18,12 +19,16 @@ INTERPOLATED = (
     "the tool interpolates between observations and leaves failures out; benchgate's percentiles are observations, "
     "with every failure among them as infinite"
 )
+SUMMARISED = (
+    "the tool leaves failures out and interpolates its percentiles; benchgate's are observations, with every failure "
+    "among them as infinite"
+)
 ARITHMETIC = "the tool's mean leaves failures out; benchgate's is the geometric mean over paired requests"
 FROM_SEND_TO_END = "it counts from the sending, not from when the request was due, and not to the finish event"
 OTHER_GOODPUT = (
     "its limits are held against times since the sending; benchgate's against times since the request was due"
 )
-NO_METRIC = "not a metric of benchgate's"
+NO_METRIC = "a setting, a name, or a measure that benchgate does not have"
 
 _MOST_LISTED = 300
 _DEEPEST = 6
@@ -34,7 +39,7 @@ class Reading:
     """What was read of one file.
 
     `rows` are of the candidate's arm. `mapped` says for each kind of number which fields of the file it comes from,
-    `unmapped` for every other field why it was not taken.
+    `unmapped` for every other field why it was not taken. `measured` is when, where the file tells it.
     """
 
     tool: str
@@ -43,6 +48,7 @@ class Reading:
     rows: tuple[MetricRow, ...]
     mapped: Mapping[str, str]
     unmapped: Mapping[str, str] = field(default_factory=dict)
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ def left_out(document: Field, taken: Sequence[str], reasons: Mapping[str, str]) 
     `taken` and the keys of `reasons` are parts of paths. At most 300 fields are listed; a list counts as one.
     """
     found: dict[str, str] = {}
-    for path in _leaves(document.value, "$", 0):
+    for path in _leaves(document.value, document.path, 0):
         if not any(part in path for part in taken):
             found[path] = next((why for part, why in reasons.items() if part in path), NO_METRIC)
         if len(found) >= _MOST_LISTED:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from benchgate.imports.bench_serving import RATES, REASONS, TIMES, detailed, outcomes, stage_of
-from benchgate.imports.fields import Field, optional_text
+from benchgate.imports.bench_serving import COUNTS, RATES, REASONS, TIMES, detailed, outcomes, stage_of
+from benchgate.imports.fields import Field, optional_text, with_keys
 from benchgate.imports.reading import Reading, left_out, rate_rows
 
 NAME = "sglang"
-_MARKS = {"backend", "completed", "duration", "request_throughput", "total_output_tokens_retokenized"}
+MARKS = ("backend", "completed", "duration", "request_throughput", "total_output_tokens_retokenized")
+MARKED_BY = with_keys(*MARKS)
 _COUNTS_ITSELF = ("sglang", "sglang-native")
 _AS_ASKED = "of a server that does not count its tokens the tool takes as many as were asked for"
 _NOT_COUNTED = "the file does not say how many requests failed; write it with --output-details"
@@ -15,7 +16,7 @@ _NOT_COUNTED = "the file does not say how many requests failed; write it with --
 
 def is_it(document: Field) -> bool:
     """By the fields that this tool alone writes together."""
-    return isinstance(document.value, dict) and document.value.keys() >= _MARKS
+    return isinstance(document.value, dict) and document.value.keys() >= set(MARKS)
 
 
 def read(document: Field) -> Reading:
@@ -27,14 +28,14 @@ def read(document: Field) -> Reading:
         tokens = requests.output_tokens
     rows = list(rate_rows(outcomes(document, requests, 0, tokens if counts else None), stage))
     reasons = {"$.itls": "gaps are shared out over the tokens of a chunk", "output_throughput": _AS_ASKED} | REASONS
-    mapped, taken = {"requests_per_s": "completed / duration"}, [*RATES]
+    mapped, taken = {"requests_per_s": "completed / duration"}, [*RATES, "$.model_id", "$.model", "$.sglang_version"]
     if counts:
         mapped["output_tokens_per_s"] = "total_output_tokens / duration"
         taken += ["$.total_output_tokens", "$.output_throughput"]
     if requests is None:
         rows = [one for one in rows if one.name != "error_ratio"]
-        reasons["$.errors"] = _NOT_COUNTED
     else:
+        taken += COUNTS
         mapped["error_ratio"] = "errors, and requests without output tokens"
         times = [one for one in requests.rows(stage) if counts or one.name != "tpot_s"]
         rows += times
@@ -44,4 +45,7 @@ def read(document: Field) -> Reading:
             mapped["tpot_s"] = "sum of itls / (output_lens - 1)"
     version = optional_text(document.get("sglang_version"))
     model = optional_text(document.get("model_id")) or optional_text(document.get("model"))
-    return Reading(NAME, version, model, tuple(rows), mapped, left_out(document, taken, reasons))
+    unmapped = left_out(document, taken, reasons)
+    if requests is None:
+        unmapped["$.errors"] = _NOT_COUNTED
+    return Reading(NAME, version, model, tuple(rows), mapped, unmapped)

@@ -26,6 +26,7 @@ from benchgate.suite.client_bounds import ClientBounds
 from benchgate.targets.dialect import Target
 
 _NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
+_MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant
 _SEEDS_APART = 1009  # looks draw their own prompts and instants
 
 
@@ -80,7 +81,7 @@ class SearchOptions:
             target_ratio=target_ratio,
             resolution_ratio=_share("--resolution", resolution),
             probe_requests=_requests("--probe", probe, MOST_REQUESTS),
-            budget_requests=None if budget is None else _requests("--budget", budget, None),
+            budget_requests=None if budget is None else _requests("--budget", budget, _MOST_IN_ALL),
         )
         most = {"rate": f"{settings.highest:.12g}/s"} if kind == "rate" else {"concurrency": int(settings.highest)}
         base = BareOptions.parse(**{**load, **most, "requests": probe})  # type: ignore[arg-type]  # typed by name
@@ -155,10 +156,10 @@ def _share(option: str, text: str) -> float:
     return ratio
 
 
-def _requests(option: str, number: int, most: int | None) -> int:
+def _requests(option: str, number: int, most: int) -> int:
     if number < LEAST_REQUESTS:
         raise UsageError(f"{option} is {number}; it must be at least {LEAST_REQUESTS} requests")
-    if most is not None and number > most:
+    if number > most:
         raise UsageError(f"{option} is {number}; it must be at most {most:,} requests")
     return number
 
@@ -168,7 +169,7 @@ def _level(option: str, over: Literal["rate", "concurrency"], text: str) -> floa
     try:
         if over == "rate":
             return read_rate_rps(text)
-        if text.isdecimal() and int(text) >= 1:
+        if text.isascii() and text.isdecimal() and int(text) >= 1:
             return float(int(text))
     except ValueError as exc:
         raise UsageError(f"{option}: {exc}") from exc

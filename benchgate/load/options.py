@@ -229,6 +229,6 @@ def _route(url: str, *, ca: str | None, cert: str | None, key: str | None, proxy
 
 
 def _workers(text: str, concurrency: int | None) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise UsageError(f'--workers: {text!r} is not a number of processes; write "auto" or "2"')
     return min(int(text), concurrency or int(text))  # a closed loop has no more of them than slots

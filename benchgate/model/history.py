@@ -70,14 +70,17 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An earlier complete run of the same measurement whose own first verdict did not let its candidate be promoted."""
+    """An earlier run of the same measurement whose own first verdict did not let its candidate be promoted.
+
+    `outcome` is None of one that had no verdict: something was measured, and nobody has said what it came to.
+    """
 
     run_id: str
     started_at: str
     label: str | None
     baseline: PastArm
     candidate: PastArm
-    outcome: Outcome
+    outcome: Outcome | None
 
     @property
     def told(self) -> str:

@@ -23,12 +23,16 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who promotes, and from where: `protected` is whether the host of the code protects that branch or tag."""
+    """Who promotes, and from where: `protected` is whether the host of the code protects that branch or tag.
+
+    `ci` is what the CI around it, where there is one, says of itself and of whom it works for.
+    """
 
     by: str
     ref: str | None = None
     commit: str | None = None
     protected: bool = False
+    ci: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,16 @@ class Promotion:
         """What a reader is told of it beside its run."""
         return "promoted, in the baseline series" if self.in_series else self.deed.value
 
+    def may_withdraw(self, stands: Promotion) -> bool:
+        """Whether this withdrawal takes back what stands: out of the series that is for a protected ref alone."""
+        return self.origin.protected or not stands.in_series
+
     def to_json(self) -> dict[str, object]:
-        """Everything of it, as plain JSON."""
-        return asdict(self)
+        """Everything of it, as plain JSON. What the CI said came later, and is left out where there was none."""
+        document = asdict(self)
+        if self.origin.ci is None:
+            del document["origin"]["ci"]
+        return document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Promotion:
@@ -104,13 +115,14 @@ def standing(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
     """What stands of each run, by its id, from records in order of time: nothing of one whose promotion was withdrawn.
 
     Of several, the first that says most: promoting a run once more moves it nowhere. In the order in which they came
-    to stand.
+    to stand. A withdrawal that had no right to be one counts for nothing, however it came in.
     """
     stands: dict[str, Promotion] = {}
     for one in promotions:
         known = stands.get(one.run_id)
         if one.deed is Deed.WITHDRAWN:
-            stands.pop(one.run_id, None)
+            if known is not None and one.may_withdraw(known):
+                del stands[one.run_id]
         elif known is None or one.weight > known.weight:
             stands.pop(one.run_id, None)  # to the end
             stands[one.run_id] = one
@@ -120,3 +132,10 @@ def standing(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
 def series(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
     """The promotions that later candidates are held beside, oldest first, from records in order of time."""
     return tuple(one for one in standing(promotions).values() if one.in_series)
+
+
+def told(promotions: Iterable[Promotion]) -> dict[str, str]:
+    """What a reader is told beside each run of which something was recorded: what stands, or that it was withdrawn."""
+    records = tuple(promotions)
+    withdrawn = {one.run_id: one.told for one in records if one.deed is Deed.WITHDRAWN}
+    return withdrawn | {run_id: one.told for run_id, one in standing(records).items()}

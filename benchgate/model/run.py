@@ -194,6 +194,12 @@ MEASURED = "measured"
 RESUMED = "resumed"
 """The kind of the event whose data is a `Resumption`. The run's hash covers it."""
 
+SITTING = "sitting"
+"""The kind of the event with which a stretch of measuring begins: who measures, where its spool is, whom it asks."""
+
+ALL_STORED = "all_stored"
+"""The kind of the event that says of a run which was cut short that no spool has more of it than the store."""
+
 INTERRUPTED = "interrupted"
 """What a fault says where nothing failed: whoever ran benchgate ended it."""
 
@@ -203,13 +209,15 @@ class Resumption:
     """A run that had been cut short went on, at `at` (RFC 3339 UTC), by the process of this number.
 
     `again` is what it had only begun by then, in words: it was measured again from its beginning, and `set_aside` are
-    the rows (by their `seq`) that count no more for it.
+    the rows (by their `seq`) that count no more for it. `without_spool`: what was kept beside its store was not there,
+    so whole blocks may have been measured of which nothing is known.
     """
 
     at: str
     process: int
     again: tuple[str, ...]
     set_aside: tuple[int, ...]
+    without_spool: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +253,7 @@ class Evidence:
     ended: LoadEnd | None = None  # where the load ended, by the journal; None for a fixed number of blocks
     history: tuple[PastRun, ...] = ()  # promoting runs of the same measurement before this one, oldest first
     attempts: tuple[Attempt, ...] = ()  # those that did not promote, by their first verdict, oldest first
+    unjudged: tuple[Attempt, ...] = ()  # those that had measured something and had no verdict, oldest first
     budget_spent: BudgetSpent | None = None  # by production, when the run started; None where nobody read it
     resumptions: tuple[Resumption, ...] = ()  # how it went on after it was cut short, oldest first
 
@@ -274,8 +283,8 @@ class TrendPoint(NamedTuple):
 
     `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
     `deployment` is what the suite calls the one that the value is of; `lower` and `upper` are the ends of the value's
-    95 % interval, None where it has none. `promoted` says how the run was (`Promotion.told`); None where it was not, or
-    no longer is.
+    95 % interval, None where it has none. `promoted` says how the run was, or that this was withdrawn; None where it
+    never was.
     """
 
     run_id: str

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchgate.plan.judged import JudgedCheck, Known
+from benchgate.plan.power_budget import budget_power
 from benchgate.plan.power_items import item_power
 from benchgate.plan.power_load import Blocks, blocks_of, load_power
 from benchgate.plan.power_row import CheckPower, Row
@@ -37,18 +38,19 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """Every check in the order of the policy, and all of them together."""
+    """Every check in the order of the policy, what is added to them, and all of them together."""
 
     checks: tuple[CheckPower, ...] = ()
     promotion: Promotion | None = None
 
 
 def foretell(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], known: Known) -> Foretold:
-    """What a planned run's checks can show. Empty where no check is told."""
+    """What a planned run's checks can show, and the burn of an error budget. Empty where no check is told."""
     if not judged:
         return Foretold()
     blocks = blocks_of(suite, plan)
     rows = [_row(number, one, suite, plan, blocks, known) for number, one in enumerate(judged)]
+    rows += budget_power(suite, blocks)
     return Foretold(tuple(row.power for row in rows), _promotion(rows, blocks))
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchgate.gate.budget_spent import SPENT
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.report import show
 from benchgate.report.levels import own_level
@@ -97,7 +98,7 @@ def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: floa
         mark=show.mark(check),
         required=check.required,
         baseline=show.NOT_APPLICABLE if absolute else show.value(check.baseline, check.unit),
-        candidate=show.value(check.candidate, check.unit),
+        candidate=_whose(check) + show.value(check.candidate, check.unit),
         change=show.NOT_APPLICABLE if absolute or check.harm is None else show.change(check, check.harm),
         direction=show.direction(check),
         interval=show.interval(check),
@@ -110,6 +111,11 @@ def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: floa
         notes=check.notes,
         strip=_strip(check),
     )
+
+
+def _whose(check: CheckResult) -> str:
+    """What stands before a value that is not the candidate's own: what is spent is spent by what serves now."""
+    return "production: " if check.metric == SPENT and check.candidate is not None else ""
 
 
 def _anchors(checks: list[CheckResult]) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate.model.deployment import Arm
-from benchgate.report.drawing import COLOURS, CONFIG, PAGE_COLOUR, Figure, svg_of
+from benchgate.report import show
+from benchgate.report.drawing import COLOURS, CONFIG, PAGE_COLOUR, TOLD, Figure, svg_of
 from benchgate.report.quality_section import QualitySection
-from benchgate.report.task_rows import TaskRow
+from benchgate.report.task_rows import Estimate, TaskRow
 from benchgate.report.untrusted import one_line
 
 _MOST_ROWS = 40
@@ -69,7 +70,7 @@ def _spec(rows: Sequence[TaskRow]) -> dict[str, object]:
         _layer({"type": "rule", "color": colour, "strokeWidth": 3}, values, row, {"field": "low"} | x, "high"),
     ]
     for pooled, shape in ((False, "square"), (True, "diamond")):
-        mark = {"type": "point", "shape": shape, "filled": True, "size": 90, "opacity": 1, "color": colour}
+        mark = {"type": "point", "shape": shape, "filled": True, "size": 90, "opacity": 1, "color": colour} | TOLD
         layers.append(_layer(mark, [v for v in values if v["pooled"] is pooled], row, {"field": "value"} | x))
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -119,4 +120,11 @@ def _values(number: int, row: TaskRow) -> dict[str, object]:
         "high": _drawn(row.change.upper),
         "margin": None if row.margin is None else _drawn(-row.margin),
         "pooled": row.pooled,
+        "told": _told(row.task, row.change),
     }
+
+
+def _told(task: str, change: Estimate) -> str:
+    """What stands of a row in the table, for whoever points at it."""
+    low, high = show.points(change.lower), show.points(change.upper)
+    return one_line(f"{task}: {show.points(change.value)} ({low} to {high})")

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file: no script, no request to anywhere, the style allowed by its own hash."""
+"""The report as one self-contained HTML file: no request to anywhere, style and script allowed by their own hashes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from markupsafe import Markup
 
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
-from benchgate.report.charts import capacity_figure, figures, timeline_figure
-from benchgate.report.forest import forest_figure
+from benchgate.report.figures import figures_of
 from benchgate.report.provenance import DEFINITIONS
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import quoted, visible
-from benchgate.report.view import report_view
+from benchgate.report.view import ReportView, report_view
 
 _PACKAGE = Path(__file__).parent.parent
-_TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
+TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
 """Where the templates lie: in an installed package, else in a checkout."""
 
 
 def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN) -> str:
     """The whole report; the same inputs give the same bytes."""
-    view = report_view(evidence, verdict, against=against, terms=terms)
-    environment = _environment()
+    return page_of(report_view(evidence, verdict, against=against, terms=terms))
+
+
+def page_of(view: ReportView) -> str:
+    """A report that is finished but for its markup and its charts, as a page."""
+    environment = page_environment()
     return environment.get_template("report.html.j2").render(
         view=view,
-        figures=figures(view.load),
-        capacity_figure=capacity_figure(view.capacity),
-        timeline=timeline_figure(view.telemetry),
-        forest=forest_figure(view.quality),
+        figures=figures_of(view),
         definitions=DEFINITIONS,
-        style_hash=_csp_hash(environment.get_template("report.css").render()),
+        style_hash=csp_hash(environment.get_template("report.css").render()),
+        script_hash=csp_hash(environment.get_template("report.js").render()),
     )
 
 
 @functools.cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
     """Everything printed is escaped; what cannot be seen is shown first."""
     environment = Environment(
-        loader=FileSystemLoader([path for path in _TEMPLATES if path.is_dir()]),
+        loader=FileSystemLoader([path for path in TEMPLATES if path.is_dir()]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,
@@ -72,6 +73,7 @@ def _worded(sentence: str) -> str:
     return quoted(_unbroken(sentence))
 
 
-def _csp_hash(style: str) -> str:
-    digest = hashlib.sha256(style.encode()).digest()
+def csp_hash(source: str) -> str:
+    """What a Content-Security-Policy calls this style or script by."""
+    digest = hashlib.sha256(source.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

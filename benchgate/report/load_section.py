@@ -6,40 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate import units
-from benchgate.cost.prices import usd_per_million_tokens
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.report import show
-from benchgate.report.knee_lines import knee_lines
-from benchgate.report.sides import Side, Sides
-from benchgate.report.summary import StageSummary, summarise_stage
+from benchgate.report.cost_table import cost_table
+from benchgate.report.knee_lines import knee_levels, knee_lines
+from benchgate.report.sides import Sides
+from benchgate.report.stage_rows import StageRow, stage_row, stage_table, unmeasured
+from benchgate.report.summary import StageSummary
 from benchgate.report.tables import Column, Table
 from benchgate.suite.levels import Level
 from benchgate.suite.schema import Suite
 from benchgate.suite.slo import SloSpec
-
-_IN_FLIGHT = "in flight"
-_BEHIND = " in the background"
-
-
-@dataclass(frozen=True, slots=True)
-class StageRow:
-    """One stage on one side; `summary` is None when it was planned and never measured.
-
-    `target_ratio` is what its goodput is held to: the class's own, else the suite's; None without an SLO.
-    """
-
-    stage: str
-    level: str
-    role: Arm
-    deployment: Deployment
-    summary: StageSummary | None
-    target_ratio: float | None = None
-
-    @property
-    def closed_loop(self) -> bool:
-        """Whether the stage holds a concurrency, as the stages of a sweep do."""
-        return self.level.endswith(_IN_FLIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +33,8 @@ class LoadSection:
     cost: Table | None
     order: str
     slo: str
-    knees: tuple[str, ...] = ()  # of a sweep over concurrency, one sentence a side
+    knees: tuple[str, ...]  # of a sweep over concurrency, one sentence a side
+    knee_levels: Mapping[Arm, float]  # of the sides that have one
 
 
 def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
@@ -65,44 +44,25 @@ def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
     if not observed:
         return None
     stages = list(dict.fromkeys([*levels, *observed]))
-    rows = tuple(_stage_row(stage, levels.get(stage), side, suite) for stage in stages for side in sides)
+    rows = tuple(stage_row(stage, levels.get(stage), side, suite) for stage in stages for side in sides)
+    summaries = {(row.stage, row.role): row.summary for row in rows}
     return LoadSection(
         rows=rows,
         speed=_speed(rows),
         requests=_requests(rows),
-        cost=_cost(rows),
+        cost=cost_table(rows),
         order=_order(sides),
         slo=". ".join(_slo_lines(suite, list(levels.values()))),
-        knees=knee_lines(suite, {(row.stage, row.role): row.summary for row in rows}),
+        knees=knee_lines(suite, summaries),
+        knee_levels=knee_levels(suite, summaries),
     )
-
-
-def _stage_row(stage: str, level: Level | None, side: Side, suite: Suite) -> StageRow:
-    observations = [o for o in side.load if o.stage == stage]
-    slo = (level.slo if level is not None else None) or suite.slo
-    offered = "" if level is None else level.course.offered + (_BEHIND if level.background else "")
-    summary = summarise_stage(observations, slo.per_request if slo is not None else None)
-    return StageRow(stage, offered, side.role, side.deployment, summary, slo.target_ratio if slo is not None else None)
-
-
-def _table(
-    caption: str, columns: Sequence[Column], rows: Sequence[StageRow], cells: Sequence[tuple[str, ...]]
-) -> Table:
-    """A row per stage and arm, stages set off from each other."""
-    starts = frozenset(i for i, row in enumerate(rows) if i > 0 and row.stage != rows[i - 1].stage)
-    named = tuple((row.stage, row.role.value, *values) for row, values in zip(rows, cells, strict=True))
-    return Table(caption, (Column("stage", numeric=False), Column("arm", numeric=False), *columns), named, starts)
-
-
-def _unmeasured(columns: int) -> tuple[str, ...]:
-    return (show.NOT_MEASURED, *[show.NOT_APPLICABLE] * (columns - 1))
 
 
 def _speed(rows: Sequence[StageRow]) -> Table:
     titles = ("output tok/s", "req/s", "TTFT p50", "TTFT p95", "TPOT p50", "E2E p50", "goodput")
     columns = (Column("level", numeric=False), *(Column(title) for title in titles))
-    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else _unmeasured(len(titles)))) for row in rows]
-    return _table("Speed", columns, rows, cells)
+    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else unmeasured(len(titles)))) for row in rows]
+    return stage_table("Speed", columns, rows, cells)
 
 
 def _speed_cells(s: StageSummary) -> tuple[str, ...]:
@@ -124,8 +84,8 @@ def _requests(rows: Sequence[StageRow]) -> Table:
         *(Column("client CPU, worst block"), Column("client send lag p99")),
         Column("client read delay p99, worst block"),
     )
-    cells = [_request_cells(row.summary) if row.summary else _unmeasured(len(columns)) for row in rows]
-    return _table("Requests, tokens and the client itself", columns, rows, cells)
+    cells = [_request_cells(row.summary) if row.summary else unmeasured(len(columns)) for row in rows]
+    return stage_table("Requests, tokens and the client itself", columns, rows, cells)
 
 
 def _request_cells(s: StageSummary) -> tuple[str, ...]:
@@ -141,34 +101,6 @@ def _request_cells(s: StageSummary) -> tuple[str, ...]:
         show.duration(s.send_lag_p99_s),
         show.duration(s.read_delay_p99_s),
     )
-
-
-def _cost(rows: Sequence[StageRow]) -> Table | None:
-    """Only when the suite knows a price; an arm without one says so."""
-    if all(row.deployment.price_usd_per_hour is None for row in rows):
-        return None
-    columns = (Column("price"), Column("$ per 1M output tokens"), Column("$ per 1M good output tokens"))
-    return _table("Cost at the measured throughput", columns, rows, [_cost_cells(row) for row in rows])
-
-
-def _cost_cells(row: StageRow) -> tuple[str, ...]:
-    deployment, s = row.deployment, row.summary
-    if deployment.price_usd_per_hour is None:
-        return ("no price", show.NOT_APPLICABLE, show.NOT_APPLICABLE)
-    price = f"{show.usd(deployment.price_usd_per_hour)}/h"
-    if deployment.accelerators > 1:
-        price = f"{deployment.accelerators} accelerators at {price}"
-    if s is None:
-        return (price, show.NOT_MEASURED, show.NOT_MEASURED)
-    good = show.NOT_APPLICABLE if s.good_tokens_per_s is None else _usd_per_million(deployment, s.good_tokens_per_s)
-    return (price, _usd_per_million(deployment, s.output_tokens_per_s), good)
-
-
-def _usd_per_million(deployment: Deployment, tokens_per_s: float | None) -> str:
-    if deployment.price_usd_per_hour is None or tokens_per_s is None:
-        return show.NOT_MEASURED
-    cost = usd_per_million_tokens(deployment.price_usd_per_hour, deployment.accelerators, tokens_per_s)
-    return "no tokens" if cost is None else show.usd(cost)
 
 
 def _order(sides: Sides) -> str:

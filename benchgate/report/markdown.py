@@ -1,9 +1,9 @@
-"""The report as Markdown for job summaries: the verdict always, everything else while the budget lasts."""
+"""The report as Markdown for comments and job summaries: the verdict always, all else while the budget lasts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
@@ -13,16 +13,24 @@ from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import markdown_code, markdown_prose, quoted
 from benchgate.report.view import ReportView, report_view
 
+COMMENT_BYTES = 60_000
+"""What a comment on a change may hold (GitHub refuses more than 65,536 characters)."""
+
+SUMMARY_BYTES = 256 * 1024
+"""What a job summary may hold: a quarter of what GitHub keeps of a step, for a step may give several verdicts."""
+
 _REASON_CHARACTERS = 1000
+_FEW = 10  # checks that are still shown where all of them are too many
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A part of the summary. Where the budget ends, parts with the highest `expendable` are dropped first."""
+    """A part of the summary. Where the budget ends, parts with the highest `expendable` go first or get `shorter`."""
 
     title: str
     text: str
     expendable: int
+    shorter: str = ""
 
 
 def render_markdown(
@@ -31,20 +39,29 @@ def render_markdown(
     *,
     against: Evidence | None = None,
     terms: Terms = OWN,
-    budget_bytes: int = 60_000,
+    budget_bytes: int = COMMENT_BYTES,
 ) -> str:
     """The summary in at most `budget_bytes` of UTF-8, whatever was measured; names what had to be left out.
 
     The verdict with its reason is never dropped, even where it alone is over the budget.
     """
-    view = report_view(evidence, verdict, against=against, terms=terms)
+    return markdown_of(report_view(evidence, verdict, against=against, terms=terms), budget_bytes)
+
+
+def markdown_of(view: ReportView, budget_bytes: int = COMMENT_BYTES) -> str:
+    """The summary of a finished report, as `render_markdown` gives it."""
     head = _head(view)
     kept = [section for section in _sections(view) if section.text]
     dropped: list[str] = []
     while kept and _size(_join(head, kept, dropped)) > budget_bytes:
-        worst = max(kept, key=lambda section: section.expendable)
-        kept.remove(worst)
-        dropped.append(worst.title)
+        at = max(range(len(kept)), key=lambda i: kept[i].expendable)
+        worst = kept[at]
+        if worst.shorter:
+            kept[at] = replace(worst, text=worst.shorter, shorter="")
+        else:
+            del kept[at]
+        dropped = [title for title in dropped if not title.endswith(f" of {worst.title}")]
+        dropped.append(f"the rest of {worst.title}" if worst.shorter else worst.title)
     text = _join(head, kept, dropped)
     return text if _size(text) <= budget_bytes else head
 
@@ -67,7 +84,7 @@ def _head(view: ReportView) -> str:
     return (
         f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {beside}\n\n"
         f"**{markdown_prose(quoted(banner.reason), _REASON_CHARACTERS)}**\n\n"
-        f"{banner.meaning} Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
+        f"{markdown_prose(banner.meaning)} Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
         f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}. {markdown_prose(view.limits_told)}.\n"
     )
 
@@ -75,14 +92,17 @@ def _head(view: ReportView) -> str:
 def _sections(view: ReportView) -> Iterator[_Section]:
     """In reading order."""
     checks, alone = view.checks, view.banner.alone
-    yield _Section(
-        "Failing checks", _checks(checks.failing, alone=alone) + _reasons(checks.failing) + _ids(checks.failing), 0
-    )
+    failing, few = checks.failing, checks.failing[:_FEW]
+    every = _checks(failing, alone=alone) + _reasons(failing) + _ids(failing)
+    yield _Section("Failing checks", every, 0, shorter=_checks(few, alone=alone))
     yield _Section("Is this measurement sound?" if alone else "Is this comparison fair?", _unfair(view), 1)
     yield _Section("What differs", "" if alone else _differing(view), 2)
     yield _Section("Waivers", _list(view.waivers).lstrip("\n"), 1)
     yield _Section("Beyond this comparison", _list(view.notes), 3)
     yield _Section("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
+    if view.history is not None:
+        since = f"The last promoted run of the same measurement was {markdown_prose(view.history.line)}.\n\n"
+        yield _Section("Since last time", since + _table(view.history.table), 3)
     if view.quality is not None:
         lines = [*view.quality.headline, *view.quality.faults]
         yield _Section("Quality", _table(view.quality.scores) + _list(lines), 3)
@@ -164,7 +184,7 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "| " + " | ".join(column.title for column in table.columns) + " |\n"
+    head = "| " + " | ".join(markdown_prose(column.title) for column in table.columns) + " |\n"
     rule = "|" + "|".join("---:" if column.numeric else "---" for column in table.columns) + "|\n"
     rows = ("| " + " | ".join(markdown_prose(cell) for cell in row) + " |\n" for row in table.rows)
     return head + rule + "".join(rows)

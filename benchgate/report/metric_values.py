@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchgate.model.run import MetricRow
 from benchgate.units import show_duration, show_nats, show_number, show_percent
 
+_UNITS = (("_per_s", "1/s"), ("_nats", "nats"), ("_ratio", "ratio"), ("_s", "s"))
+
 
 def in_its_unit(metric: str, value: float) -> str:
     """Dollars, a rate, nats, a share, seconds, or a number."""
@@ -17,6 +19,13 @@ def in_its_unit(metric: str, value: float) -> str:
     if metric.endswith("_ratio"):
         return show_percent(value)
     return show_duration(value) if metric.endswith("_s") else show_number(value)
+
+
+def unit_of(metric: str) -> str | None:
+    """The unit of a metric's values as they are stored; None for a number without one, like a score."""
+    if metric.startswith("usd_"):
+        return "USD"
+    return next((unit for ending, unit in _UNITS if metric.endswith(ending)), None)
 
 
 def with_limits(row: MetricRow | None) -> str:

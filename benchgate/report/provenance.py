@@ -46,11 +46,20 @@ class FactGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """Something to type, and what it gives."""
+
+    what: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
-    """Everything a reader needs to argue about the numbers, and `command` to get them again."""
+    """Everything a reader needs to argue about the numbers; `command` and `more` to get them again."""
 
     groups: tuple[FactGroup, ...]
     command: str
+    more: tuple[Command, ...]
     limits: tuple[str, ...]
 
 
@@ -74,6 +83,7 @@ def provenance(
     return Provenance(
         groups=tuple(group for group in groups if group.facts),
         command=reproduce(run, verdict, against, terms),
+        more=tuple(_more_commands(run, verdict, against)),
         limits=tuple(_limits(evidence, load, verdict, against, terms)),
     )
 
@@ -87,6 +97,20 @@ def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OW
     if policy:
         return f"benchgate gate {shlex.quote(run.id)} --against {shlex.quote(against.id)}{policy}{waivers}"
     return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}{waivers}"
+
+
+def _more_commands(run: Run, verdict: Verdict, against: Run | None) -> Iterator[Command]:
+    """This page again, the steps of its first check, and (where a server was asked) the measurement."""
+    held = f" --against {shlex.quote(against.id)}" if against is not None else ""
+    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+    yield Command("This page again", f"benchgate report {shlex.quote(run.id)}{held}{waivers} --out report.html")
+    checks = (*verdict.failing(), *verdict.checks)
+    if checks:
+        step = f"benchgate gate {shlex.quote(run.id)}{held}{waivers} --explain {shlex.quote(checks[0].id)}"
+        yield Command("The arithmetic of a check, step by step", step)
+    if not run.imported:
+        suite = "The same measurement, with the suite file whose SHA-256 stands below"
+        yield Command(f"{suite}, by benchgate {run.tool_version}", "benchgate run SUITE")
 
 
 def _run_facts(run: Run) -> Iterator[tuple[str, str]]:

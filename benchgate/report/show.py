@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 from benchgate import units
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
+from benchgate.stats.limits import Limits
 from benchgate.suite.metric_kinds import KINDS
 
 NOT_MEASURED = "not measured"
@@ -37,6 +39,12 @@ def higher_is_better(metric: str) -> bool:
     return metric in _HIGHER_IS_BETTER
 
 
+def minute(instant: str) -> str:
+    """`2026-01-02T03:04:05Z` → `2026-01-02 03:04 UTC`; a text of another form stays as it is."""
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", instant)
+    return f"{match[1]} {match[2]} UTC" if match else instant
+
+
 def count(number: int | None) -> str:
     """12345 → `12,345`."""
     return NOT_MEASURED if number is None else f"{number:,}"
@@ -50,6 +58,23 @@ def duration(seconds: float | None) -> str:
 def percent(ratio: float | None) -> str:
     """0.0512 → `5.12 %`."""
     return NOT_MEASURED if ratio is None else _percent(ratio)
+
+
+def signed_percent(ratio: float | None) -> str:
+    """0.0512 → `+5.12 %`, a change against something."""
+    if ratio is None:
+        return NOT_MEASURED
+    return _infinite(ratio) or _minus(units.show_percent(ratio, signed=True))
+
+
+def limits(found: Limits | None, shown: Callable[[float], str]) -> str:
+    """Both ends as `shown` tells a value, a unit of both said once; a dash where there are none."""
+    return NOT_APPLICABLE if found is None else _span(shown(found.lower), shown(found.upper))
+
+
+def _span(low: str, high: str) -> str:
+    unit = re.search(r" \S+$", high)
+    return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
 
 
 def points(ratio: float | None) -> str:
@@ -117,9 +142,7 @@ def interval(check: CheckResult) -> str:
     ends = (check.lower, check.upper)
     if check.scale is not Scale.ABSOLUTE and higher_is_better(check.metric):
         ends = (check.upper, check.lower)  # a fall of the value is harm: the largest harm is the smallest value
-    low, high = change(check, ends[0]), change(check, ends[1])
-    unit = re.search(r" \S+$", high)
-    return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
+    return _span(change(check, ends[0]), change(check, ends[1]))
 
 
 def allowed(check: CheckResult) -> str:

@@ -73,58 +73,30 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """How many requests waited in one stage and block: (arm, seconds into the stage, waiting) of each look."""
-
-    stage: str
-    block: int
-    looks: tuple[tuple[Arm, float, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TelemetrySection:
-    """`rows` in the order of the sweep; `silent` says who told nothing, or not all, and why."""
+    """The table in the order of the sweep; `silent` says who told nothing, or not all, and why."""
 
-    rows: tuple[Told, ...]
     table: Table | None
     bottlenecks: tuple[str, ...]
     silent: tuple[str, ...]
 
-    @property
-    def longest_queue(self) -> Timeline | None:
-        """Where most requests were seen waiting; None where none waited, or nobody looked three times."""
-        waiting = [(window.peak(Gauge.WAITING) or 0.0, window) for row in self.rows for window in row.windows]
-        most, longest = max(waiting, key=lambda pair: pair[0], default=(0.0, None))
-        if longest is None or most == 0:
-            return None
-        looks = [
-            (row.role, reading.at_s, value)
-            for row in self.rows
-            for window in row.windows
-            if (window.stage, window.block) == (longest.stage, longest.block)
-            for reading in window.busy
-            if (value := reading.values.get(Gauge.WAITING)) is not None
-        ]
-        return Timeline(longest.stage, longest.block, tuple(looks)) if len(looks) >= _LEAST_LOOKS else None
+
+def told_rows(sides: Sides, suite: Suite) -> tuple[Told, ...]:
+    """Every stage on every side of which somebody told something, in the order of the sweep."""
+    stages = list(dict.fromkeys(window.stage for side in sides for window in side.telemetry))
+    rows = (_told(stage, side, suite) for stage in stages for side in sides)
+    return tuple(row for row in rows if any(window.readings for window in row.windows))
 
 
-_LEAST_LOOKS = 3
-
-
-def telemetry_section(sides: Sides, suite: Suite) -> TelemetrySection | None:
-    """None for a run in which nobody looked."""
+def telemetry_section(sides: Sides, told: Sequence[Told]) -> TelemetrySection | None:
+    """None for a run in which nobody looked. `told` is what `told_rows` makes of it."""
     if not any(side.telemetry for side in sides):
         return None
-    stages = list(dict.fromkeys(window.stage for side in sides for window in side.telemetry))
-    rows = tuple(_told(stage, side, suite) for stage in stages for side in sides)
-    rows = tuple(row for row in rows if row.windows)
-    spoken = tuple(row for row in rows if any(window.readings for window in row.windows))
     return TelemetrySection(
-        rows=spoken,
-        table=_table(spoken) if spoken else None,
+        table=_table(told) if told else None,
         bottlenecks=tuple(
             f"{row.stage}, {row.role.value}: {row.bottleneck.name} ({units.as_written(row.bottleneck.why)})"
-            for row in spoken
+            for row in told
         ),
         silent=tuple(line for side in sides for line in _silence(side)),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchgate.errors import ExitCode
+from benchgate.gate.budget_spent import SPENT
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
 from benchgate.model.verdict import Verdict
@@ -20,6 +22,7 @@ from benchgate.suite.arms import arms_of_stored
 
 _REASON_CHARACTERS = 1000
 _DIFFERENCES = 8
+_STRICT = "--strict treats a WARN like a BLOCK: asked like this, the candidate is not promoted"
 
 
 def render_text(
@@ -39,6 +42,8 @@ def render_text(
     lines = [*_head(verdict, run, against, alone=alone), "", *_checks(verdict, alone=alone), *_guards(verdict)]
     lines += _differences(verdict)
     lines += [f"  waiver: {one_line(line, _REASON_CHARACTERS)}" for line in waiver_lines(verdict)]
+    if verdict.outcome.promotes and terms.exit_code(verdict) is not ExitCode.OK:
+        lines.append(f"  note: {_STRICT}")
     if terms.policy_replaced(run, verdict):
         lines.append(f"  note: {OTHER_POLICY}")
     lines += [f"  note: {one_line(line, _REASON_CHARACTERS)}" for line in verdict.notes]
@@ -81,7 +86,7 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
 
 
 def _numbers(row: CheckRow, *, alone: bool) -> str:
-    values = row.candidate if alone else f"candidate {row.candidate}"
+    values = row.candidate if alone or row.id == SPENT else f"candidate {row.candidate}"
     if row.baseline != show.NOT_APPLICABLE:
         values = f"baseline {row.baseline}, {values}"
     if row.change != show.NOT_APPLICABLE:

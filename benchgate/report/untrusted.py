@@ -20,9 +20,11 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 _ELLIPSIS = "…"
 
-# What begins a mention, an issue reference or a bare link in GitHub's dialect after HTML entities were decoded, so that
-# only a character in between stops it; a backslash or an entity does not.
-_LIVE = re.compile(r"(?i)@|#|://|www\.|gh-|mailto:|xmpp:")
+# What begins a mention, an issue reference, a bare link or an emoji's name in GitHub's dialect after HTML entities were
+# decoded, so that only a character in between stops it; a backslash or an entity does not.
+_EMOJI = r"(?:[+-]1|100|1234|[\w+-]*[a-z_][\w+-]*)"
+_LIVE = re.compile(rf"(?i)@|#|://|www\.|gh-|mailto:|xmpp:|:(?={_EMOJI}:)|^:(?=:)")
+_HALF_EMOJI = re.compile(rf"(?i):{_EMOJI}$")  # a colon of ours may follow
 # Everything that has a meaning inside a line of Markdown, and what begins a list at the start of one: a mark or a
 # number with a blank after it, or a line of dashes. As a numeric entity it is text and never structure (CommonMark
 # 0.31, 5.2 and 6.4).
@@ -46,6 +48,7 @@ def one_line(text: str, limit: int = 400) -> str:
 def markdown_prose(text: str, limit: int = 400) -> str:
     """One line that GitHub shows as it is: no mention, reference, link, image, HTML, emphasis or table break."""
     inert = _LIVE.sub(_interrupt, one_line(text, limit))
+    inert += _ZERO_WIDTH_SPACE if _HALF_EMOJI.search(inert) else ""
     return _STRUCTURE.sub(lambda match: f"&#{ord(match[0])};", inert)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -13,20 +12,27 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.model.waiver import WAIVED
 from benchgate.report import show
+from benchgate.report.attainment_section import AttainmentSection, attainment_section
 from benchgate.report.capacity_section import CapacitySection, capacity_section
 from benchgate.report.check_rows import CheckRows, check_rows
+from benchgate.report.distribution_section import Distributions, distributions
 from benchgate.report.divergence_section import DivergenceSection, divergence_section
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.fairness import Fairness, fairness
+from benchgate.report.history_section import HistorySection, history_section
 from benchgate.report.levels import limits_told
 from benchgate.report.load_section import LoadSection, load_section
 from benchgate.report.noise_section import NoiseSection, noise_section
+from benchgate.report.numbers import Numbers, numbers
+from benchgate.report.paired_section import PairedSection, paired_section
 from benchgate.report.provenance import Provenance, provenance
 from benchgate.report.quality_section import QualitySection, quality_section
 from benchgate.report.shadow_section import ShadowSection, shadow_section
 from benchgate.report.sides import Sides, sides
-from benchgate.report.telemetry_section import TelemetrySection, telemetry_section
+from benchgate.report.stage_rows import executions_of
+from benchgate.report.telemetry_section import TelemetrySection, telemetry_section, told_rows
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
+from benchgate.report.timeline_section import TimelineSection, timeline_section
 from benchgate.report.waivers import waiver_lines
 
 _MEANING = {
@@ -87,14 +93,20 @@ class ReportView:
     waivers: tuple[str, ...]  # what there is to say of them; nothing where they were used and hold for long
     notes: tuple[str, ...]  # what to know beyond this comparison
     load: LoadSection | None
+    distributions: Distributions | None
+    attainment: AttainmentSection | None
+    paired: PairedSection | None
     telemetry: TelemetrySection | None
+    timeline: TimelineSection | None
     capacity: CapacitySection | None
     quality: QualitySection | None
     divergence: DivergenceSection | None
     shadow: ShadowSection | None
+    history: HistorySection | None
     noise: NoiseSection | None
     provenance: Provenance
     document_json: str
+    numbers: Numbers
 
 
 def report_view(
@@ -105,6 +117,10 @@ def report_view(
     reference = None if against is None else against.run
     suite = terms.suite(evidence.run)
     load = load_section(both, suite)
+    rows = load.rows if load is not None else ()
+    seen = executions_of(both)
+    told = told_rows(both, suite)
+    document = verdict_document(evidence.run, verdict, against=reference, terms=terms)
     return ReportView(
         banner=_banner(both, verdict, terms),
         checks=check_rows(verdict),
@@ -113,14 +129,20 @@ def report_view(
         waivers=tuple(waiver_lines(verdict)),
         notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
         load=load,
-        telemetry=telemetry_section(both, suite),
+        distributions=distributions(rows, seen, verdict),
+        attainment=attainment_section(rows, seen),
+        paired=paired_section(evidence, verdict, suite) if against is None else None,
+        telemetry=telemetry_section(both, told),
+        timeline=timeline_section(told, verdict),
         capacity=capacity_section(evidence, against, suite, alone=both.alone),
         quality=quality_section(Comparison(evidence, against), verdict, suite),
         divergence=divergence_section(evidence, stored=against is not None),
         shadow=shadow_section(evidence, verdict.alpha) if against is None else None,
+        history=history_section(evidence, verdict) if against is None else None,
         noise=noise_section(evidence, verdict),
         provenance=provenance(evidence, both, load, verdict, reference, terms),
-        document_json=document_json(verdict_document(evidence.run, verdict, against=reference, terms=terms)),
+        document_json=document_json(document),
+        numbers=numbers(document, rows, seen, evidence, against, terms),
     )
 
 
@@ -141,7 +163,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         candidate=both.candidate.deployment.name,
         baseline_run="" if other is run else other.id,
         run=run.id,
-        when=_minute(run.started_at),
+        when=show.minute(run.started_at),
         exit_code=int(code),
         tally=_tally(verdict),
         alone=both.alone,
@@ -163,9 +185,3 @@ def _tally(verdict: Verdict) -> tuple[Tally, ...]:
     advisory = Counter(check.shown for check in verdict.checks if not check.required)
     counts = ((shown, mark, required[shown] + advisory[shown]) for shown, mark in marks.items())
     return tuple(Tally(shown, mark, count, advisory[shown]) for shown, mark, count in counts if count)
-
-
-def _minute(instant: str) -> str:
-    """`2026-01-02T03:04:05Z` → `2026-01-02 03:04 UTC`; a text of another form stays as it is."""
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)", instant)
-    return f"{match[1]} {match[2]} UTC" if match else instant

@@ -1,7 +1,8 @@
 """Which runs are being measured at this moment: whoever measures one holds a lock that goes with their process.
 
 Beside an SQLite store that is a lock on a small file (`NAME.run-ID`, which holds the number of the process), on
-Postgres an advisory lock of the session. A run that is `running` and whose lock is free was killed.
+Postgres an advisory lock of the session. A run that is `running` and whose lock is free was killed. A lock can be lost
+(its file removed, the server restarted), so who writes a run also looks at its rows (`owning`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import hashlib
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, select, text
@@ -51,10 +53,17 @@ class RunLocks:
             if path is None:
                 self._ask("advisory_unlock", run_id)
                 return
+            handle = self._files.pop(run_id)
             try:
-                path.unlink(missing_ok=True)  # while it is locked: whoever locks it next finds that it is gone
+                if _is_file(handle, path):  # where somebody removed it, the file of that name may be another's lock
+                    path.unlink(missing_ok=True)  # while it is locked: whoever locks it next finds that it is gone
             finally:
-                os.close(self._files.pop(run_id))
+                os.close(handle)
+
+    def stands(self, run_id: str) -> bool:
+        """Whether a run is still held, as far as that can be seen: a session of Postgres may have lost its lock."""
+        path = self._path(run_id)
+        return run_id in self._held and (path is None or _is_file(self._files[run_id], path))
 
     def holder(self, run_id: str) -> str:
         """Who holds a run, in words."""
@@ -110,6 +119,22 @@ class RunLocks:
         except SQLAlchemyError:
             self._leave_session()  # with a server that went away went all that it held
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The lock of one run that this process measures."""
+
+    locks: RunLocks
+    run_id: str
+
+    def stands(self) -> bool:
+        """Whether it is still held."""
+        return self.locks.stands(self.run_id)
+
+    def release(self) -> None:
+        """Lets go of the run."""
+        self.locks.release(self.run_id)
 
 
 def settle(database: Database, locks: RunLocks) -> list[str]:

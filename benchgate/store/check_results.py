@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select
 
 from benchgate.errors import EvidenceError
-from benchgate.store import results, rows, tables
+from benchgate.store import clock, results, rows, tables
 from benchgate.store.check_rows import check_rows
 from benchgate.store.finding import ByRun, Finding, stream
 from benchgate.store.promotions import read_promotion
@@ -81,7 +81,8 @@ def _impossible() -> ColumnElement[bool]:
 
 
 def document_findings(connection: Connection, looked: Counter[str]) -> Iterator[Finding]:
-    """Promotions, imports and profiles whose document does not hash to what was kept with it."""
+    """Promotions, imports and profiles whose document does not hash to what was kept with it, or that cannot be yet."""
+    now = clock.latest(connection)
     for name, table in _DOCUMENTS.items():
         for row in stream(connection, select(table).order_by(*table.primary_key.columns)):
             looked[name] += 1
@@ -89,13 +90,15 @@ def document_findings(connection: Connection, looked: Counter[str]) -> Iterator[
                 key = " ".join(str(row[column.name]) for column in table.primary_key.columns)
                 problem = f"its document hashes to {found}, not to {row['sha256']} as written"
                 yield Finding(row.get("run_id"), f"{table.name} {key}", problem)
-            elif table is tables.promotion and (told := _promotion_problem(row)) is not None:
+            elif table is tables.promotion and (told := _promotion_problem(row, now)) is not None:
                 yield Finding(row["run_id"], f"promotion {row['id']}", told)
 
 
-def _promotion_problem(row: rows.Row) -> str | None:
+def _promotion_problem(row: rows.Row, now: str) -> str | None:
     try:
-        read_promotion(row)
+        promoted_at = read_promotion(row).promoted_at
     except EvidenceError as error:
         return str(error)
+    if promoted_at > now:
+        return f"it is of {promoted_at}, which is still to come: until then it counts for nothing"
     return None

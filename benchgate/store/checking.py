@@ -19,6 +19,7 @@ from benchgate.model.run import RunStatus
 from benchgate.store import codec, rows, tables, tombstones
 from benchgate.store.check_links import database_findings, link_findings
 from benchgate.store.check_results import document_findings, metric_findings, verdict_findings
+from benchgate.store.check_sound import sound_findings
 from benchgate.store.engine import Database
 from benchgate.store.finding import ByRun, Finding, stream
 from benchgate.store.sealing import is_over
@@ -48,6 +49,7 @@ def check_store(database: Database) -> Checked:
                 *metric_findings(connection, looked),
                 *document_findings(connection, looked),
             ]
+            findings += sound_findings(connection, {finding.run_id for finding in findings})
     return Checked(dict(looked), tuple(findings))
 
 
@@ -67,8 +69,10 @@ def run_findings(connection: Connection, looked: Counter[str], run_id: str | Non
                 left.append((name, {column: value for column, value in row.items() if column != "data"}))
         buried = list(stones.of(run["id"]))
         looked["tombstones"] += len(buried)
-        yield from _state_findings(run)
-        yield from _hash_findings(run, list(arms.of(run["id"])), left, buried, list(events.of(run["id"])))
+        journal = list(events.of(run["id"]))
+        yield from _state_findings(run, buried)
+        yield from _place_findings(run["id"], left, buried, journal)
+        yield from _hash_findings(run, list(arms.of(run["id"])), left, buried, journal)
 
 
 def _of(connection: Connection, table: Table, run_id: str | None) -> Iterator[rows.Row]:
@@ -86,7 +90,7 @@ def _blob_findings(run_id: str, table: str, row: rows.Row) -> Iterator[Finding]:
         yield Finding(run_id, place, f"its bytes hash to {found}, not to {row['sha256']} as written")
 
 
-def _state_findings(run: rows.Row) -> Iterator[Finding]:
+def _state_findings(run: rows.Row, stones: list[rows.Row]) -> Iterator[Finding]:
     """Whether status, end and hash of a run can stand together."""
     if run["status"] not in set(RunStatus):
         yield Finding(run["id"], "run", f"its status is {run['status']!r}; expected one of {', '.join(RunStatus)}")
@@ -96,6 +100,21 @@ def _state_findings(run: rows.Row) -> Iterator[Finding]:
         yield Finding(run["id"], "run", "it is complete, and no hash covers its evidence")
     elif is_over(run) and run["finished_at"] is None:
         yield Finding(run["id"], "run", f"it is {run['status']}, and does not say when it ended")
+    elif run["status"] == RunStatus.RUNNING.value and run["finished_at"] is not None:
+        yield Finding(run["id"], "run", f"it is running, and says that it ended at {run['finished_at']}")
+    if stones and not is_over(run):
+        yield Finding(run["id"], "tombstones", "records of it were removed, and it may go on")
+
+
+def _place_findings(
+    run_id: str, left: list[tuple[str, rows.Row]], stones: list[rows.Row], events: list[rows.Row]
+) -> Iterator[Finding]:
+    """Rows of several tables that have one place in the order of the run: two processes wrote to it."""
+    told = [*((name, row["seq"]) for name, row in left), *(("event", row["seq"]) for row in events)]
+    places = {*told, *((stone["of_table"], stone["seq"]) for stone in stones)}
+    for seq, times in sorted(Counter(seq for _, seq in places).items()):
+        if times > 1:
+            yield Finding(run_id, f"place {seq}", f"{times} rows have it, so two processes wrote to this run")
 
 
 def _hash_findings(

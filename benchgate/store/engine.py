@@ -6,6 +6,7 @@ every writing transaction takes the write lock at once, waits up to 10 s for it,
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
@@ -57,7 +58,10 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is. `shown` carries no password and no option; `path` is None unless it is SQLite."""
+    """Where a store is. `shown` is as it was given, without a password and options.
+
+    `path` is the file itself, whatever links lead to it; None unless it is SQLite.
+    """
 
     url: URL
     shown: str
@@ -92,8 +96,9 @@ class Address:
     def _of_file(cls, name: str) -> Address:
         if name in ("", ":memory:"):
             raise UsageError(f"a store in memory would forget its evidence; {_ADDRESS_HELP}")
-        path = Path(name).expanduser()
-        return cls(URL.create("sqlite", database=str(path)), str(path), path)
+        given = Path(name).expanduser()
+        path = Path(os.path.realpath(given))  # whoever comes through a link must find the same locks beside it
+        return cls(URL.create("sqlite", database=str(path)), str(given), path)
 
     @classmethod
     def _of_server(cls, url: URL) -> Address:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection, Table, select
 
@@ -42,6 +43,7 @@ EVENTS_READ = (LOAD_ENDED, RESUMED)
 """The kinds of events that are a part of what a verdict rests on."""
 
 _READERS = 4
+_Once = TypeVar("_Once", ShadowObservation, DivergenceObservation, BudgetSpent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +108,27 @@ def read_evidence(found: RunRows, known: Known) -> Evidence:
         noise=known.noise,
         history=known.before.promoted,
         attempts=known.before.attempts,
+        unjudged=known.before.unjudged,
         ended=_load_end(run.id, found.events),
         run=run,
         load=tuple(item for item in seen if isinstance(item, LoadObservation)),
         quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
-        shadow=next((item for item in seen if isinstance(item, ShadowObservation)), None),
+        shadow=_only(run.id, seen, ShadowObservation),
         target_faults=tuple(item for item in seen if isinstance(item, TargetFault)),
         starts=tuple(item for item in seen if isinstance(item, StartUp)),
         telemetry=telemetry,
-        divergence=next((item for item in seen if isinstance(item, DivergenceObservation)), None),
-        budget_spent=next((item for item in seen if isinstance(item, BudgetSpent)), None),
+        divergence=_only(run.id, seen, DivergenceObservation),
+        budget_spent=_only(run.id, seen, BudgetSpent),
         resumptions=resumed,
     )
+
+
+def _only(run_id: str, seen: Sequence[object], kind: type[_Once]) -> _Once | None:
+    """What a run makes once. EvidenceError where it is there twice: which of them counts is not ours to choose."""
+    found = [item for item in seen if isinstance(item, kind)]
+    if len(found) > 1:
+        raise EvidenceError(f"run {run_id} has {len(found)} records of a kind that a run has once ({kind.__name__})")
+    return found[0] if found else None
 
 
 def _is_sealed(run: Mapping[str, object]) -> bool:

@@ -1,7 +1,7 @@
 """What runs before a run concluded, for what adds up over promotions. Read from verdicts alone, never from records.
 
-Which of them promoted is what was recorded (`benchgate promote`), in a store that has such a record of the suite in the
-baseline series; in any other it is what their verdicts say.
+Which of them promoted is what was recorded (`benchgate promote`), where such a record stands in the baseline series of
+the suite; elsewhere, and where all of them were withdrawn, it is what their verdicts say.
 """
 
 from __future__ import annotations
@@ -10,48 +10,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, func, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastCheck, PastRun, past_arm
 from benchgate.model.promotion import Promotion, series
 from benchgate.model.run import Run, RunStatus
-from benchgate.model.verdict import Scale, Unit
+from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.store import promotions, results, rows, tables
 from benchgate.store.engine import fetch
 from benchgate.store.results import StoredVerdict
 
 MOST_RUNS = 50
 _LOOKED_AT = 4 * MOST_RUNS  # blocked runs among them are no history
+_MEASURED = ("load", "quality", "divergence", "shadow")  # observations of what deployments did when they were asked
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The runs before a run: those that promote, and those whose first verdict did not. Oldest first."""
+    """The runs before a run: those that promote, those whose first verdict did not, and those that had none by then.
+
+    Oldest first.
+    """
 
     promoted: tuple[PastRun, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    unjudged: tuple[Attempt, ...] = ()
 
 
 def past_runs(connection: Connection, run: Run) -> Before:
     """The newest runs of the same suite and measurement that were over before `run` began, as decided by then.
 
-    Where nothing of the suite was promoted into its baseline series by then, a run promoted when any verdict of its own
-    does, and by the numbers of the first that does: deciding it again, with other waivers or none, takes nothing out of
-    the history. Nor does it put anything into one: what was decided after `run` began is not known to it, however often
-    it is judged. Promotions are in the order in which they were decided.
+    Where nothing stood in the baseline series of the suite by then, a run promoted when any verdict of its own does,
+    and by the numbers of the first that does: deciding it again, with other waivers or none, takes nothing out of the
+    history. Nor does it put anything into one: what was decided after `run` began is not known to it, however often it
+    is judged. Promotions are in the order in which they were decided.
     Raises EvidenceError for a verdict or a promotion that does not hash.
     """
-    recorded = promotions.promotions(connection, run.suite_name, until=run.started_at)
+    recorded = series(promotions.promotions(connection, run.suite_name, until=run.started_at))
     newest = _before(run).order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
     compared = _with_verdicts(connection, newest, decided_by=run.started_at)
-    attempts = tuple(_attempt(one, said[0]) for one, said in compared if not said[0].outcome.promotes)
-    if any(one.in_series for one in recorded):
-        return Before(_recorded(connection, run, series(recorded)), attempts)
+    attempts = tuple(_attempt(one, said[0].outcome) for one, said in compared if not said[0].outcome.promotes)
+    unjudged = _unjudged(connection, run)
+    if recorded:
+        return Before(_recorded(connection, run, recorded), attempts, unjudged)
     promoting = [(one, next((v for v in said if v.outcome.promotes), None)) for one, said in compared]
     promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
-    return Before(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts)
+    return Before(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts, unjudged)
 
 
 def _before(run: Run) -> Select[Any]:
@@ -84,6 +90,30 @@ def _with_verdicts(
     return [(one, said) for one, said in runs if said and len(one.arms) == len(Arm)]
 
 
+def _unjudged(connection: Connection, run: Run) -> tuple[Attempt, ...]:
+    """The newest runs before this one that had measured something and had no verdict on the whole of it by then.
+
+    Whether one came to its end, or to a verdict, after this one began makes no difference to what is told of it.
+    """
+    before, seen, stone, said = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
+    measured = select(1).where(seen.run_id == before.id, seen.kind.in_(_MEASURED)).exists()
+    removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
+    whole = (before.status == RunStatus.COMPLETE.value) & (before.finished_at <= run.started_at)
+    in_time = func.coalesce(said.decided_at, "") <= run.started_at
+    judged = select(1).where(said.run_id == before.id, said.own == 1, in_time).exists()
+    wanted = select(tables.run).where(
+        before.measurement_sha256 == run.measurement_sha256,
+        before.suite_name == run.suite_name,
+        before.started_at < run.started_at,
+        before.id != run.id,
+        measured | removed,
+        ~(whole & judged),
+    )
+    newest = wanted.order_by(before.started_at.desc(), before.id.desc()).limit(MOST_RUNS)
+    found = [rows.read_run(row, fetch(connection, tables.arms_of([row["id"]]))) for row in fetch(connection, newest)]
+    return tuple(_attempt(one, None) for one in reversed(found) if len(one.arms) == len(Arm) and not one.calibrates)
+
+
 def _recorded(connection: Connection, run: Run, recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:
     """The promoted runs of the same measurement, in the order of their promotions, each by the verdict it rests on.
 
@@ -105,9 +135,9 @@ def _recorded(connection: Connection, run: Run, recorded: Sequence[Promotion]) -
     return tuple(past[-MOST_RUNS:])
 
 
-def _attempt(run: Run, verdict: StoredVerdict) -> Attempt:
+def _attempt(run: Run, outcome: Outcome | None) -> Attempt:
     baseline, candidate = (past_arm(run.arms[arm], run.environment) for arm in Arm)
-    return Attempt(run.id, run.started_at, run.label, baseline, candidate, verdict.outcome)
+    return Attempt(run.id, run.started_at, run.label, baseline, candidate, outcome)
 
 
 def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:

@@ -2,6 +2,7 @@
 
 A database that is gone, full or locked for too long is not asked again until the run ends; then it gets from the spool
 what it lacks. A spool that cannot be written any more is given up. Where both are lost, nothing more can be measured.
+A run that another process took over is not written any more.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, insert, select
 
-from benchgate.errors import EvidenceError, NothingKept, StoreError
+from benchgate.errors import EvidenceError, NothingKept, StoreError, TakenOver
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import Evidence, Run, RunStatus
+from benchgate.model.run import ALL_STORED, Evidence, Run, RunStatus
 from benchgate.store import recovering, rows, sealing, tables
 from benchgate.store.engine import Address, Database, fetch
 from benchgate.store.evidence import Known, known_beside, read_evidence, rows_of
+from benchgate.store.owning import require_ours, taken_over
 from benchgate.store.spool import Spool
 from benchgate.store.spooled import Spooled, read_spool
 
@@ -39,6 +41,7 @@ class Keeping:
         spool: Spool | None = None,
         known: Known | None = None,
         note: Note | None = None,
+        next_seq: int = 0,
     ) -> None:
         self._database = database
         self._run = run
@@ -51,6 +54,10 @@ class Keeping:
         self._lost: str | None = None  # why something is kept nowhere
         self._end: Mapping[str, Any] | None = None
         self._settled = False
+        self._next_seq = next_seq
+        self._taken: str | None = None  # why the run is not ours any more
+        self.still_held: Callable[[], bool] | None = None
+        """Whether the lock of the run is still this process's; None where it holds none (any more)."""
 
     @property
     def fault(self) -> str | None:
@@ -65,16 +72,29 @@ class Keeping:
         """Whether the database has all that was kept of the run."""
         return self._away is None
 
+    def require_stored(self) -> None:
+        """Raises StoreError where the database lacks something of the run."""
+        if self._away is not None:
+            raise StoreError(f"{self._away}; nothing was measured: try again when the store is there")
+
     def give_up(self, why: str) -> None:
         """Something was kept nowhere, and the run ends by that."""
         self._lost = why
 
     def keep(self, table: str, row: rows.Row, write: Write) -> None:
-        """A row of a table; `write` puts it into the database. Raises NothingKept when neither took it."""
-        spooled = self._to_spool(table, row)
-        if not self._to_database(write) and not spooled:
-            self.give_up(f"{_NEITHER}: {self._away}")
-            raise NothingKept(self._lost)
+        """A row of a table; `write` puts it into the database. Raises NothingKept when neither took it.
+
+        TakenOver, here and in whatever else writes, when the run is another process's by now.
+        """
+        self._next_seq = row.get("seq", self._next_seq)
+        try:
+            spooled = self._to_spool(table, row)
+            if not self._to_database(write) and not spooled:
+                self.give_up(f"{_NEITHER}: {self._away}")
+                raise NothingKept(self._lost)
+        finally:
+            if "seq" in row:
+                self._next_seq = row["seq"] + 1
 
     def describe(self, arm: Arm, deployment: Deployment) -> None:
         """Replaces what the run knows of an arm, and looks up what the store knows of it."""
@@ -106,7 +126,7 @@ class Keeping:
         """Marks the run as cut short, so that it may go on; a database that was away is tried once more."""
         self._end = _CUT_SHORT
         self._catch_up()
-        self._settled = self._to_database(lambda connection: sealing.leave_open(connection, self._run.id))
+        self._settled = self._to_database(self._leave)
         if self.fault is not None and self._lost is None:
             self._tell(self.fault)
 
@@ -131,6 +151,18 @@ class Keeping:
             self._spool.remove()
         else:
             self._spool.close()
+
+    def discard(self) -> None:
+        """Lets go of the spool and deletes it: of a run of which nothing was measured that the store does not have."""
+        if self._spool is not None:
+            self._spool.remove()
+
+    def _leave(self, connection: Connection) -> None:
+        """With a word that the spool has nothing more, by which whoever goes on knows that none is needed."""
+        if self._spool is not None:
+            said = {"run_id": self._run.id, "seq": self._next_seq, "kind": ALL_STORED, "data": "{}"}
+            connection.execute(insert(tables.event), said)
+        sealing.leave_open(connection, self._run.id)
 
     def _stored(self) -> Evidence:
         with self._database.reading() as connection:
@@ -159,6 +191,7 @@ class Keeping:
         try:
             self._require_file()
             with self._database.writing() as connection:
+                self._require_ours(connection)
                 write(connection)
         except EvidenceError:
             raise
@@ -166,6 +199,20 @@ class Keeping:
             self._lose_database(error)
             return False
         return True
+
+    def _require_ours(self, connection: Connection) -> None:
+        run_id = self._run.id
+        if self._settled and self._end != _CUT_SHORT:
+            return  # it was ended here, and takes no more from anybody: that the database says itself
+        try:
+            if self._taken is not None:
+                raise TakenOver(self._taken)
+            if self.still_held is not None and not self.still_held():
+                raise TakenOver(taken_over(run_id, "the file beside the store that says who measures it was removed"))
+            require_ours(connection, run_id, self._next_seq)
+        except TakenOver as error:
+            self._taken = str(error)
+            raise
 
     def _lose_database(self, error: StoreError) -> None:
         """From now on the spool is what the run is kept in. The error is the caller's where there is none."""
@@ -184,6 +231,12 @@ class Keeping:
             self._require_file()
             with self._database.writing() as connection:
                 recovering.bring_in(connection, spooled)
+                self._require_ours(connection)
+        except TakenOver:
+            raise
+        except EvidenceError as error:
+            self._taken = taken_over(self._run.id, str(error))
+            raise TakenOver(self._taken) from error
         except StoreError as error:
             self._away = str(error)
         else:

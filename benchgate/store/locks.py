@@ -1,4 +1,6 @@
-"""One upgrade at a time: a file lock beside an SQLite store, a session lock on the Postgres server."""
+"""One upgrade at a time: a file lock beside an SQLite store, a session lock on the Postgres server. And one at a time
+who changes what is known of a finished run.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from benchgate.errors import StoreError
 from benchgate.store.engine import Database
@@ -57,6 +59,15 @@ def _server_lock(database: Database, wait_s: float) -> Iterator[None]:
             yield
         finally:
             session.execute(text("SELECT pg_advisory_unlock(:key)"), key)
+
+
+def lock_run(connection: Connection, run_id: str) -> None:
+    """Until the transaction ends nobody else takes in, promotes or bares this run.
+
+    A writing transaction of SQLite is alone anyway.
+    """
+    if connection.dialect.name != "sqlite":
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run, 0))"), {"run": run_id})
 
 
 def _wait_for(try_lock: Callable[[], bool], database: Database, wait_s: float) -> None:

@@ -98,13 +98,27 @@ def ensure_current(database: Database, *, create: bool) -> None:
 
 
 def _require_local(path: Path | None) -> None:
-    """Refuses a file that other machines may write to behind the back of SQLite's log."""
+    """Refuses a file that others may write to behind the back of SQLite's log: machines, or by another name of it."""
     kind = network_file_system(path) if path is not None else None
     if kind is not None:
         raise StoreError(
             f"the store {path} is on a network file system ({kind}), where SQLite's write-ahead log can be damaged "
             "without notice; put it on a local disk, or use a store on Postgres where several machines write"
         )
+    if path is not None and (names := _names(path)) > 1:
+        raise StoreError(
+            f"the store {path} has {names} names (hard links), and SQLite keeps its log beside the one it is opened "
+            "by: two who come by different names damage it without notice; remove the others, and copy a store with "
+            f"""`sqlite3 {path} ".backup COPY"`"""
+        )
+
+
+def _names(path: Path) -> int:
+    """Under how many names a file is kept; 1 where that cannot be asked, or it is not there."""
+    try:
+        return path.stat().st_nlink
+    except OSError:
+        return 1
 
 
 def _require_store(database: Database) -> None:

@@ -1,8 +1,13 @@
-"""Promotions in the store: only ever added, and only where they fit what the store has of their run."""
+"""Promotions in the store: only ever added, and only where they fit what the store has of their run.
+
+One that is ahead of the store's clock counts for nothing until its time has come: a clock that was wrong once would
+else stand before every later promotion for good.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from sqlalchemy import Connection, select, text
 from sqlalchemy import insert as insert_into
@@ -10,22 +15,32 @@ from sqlalchemy import insert as insert_into
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.promotion import Deed, Promotion, series, standing
 from benchgate.model.run import RunStatus
-from benchgate.store import results, rows, tables
+from benchgate.store import clock, results, rows, tables, tombstones
 from benchgate.store.engine import fetch
+from benchgate.store.locks import lock_run
 
 
 def promotions(connection: Connection, suite: str | None = None, *, until: str | None = None) -> list[Promotion]:
-    """Every record of a suite, or of all, in order of time; with `until` (RFC 3339 UTC) those made by then.
+    """The records of a suite, or of all, made by `until` (RFC 3339 UTC; else by now), in order of time.
 
     Raises EvidenceError for one that does not hash, or is listed as another than it says it is.
     """
     promotion = tables.promotion
     wanted = select(promotion).order_by(promotion.c.promoted_at, promotion.c.id)
+    wanted = wanted.where(promotion.c.promoted_at <= (until or clock.latest(connection)))
     if suite is not None:
         wanted = wanted.where(promotion.c.suite_name == suite)
-    if until is not None:
-        wanted = wanted.where(promotion.c.promoted_at <= until)
     return [read_promotion(row) for row in fetch(connection, wanted)]
+
+
+def require_made_by_now(connection: Connection, run_id: str, instants: Iterable[str]) -> None:
+    """Raise EvidenceError where one of these instants, of a run's promotions, is to come by the store's clock."""
+    last = max(instants, default="")
+    if last > (known := clock.latest(connection)):
+        raise EvidenceError(
+            f"run {run_id}: its promotion is of {last}, and by the store's clock none can be later than {known}; set "
+            "the clock of the machine that recorded it"
+        )
 
 
 def read_promotion(row: rows.Row) -> Promotion:
@@ -58,12 +73,15 @@ def _row(promotion: Promotion) -> rows.Row:
 def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
     """Adds a record, or gives the one that stands where this one says no more than that.
 
-    Raises UsageError for a withdrawal of what does not stand, EvidenceError for grounds that are not the store's, and
-    StoreError for an instant that is not after the last one: the order of the records is what they mean.
+    Raises UsageError for a withdrawal of what does not stand, EvidenceError for grounds that are not the store's, a run
+    without its raw records and an instant that is to come, and StoreError for one that is not after the last: the order
+    of the records is what they mean.
     """
     if connection.dialect.name != "sqlite":  # a writing transaction of SQLite is alone anyway
         lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:suite, 1))")
         connection.execute(lock, {"suite": promotion.suite})
+    lock_run(connection, promotion.run_id)
+    require_made_by_now(connection, promotion.run_id, [promotion.promoted_at])
     (run,) = fetch(connection, select(tables.run).where(tables.run.c.id == promotion.run_id))
     known = promotions(connection, run["suite_name"])
     stands = standing(known).get(promotion.run_id)
@@ -73,6 +91,7 @@ def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
         if stands is not None and promotion.weight <= stands.weight:
             return stands
         _require_imported_nowhere(connection, promotion)
+        tombstones.require_raw(connection, promotion.run_id)
         require_grounds(promotion, run, _latest_verdict(connection, promotion.run_id))
     if known and promotion.promoted_at <= known[-1].promoted_at:
         raise StoreError(
@@ -86,10 +105,10 @@ def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
 def _require_withdrawable(promotion: Promotion, stands: Promotion | None) -> None:
     if stands is None:
         raise UsageError(f"run {promotion.run_id} is not promoted, so there is nothing to withdraw")
-    if stands.in_series and not promotion.origin.protected:
+    if not promotion.may_withdraw(stands):
         raise UsageError(
-            f"run {promotion.run_id} is in the baseline series, which only a protected ref may change; withdraw "
-            "it from one, or outside of CI with --ref and --protected"
+            f"run {promotion.run_id} is in the baseline series, which only a protected ref may change; withdraw it in "
+            "a job on one, or by hand with --ref REF --protected"
         )
 
 
@@ -121,12 +140,19 @@ def require_grounds(promotion: Promotion, run: rows.Row, verdicts: tuple[results
 
 
 def promoted_run(connection: Connection, suite: str | None) -> str:
-    """The id of the run that `@promoted` means: the newest in a baseline series. UsageError where there is none."""
-    found = series(promotions(connection, suite))
-    if not found:
+    """The id of the run that `@promoted` means: the newest in the baseline series of a suite.
+
+    Raises UsageError where there is none, and without a suite where several have a series.
+    """
+    newest = {one.suite: one.run_id for one in series(promotions(connection, suite))}
+    if not newest:
         of_suite = f" of suite {suite!r}" if suite is not None else ""
         raise UsageError(
             f"@promoted means nothing here: the store has no run{of_suite} that was promoted on a protected ref; "
-            "`benchgate promote RUN` records one"
+            "`benchgate promote RUN --ref REF --protected` records one, or in CI a job on such a ref"
         )
-    return found[-1].run_id
+    if len(newest) > 1:
+        listed = ", ".join(f"{run_id} of {name!r}" for name, run_id in sorted(newest.items()))
+        raise UsageError(f"@promoted means {len(newest)} runs, one of each suite; name one by its id: {listed}")
+    (run_id,) = newest.values()
+    return run_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +13,20 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
-from benchgate.model.run import RunStatus
+from benchgate.model.run import ALL_STORED, RunStatus
 from benchgate.store import rows, sealing, tables
 from benchgate.store.engine import Database, fetch
+from benchgate.store.resumed import spool_left
 from benchgate.store.spool import spool_lock
 from benchgate.store.spooled import Spooled, read_spool
 from benchgate.store.telemetry_rows import TELEMETRY_SEALED
 
 _TABLES = {table.name: table for table in (tables.observation, tables.telemetry, tables.event)}
-_COMPARED = {"observation": rows.OBSERVATION_SEALED, "telemetry": TELEMETRY_SEALED, "event": ("seq", "kind", "data")}
+_COMPARED: Mapping[str, tuple[str, ...]] = {
+    "observation": rows.OBSERVATION_SEALED,
+    "telemetry": TELEMETRY_SEALED,
+    "event": ("seq", "kind", "data"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +94,48 @@ def replace_arm(connection: Connection, row: rows.Row) -> None:
 
 def _end(connection: Connection, spooled: Spooled) -> None:
     if spooled.end is None:
+        _note_all_stored(connection, spooled.run_id)
         sealing.leave_open(connection, spooled.run_id)
     else:
         sealing.seal_run(connection, spooled.run_id, spooled.end)
 
 
+def _note_all_stored(connection: Connection, run_id: str) -> None:
+    """So that whoever goes on with the run looks for no spool any more; once."""
+    event = tables.event
+    told = connection.execute(select(event.c.kind, event.c.data).where(event.c.run_id == run_id).order_by(event.c.seq))
+    if spool_left((row.kind, json.loads(row.data)) for row in told) is not None:
+        said = {"run_id": run_id, "seq": 1 + max(_stored(connection, run_id)), "kind": ALL_STORED, "data": "{}"}
+        connection.execute(insert(event), said)
+
+
 def _missing(connection: Connection, spooled: Spooled) -> list[tuple[str, rows.Row]]:
-    """The rows that the database has not. Raises EvidenceError for one that it has otherwise."""
-    known = {name: _known(connection, name, spooled.run_id) for name in _TABLES}
-    missing = []
-    for table, row in spooled.kept:
-        if table not in _TABLES:
-            continue
-        stored = known[table].get(row["seq"])
-        if stored is None:
-            missing.append((table, row))
-        elif stored != tuple(row[name] for name in _COMPARED[table]):
-            raise EvidenceError(f"run {spooled.run_id}: {table} {row['seq']} of the store is not the one of the spool")
+    """The rows that the database has not.
+
+    Raises EvidenceError for a place at which it has another, and where either has rows that the other lacks: then the
+    run was gone on with without this spool.
+    """
+    run_id, stored = spooled.run_id, _stored(connection, spooled.run_id)
+    ours = {row["seq"]: (table, row) for table, row in spooled.kept if table in _TABLES}
+    for seq, (table, row) in ours.items():
+        if seq in stored and stored[seq] != (table, *(row[name] for name in _COMPARED[table])):
+            raise EvidenceError(f"run {run_id}: {table} {seq} of the store is not the one of the spool")
+    missing = [one for seq, one in ours.items() if seq not in stored]
+    if missing and stored.keys() - ours.keys():
+        raise EvidenceError(
+            f"run {run_id}: the store has records of it that this spool lacks, and lacks {len(missing)} that this one "
+            "has: it was measured in two places"
+        )
     return missing
 
 
-def _known(connection: Connection, table: str, run_id: str) -> dict[int, tuple[object, ...]]:
-    """What tells one row of a table from another, by `seq`; without their bytes, which their hashes stand for."""
-    columns = _TABLES[table].c
-    wanted = select(*(columns[name] for name in _COMPARED[table])).where(columns.run_id == run_id)
-    return {row.seq: tuple(row) for row in connection.execute(wanted)}
+def _stored(connection: Connection, run_id: str) -> dict[int, tuple[object, ...]]:
+    """What tells the row at each `seq` from another; without its bytes, which their hash stands for."""
+    stored: dict[int, tuple[object, ...]] = {}
+    for name, table in _TABLES.items():
+        wanted = select(*(table.c[column] for column in _COMPARED[name])).where(table.c.run_id == run_id)
+        stored |= {row.seq: (name, *row) for row in connection.execute(wanted)}
+    return stored
 
 
 def _require_plan(spooled: Spooled) -> None:

@@ -17,7 +17,6 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -44,15 +43,16 @@ from benchgate.store import (
     tombstones,
     trends,
 )
-from benchgate.store.alive import RunLocks, settle
+from benchgate.store.alive import Hold, RunLocks, settle
 from benchgate.store.checking import Checked, check_store
 from benchgate.store.engine import Address, Database, fetch
 from benchgate.store.evidence import known_beside, read_evidence, rows_of
 from benchgate.store.journal import Entry, read_journal
 from benchgate.store.keeping import Note
 from benchgate.store.migrate import ensure_current, is_current
+from benchgate.store.overview import Overview, overview
 from benchgate.store.recovering import Recovered, recover
-from benchgate.store.resolve import PROMOTED, resolve
+from benchgate.store.resolve import require_label, resolve, resolve_beside
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Expendable, Policy, Removed
 from benchgate.store.sizes import Sizes, sizes_of
@@ -110,12 +110,17 @@ class Store:
         With a `spool` (a new file) what is measured is kept there too, and a store that fails does not end the run;
         `note` is told of it.
         """
+        with self._database.reading() as connection:
+            require_label(connection, run.label)
         self._hold(run.id)
         return self._held(run.id, lambda: RunWriter.begin(self._database, run, plan, spool=spool, note=note))
 
     def reopen_run(self, run_id: str, *, spool: Path, note: Note | None = None) -> RunWriter:
         """The writer of a run that was cut short, to go on after what `spool` and store have of it."""
-        return self._held(run_id, lambda: RunWriter.reopen(self._database, run_id, spool=spool, note=note))
+        held = self._locks.stands(run_id)
+        if not held:
+            self._hold(run_id)
+        return self._held(run_id, lambda: RunWriter.reopen(self._database, run_id, spool=spool, note=note), before=held)
 
     def settle(self) -> list[str]:
         """Marks every run that was killed while it was measured as cut short; their ids."""
@@ -146,29 +151,32 @@ class Store:
         if not self._locks.take(run_id):
             raise StoreError(f"run {run_id} is being measured, by {self._locks.holder(run_id)}; wait for it to end")
 
-    def _held(self, run_id: str, writer: Callable[[], RunWriter]) -> RunWriter:
-        """The writer of a run that is held until it writes no more."""
-        release = partial(self._locks.release, run_id)
+    def _held(self, run_id: str, writer: Callable[[], RunWriter], *, before: bool = False) -> RunWriter:
+        """The writer of a run that is held until it writes no more; `before`: whoever asks for it held it already."""
+        hold = Hold(self._locks, run_id)
         try:
             opened = writer()
         except BaseException:
-            release()
+            if not before:
+                hold.release()
             raise
-        opened.when_over = release
+        opened.held_by(hold)
         return opened
 
     def recover(self, spool: Path) -> Recovered:
         """Brings in what a run measured while its store was away, or what a killed one did not bring in itself."""
         return recover(self._database, spool)
 
-    def resolve(self, ref: str, *, suite: str | None = None) -> str:
-        """The id of the run called by id, unique prefix of 4 or more characters, label or a name like `@latest`."""
+    def resolve(self, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
+        """The id of the run called by id, unique beginning of it (not with `whole`), label or a name like `@latest`."""
         with self._database.reading() as connection:
-            return resolve(connection, ref, suite=suite)
+            return resolve(connection, ref, suite=suite, whole=whole)
 
     def resolve_beside(self, ref: str, run_id: str) -> str:
-        """As `resolve`, for what a run is held against: `@promoted` is of the suite of that run."""
-        return self.resolve(ref, suite=self.run(run_id).suite_name if ref == PROMOTED else None)
+        """As `resolve`, for what a run is held against, another run: `@promoted` is of the suite of that run."""
+        suite = self.run(run_id).suite_name
+        with self._database.reading() as connection:
+            return resolve_beside(connection, ref, run_id, suite)
 
     def run(self, run_id: str) -> Run:
         """The run with exactly this id."""
@@ -187,6 +195,11 @@ class Store:
             for arm in fetch(connection, tables.arms_of(select(wanted.subquery().c.id))):
                 arms[arm["run_id"]].append(arm)
         return [rows.read_run(row, arms[row["id"]]) for row in found]
+
+    def overview(self) -> Overview:
+        """Every run with what became of it and every promotion, oldest first, without raw records."""
+        with self._database.reading() as connection:
+            return overview(connection)
 
     def plan(self, run_id: str) -> bytes:
         """The canonical JSON of the run's plan, as it was given to `begin_run`."""
@@ -215,13 +228,13 @@ class Store:
         return read_evidence(found, known)
 
     def save_import(
-        self, run: Run, plan: bytes, metrics: Sequence[MetricRow], note: Mapping[str, object], *, source: str
+        self, run: Run, plan: bytes, metrics: Sequence[MetricRow], note: Mapping[str, object], *, source: str, at: str
     ) -> str:
         """Adds another tool's file as a run with numbers alone; its id, or that of the run the file became before.
 
-        `note` says what was taken and what was not, and has the file's `sha256`.
+        `note` says what was taken and what was not, and has the file's `sha256`; `at` is now (RFC 3339 UTC).
         """
-        return imports.save_import(self._database, run, plan, metrics, note, source=source)
+        return imports.save_import(self._database, run, plan, metrics, note, source=source, imported_at=at)
 
     def events(self, run_id: str) -> list[tuple[str, Mapping[str, object]]]:
         """The run's journal: kind and data of each event, oldest first."""
@@ -327,6 +340,11 @@ class Store:
         """The runs whose raw records may go by a policy at the instant `now` (RFC 3339 UTC), oldest first."""
         with self._database.reading() as connection:
             return retention.expendable(connection, policy, now)
+
+    def kept_raw(self, policy: Policy, now: str) -> Mapping[str, int]:
+        """Of how many runs the raw records stay by a policy at the instant `now`, by the reason."""
+        with self._database.reading() as connection:
+            return retention.kept(connection, policy, now)
 
     def remove_raw(self, runs: Sequence[Expendable], *, now: str, reason: str) -> Removed:
         """Removes the raw records of these runs, each behind tombstones, and of none that is not as it was written."""

@@ -1,38 +1,45 @@
 """What a user may call a run: its id, a unique beginning of it, its label, @latest, @previous or @promoted.
 
 @latest and @previous are runs that judge a candidate: a calibration, or a file of another tool, is found by its id or
-label alone. @promoted is the newest run in a baseline series whose promotion was not withdrawn.
+label alone. @promoted is the newest run in a baseline series whose promotion was not withdrawn. No name goes before
+another but a whole id: a label that is also the beginning of another run's id means two runs, and so is refused, as is
+one that only looks like an id.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, false, select
+from sqlalchemy import Connection, Select, and_, false, or_, select
 
 from benchgate.errors import UsageError
 from benchgate.store.promotions import promoted_run
 from benchgate.store.tables import measured_here, run
 
-SHORTEST_PREFIX = 4
+SHORTEST_PREFIX = 13
+"""As long as the instant in an id (RFC 9562): what is shorter many runs have in common, as they came about together."""
 _BACK = {"@latest": 0, "@previous": 1}
 PROMOTED = "@promoted"
 _KNOWN = (*_BACK, PROMOTED)
 _SHOWN = 5
+_LENGTH, _DASHES = 36, (8, 13, 18, 23)  # of an id
 _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
 _LAST = "\U0010ffff"  # behind every character that an id can have
 
 
-def resolve(connection: Connection, ref: str, *, suite: str | None = None) -> str:
+def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
     """The id of the run that `ref` means, among the runs of `suite` when one is given.
 
+    With `whole` no beginning of an id is taken: what that means can change with the next run.
     Raises UsageError, with the candidates or the nearest names, when it means none or more than one.
     """
     if ref.startswith("@"):
         return _by_time(connection, ref, suite)
     found = _called(connection, ref, suite)
     if len(found) == 1:
+        _require_clear(found[0], ref, whole=whole)
         return found[0]
     if found:
         raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_listed(found)}")
@@ -42,16 +49,64 @@ def resolve(connection: Connection, ref: str, *, suite: str | None = None) -> st
     raise UsageError(_unknown(ref, names, ids))
 
 
+def _require_clear(run_id: str, ref: str, *, whole: bool) -> None:
+    """Raise UsageError for a beginning of an id where a whole one is wanted, and for a label that looks like an id."""
+    if run_id == ref:
+        return
+    if not run_id.startswith(ref) and looks_like_an_id(ref):
+        raise UsageError(f"no run has the id {ref!r}; it is the label of run {run_id}: name that one by its id")
+    if run_id.startswith(ref) and whole:
+        raise UsageError(f"{ref!r} is no whole id; run {run_id} begins so: name it by its whole id, or by its label")
+
+
+def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) -> str:
+    """As `resolve`, for what a run is held against, which is another run: `@promoted` is of its suite."""
+    found = resolve(connection, ref, suite=suite if ref == PROMOTED else None)
+    if found == run_id:
+        raise UsageError(
+            f"{ref} means run {run_id}, which is the one to be judged, and a run says nothing against itself; name "
+            "another, or measure one with `benchgate run`"
+        )
+    return found
+
+
+def require_label(connection: Connection, label: str | None) -> None:
+    """Raise UsageError unless a new run can have this label: one line that is, or may be, no other run's name."""
+    if label is None:
+        return
+    require_spelling(label)
+    if (taken := connection.scalar(select(run.c.id).where(run.c.label == label).limit(1))) is not None:
+        raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
+
+
+def require_spelling(label: str) -> None:
+    """Raise UsageError for a text that no label can be, whatever the store has."""
+    if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
+        raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
+    if looks_like_an_id(label):
+        raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")
+
+
+def looks_like_an_id(text: str) -> bool:
+    """Whether a text is spelled like an id, or like a beginning of one that is long enough to be looked up.
+
+    Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
+    """
+    if not SHORTEST_PREFIX <= len(text) <= _LENGTH or (text[0] != "0" and len(text) < _LENGTH):
+        return False
+    wanted = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(text)))
+    return all(char in allowed for char, allowed in zip(text.lower(), wanted, strict=True))
+
+
 def _called(connection: Connection, ref: str, suite: str | None) -> list[str]:
-    """The ids of the runs with this id, else with this label, else with an id that begins so; newest first."""
+    """The id itself where a run has it; else the ids of the runs with this label, or that begin so; newest first."""
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):
         return []  # no id or label has such a character, and not every database can be asked for one
     wanted = _of_suite(select(run.c.id).order_by(*_NEWEST), suite)
     begins = and_(run.c.id >= ref, run.c.id < ref + _LAST) if len(ref) >= SHORTEST_PREFIX else false()
-    for called in (run.c.id == ref, run.c.label == ref, begins):
-        if found := list(connection.scalars(wanted.where(called))):
-            return found
-    return []
+    return list(connection.scalars(wanted.where(run.c.id == ref))) or list(
+        connection.scalars(wanted.where(or_(run.c.label == ref, begins)))
+    )
 
 
 def _of_suite(wanted: Select[Any], suite: str | None) -> Select[Any]:
@@ -79,7 +134,10 @@ def _unknown(ref: str, names: list[str], ids: list[str]) -> str:
     if not ids:
         return f"no run is called {ref!r}: the store has none yet; make one with `benchgate run`"
     if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
-        return f"{ref!r} is too short for a run id; give at least {SHORTEST_PREFIX} characters of it"
+        return (
+            f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
+            "characters of it, or the run's label"
+        )
     near = get_close_matches(ref, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_listed(ids)}"
     return f"no run is called {ref!r}; {hint}"

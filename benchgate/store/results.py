@@ -96,12 +96,17 @@ def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVe
     return list(_read(connection, run_ids))
 
 
-def _read(connection: Connection, run_ids: Sequence[str] | Select[str]) -> Iterator[StoredVerdict]:
+def all_verdicts(connection: Connection) -> Iterator[StoredVerdict]:
+    """The same of every run, one at a time."""
+    return _read(connection, None)
+
+
+def _read(connection: Connection, run_ids: Sequence[str] | Select[str] | None) -> Iterator[StoredVerdict]:
     verdict = tables.verdict
     # By when they were reached, as every store agrees on: verdicts taken in from another store have later numbers.
     when = func.coalesce(verdict.c.decided_at, "")
-    wanted = select(verdict).where(verdict.c.run_id.in_(run_ids)).order_by(verdict.c.run_id, when, verdict.c.seq)
-    for row in connection.execute(wanted):
+    wanted = select(verdict).order_by(verdict.c.run_id, when, verdict.c.seq)
+    for row in connection.execute(wanted if run_ids is None else wanted.where(verdict.c.run_id.in_(run_ids))):
         yield read_verdict(row._asdict())
 
 

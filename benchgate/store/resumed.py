@@ -1,12 +1,12 @@
-"""What a run's journal says of how it went on after it was cut short."""
+"""What a run's journal says of how it went on after it was cut short, and of where more of it may be."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchgate.errors import EvidenceError
-from benchgate.model.run import RESUMED, Resumption
+from benchgate.model.run import ALL_STORED, RESUMED, SITTING, Resumption
 from benchgate.store import rows
 
 
@@ -18,6 +18,20 @@ def resumptions(run_id: str, events: Sequence[rows.Row]) -> tuple[Resumption, ..
 def set_aside(found: Sequence[Resumption]) -> frozenset[int]:
     """Every `seq` that counts no more."""
     return frozenset(seq for one in found for seq in one.set_aside)
+
+
+def spool_left(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | None:
+    """The spool that may have more of a run than its store, by its journal (kind and data of each event, in order).
+
+    None where the store has all of it, and of a run without a spool. A path on the machine that measured it.
+    """
+    left: str | None = None
+    for kind, data in events:
+        if kind == SITTING:
+            left = str(data.get("spool", "a place that its journal does not name"))
+        elif kind == ALL_STORED:
+            left = None
+    return left
 
 
 def _resumption(run_id: str, text: str) -> Resumption:

@@ -14,22 +14,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select, text
+from sqlalchemy import Connection, Row, func, select, text
 
+from benchgate.model.promotion import Deed, standing
 from benchgate.model.run import RunStatus
-from benchgate.store import tables, tombstones
+from benchgate.store import promotions, tables, tombstones
 from benchgate.store.checking import run_findings
 from benchgate.store.engine import BUSY_TIMEOUT_MS, Database
+from benchgate.store.locks import lock_run
 
 _RAW_TABLES = tuple(table for table, _ in tombstones.RAW)
+_LAST = "~"  # behind every instant
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What keeps its raw records: runs that ended less than `older_than_s` ago, and the newest `keep_last` of a suite.
 
-    A promoted run keeps them always, and so does one that may go on. `keep_last` counts complete runs and is at least
-    1; `suite` None means every suite.
+    A promoted run keeps them while its promotion stands, and for as long again as others do from when it was withdrawn;
+    so does one that may go on. `keep_last` counts complete runs and is at least 1; `suite` None means every suite.
     """
 
     older_than_s: float = 0.0
@@ -39,12 +42,16 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Expendable:
-    """A run whose raw records may go: how many rows of how many records (requests, items, readings) and bytes."""
+    """A run whose raw records may go: how many rows of how many records (requests, items, readings) and bytes.
+
+    `done_with_at` is when it ended, or when its promotion was withdrawn later: its age counts from there.
+    """
 
     run_id: str
     suite: str
     label: str | None
     finished_at: str
+    done_with_at: str
     n_rows: int
     n_records: int
     n_bytes: int
@@ -60,17 +67,23 @@ class Removed:
 
 def expendable(connection: Connection, policy: Policy, now: str) -> list[Expendable]:
     """The runs whose raw records may go by a policy at the instant `now` (RFC 3339 UTC), oldest first."""
+    sizes, found = _sizes(connection), list[Expendable]()
+    for run, since, why in _looked_at(connection, policy, now):
+        if why is None and run.id in sizes:
+            found.append(Expendable(run.id, run.suite_name, run.label, run.finished_at, since, *sizes[run.id]))
+    return sorted(found, key=lambda run: (run.finished_at, run.run_id))
+
+
+def kept(connection: Connection, policy: Policy, now: str) -> Counter[str]:
+    """Of how many runs the raw records stay by a policy at the instant `now`, by the reason."""
     sizes = _sizes(connection)
-    found = [run for run in _spare(connection, policy, now) if run.id in sizes]
-    return sorted(
-        (Expendable(run.id, run.suite_name, run.label, run.finished_at, *sizes[run.id]) for run in found),
-        key=lambda run: (run.finished_at, run.run_id),
-    )
+    looked_at = _looked_at(connection, policy, now)
+    return Counter(why for run, _, why in looked_at if why is not None and run.id in sizes)
 
 
 def older_than(runs: Sequence[Expendable], age_s: float, now: str) -> list[Expendable]:
-    """Those that ended longer ago than so many seconds before `now`."""
-    return [run for run in runs if _age_s(run.finished_at, now) >= age_s]
+    """Those that ended, or were withdrawn, longer ago than so many seconds before `now`."""
+    return [run for run in runs if _age_s(run.done_with_at, now) >= age_s]
 
 
 def remove(database: Database, runs: Sequence[Expendable], *, now: str, reason: str) -> Removed:
@@ -83,7 +96,8 @@ def remove(database: Database, runs: Sequence[Expendable], *, now: str, reason: 
             stayed.append((run.run_id, f"{wrong[0].place}: {wrong[0].problem}; see `benchgate store check`"))
             continue
         with database.writing() as connection:
-            if connection.scalar(_promoted().where(tables.promotion.c.run_id == run.run_id).limit(1)) is not None:
+            lock_run(connection, run.run_id)
+            if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue
             tombstones.bury(connection, run.run_id, removed_at=now, reason=reason)
@@ -107,25 +121,48 @@ def vacuum(database: Database) -> None:
         plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _spare(connection: Connection, policy: Policy, now: str) -> Iterator[Row[*tuple[Any, ...]]]:
-    """Runs that no rule keeps, whether or not they have raw records, suite by suite from the newest on."""
+def _looked_at(
+    connection: Connection, policy: Policy, now: str
+) -> Iterator[tuple[Row[*tuple[Any, ...]], str, str | None]]:
+    """Every run of a policy's suites, suite by suite from the newest on, whether or not it has raw records.
+
+    With since when it is done with, and what keeps its raw records; None where nothing does.
+    """
     run = tables.run.c
     wanted = select(run.id, run.suite_name, run.label, run.status, run.finished_at, run.evidence_sha256)
     wanted = wanted.where(tables.measured_here())  # a file of another tool has no records, and is no suite's newest run
     if policy.suite is not None:
         wanted = wanted.where(run.suite_name == policy.suite)
-    promoted = set(connection.scalars(_promoted()))
+    promoted, withdrawn = _promoted(connection, policy.suite), _withdrawn(connection, policy.suite)
     newer: Counter[str] = Counter()
     for found in connection.execute(wanted.order_by(run.started_at.desc(), run.id.desc())):
-        kept = newer[found.suite_name] < max(policy.keep_last, 1)
+        newest = newer[found.suite_name] < max(policy.keep_last, 1)
         newer[found.suite_name] += found.status == RunStatus.COMPLETE.value
-        over = found.evidence_sha256 is not None and found.finished_at is not None
-        if over and not kept and found.id not in promoted and _age_s(found.finished_at, now) >= policy.older_than_s:
-            yield found
+        since = max(found.finished_at or "", withdrawn.get(found.id, ""))
+        if found.evidence_sha256 is None or found.finished_at is None:
+            yield found, since, "not over (measured now, or may go on)"
+        elif found.id in promoted:
+            yield found, since, "promoted"
+        elif newest:
+            yield found, since, "among the newest of its suite"
+        elif _age_s(since, now) < policy.older_than_s:
+            yield found, since, "not old enough"
+        else:
+            yield found, since, None
 
 
-def _promoted() -> Select[str]:
-    return select(tables.promotion.c.run_id)
+def _promoted(connection: Connection, suite: str | None) -> set[str]:
+    """Runs whose promotion stands, or will by a record that is ahead of the clock: what goes does not come back."""
+    return {
+        *standing(promotions.promotions(connection, suite)),
+        *standing(promotions.promotions(connection, suite, until=_LAST)),
+    }
+
+
+def _withdrawn(connection: Connection, suite: str | None) -> dict[str, str]:
+    """When the promotion of a run was withdrawn, by its id: the last time."""
+    records = promotions.promotions(connection, suite)
+    return {one.run_id: one.promoted_at for one in records if one.deed is Deed.WITHDRAWN}
 
 
 def _age_s(finished_at: str, now: str) -> float:

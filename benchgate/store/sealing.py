@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, union_all, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from benchgate.errors import StoreError
+from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import RESUMED, RunStatus
 from benchgate.store import rows, tables
 from benchgate.store.engine import fetch
 from benchgate.store.telemetry_rows import TELEMETRY_SEALED
+
+STORY = (tables.observation, tables.telemetry, tables.event)
+"""The tables whose rows share one order (`seq`) in a run."""
 
 
 def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], plan: bytes) -> None:
@@ -24,10 +27,14 @@ def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], p
 
 
 def seal_run(connection: Connection, run_id: str, end: Mapping[str, Any]) -> None:
-    """Ends a run that is not over, with this `status` and `finished_at`: hashes all its observations, for good."""
+    """Ends a run that is not over, with this `status` and `finished_at`: hashes all its observations, for good.
+
+    Raises EvidenceError where two of its rows have one place: two processes wrote to it.
+    """
     (row,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if is_over(row):
         raise StoreError(f"run {run_id} is finished already")
+    _require_one_story(connection, run_id)
     sealed = {**end, "evidence_sha256": evidence_sha256(connection, {**row, **end})}
     connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(sealed))
 
@@ -84,6 +91,17 @@ def sealed_telemetry(connection: Connection, run_id: str) -> list[tuple[object, 
     columns = (telemetry[name] for name in TELEMETRY_SEALED)
     wanted = select(*columns).where(telemetry.run_id == run_id).order_by(telemetry.seq)
     return [tuple(row) for row in connection.execute(wanted)]
+
+
+def _require_one_story(connection: Connection, run_id: str) -> None:
+    places = union_all(*(select(table.c.seq).where(table.c.run_id == run_id) for table in STORY)).subquery().c
+    twice = select(places.seq).group_by(places.seq).having(func.count() > 1).order_by(places.seq).limit(1)
+    seq = connection.scalar(twice)
+    if seq is not None:
+        raise EvidenceError(
+            f"run {run_id} cannot end: two of its rows have the place {seq}, so two processes wrote to it; "
+            "run the suite again"
+        )
 
 
 def _keep_plan(connection: Connection, sha256: str, plan: bytes) -> None:

@@ -106,6 +106,8 @@ def _read(path: Path, lines: Iterable[bytes]) -> Spooled:
     kept: list[tuple[str, rows.Row]] = []
     last, damaged = "", b""
     for number, line in enumerate(lines, 1):
+        if damaged and beginning is None:
+            break
         if damaged:
             raise EvidenceError(f"{path}:{number - 1}: the line is not as it was written: the spool is damaged")
         text = line[_HASH_CHARS + 1 : -1]
@@ -121,7 +123,10 @@ def _read(path: Path, lines: Iterable[bytes]) -> Spooled:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
             raise EvidenceError(f"{path}:{number}: this is no line of a {FORMAT}: {exc}") from exc
     if beginning is None:
-        raise EvidenceError(f"{path}:1: this is no {FORMAT}: it does not begin with a run; give the spool of a run")
+        raise EvidenceError(
+            f"{path}:1: this is no {FORMAT}, or its first line is damaged: it does not begin with a run; give the "
+            "spool of a run: spool.jsonl in its folder of the work directory"
+        )
     return Spooled(beginning, tuple(kept), len(damaged))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, select
 
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import standing
+from benchgate.model.promotion import told
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, tables
@@ -32,7 +32,7 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     if not found:
         return []
     runs, outcomes = _runs(connection, suite), _own_outcomes(connection)
-    promoted = {run_id: one.told for run_id, one in standing(promotions.promotions(connection, suite)).items()}
+    promoted = told(promotions.promotions(connection, suite))
     called = cache(_name_of)  # a few deployments, in run after run
     known = [row for row in found if row[0] in runs]
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from benchgate.model.divergence import DivergenceObservation
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.run import (
     RESUMED,
+    SITTING,
     Evidence,
     LoadObservation,
     QualityObservation,
@@ -30,6 +31,7 @@ from benchgate.model.run import (
 )
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.store import rows, sealing, tables
+from benchgate.store.alive import Hold
 from benchgate.store.engine import Database
 from benchgate.store.evidence import known_beside
 from benchgate.store.keeping import Keeping, Note
@@ -51,8 +53,7 @@ class RunWriter:
         self.run_id = run_id
         self._next_seq = next_seq
         self._kinds = set(kinds)
-        self.when_over: Callable[[], None] = _nothing
-        """Called once nothing more is written, whether or not that could be kept."""
+        self._hold: Hold | None = None
 
     @classmethod
     def begin(
@@ -90,7 +91,13 @@ class RunWriter:
         """
         left = take_up(database, run_id, spool)
         kept = Spool.create(spool, left.beginning, left.kept)
-        return cls(Keeping(database, left.run, kept, left.known, note), run_id, left.next_seq, left.kinds)
+        keeping = Keeping(database, left.run, kept, left.known, note, left.next_seq)
+        return cls(keeping, run_id, left.next_seq, left.kinds)
+
+    def held_by(self, hold: Hold) -> None:
+        """Writes only as long as `hold` stands, and lets go of it once nothing more is written, kept or not."""
+        self._keeping.still_held = hold.stands
+        self._hold = hold
 
     @property
     def fault(self) -> str | None:
@@ -164,19 +171,41 @@ class RunWriter:
         try:
             self._keeping.finish({"status": status.value, "finished_at": finished_at})
         finally:
-            self.when_over()
+            self._let_go()
 
     def leave_open(self) -> None:
         """Marks the run as cut short: it is partial, without a seal, and may go on."""
         try:
             self._keeping.leave_open()
         finally:
-            self.when_over()
+            self._let_go()
+
+    def begin_sitting(self, data: Mapping[str, object]) -> None:
+        """Writes down who begins to measure, with which spool (the data of a `SITTING`), before anything is measured.
+
+        Raises StoreError where the store does not take that: nobody would know later that there was a spool with more.
+        """
+        self.event(SITTING, data)
+        self._keeping.require_stored()
 
     def go_on(self, resumption: Resumption, kinds: Collection[str]) -> None:
-        """Writes down that the run goes on, before anything else. `kinds`: what it has already, of what it has once."""
+        """Writes down that the run goes on, before anything else. `kinds`: what it has already, of what it has once.
+
+        Raises StoreError where the store does not take that: else a run could go on as often as somebody likes.
+        """
         self.event(RESUMED, asdict(resumption))
         self._kinds = set(kinds)
+        self._keeping.require_stored()
+
+    def discard(self) -> None:
+        """Lets go of a run that was opened and not measured, and of its spool."""
+        self._let_go()
+        self._keeping.discard()
+
+    def _let_go(self) -> None:
+        self._keeping.still_held = None
+        if self._hold is not None:
+            self._hold.release()
 
     def _insert_once(self, row: rows.Row, already: str) -> None:
         if row["kind"] in self._kinds:
@@ -189,10 +218,6 @@ class RunWriter:
         # Before the write: an interrupt right after the commit must not make the next observation collide with it.
         self._next_seq += 1
         self._keeping.keep(table.name, whole, lambda connection: connection.execute(insert(table), whole))
-
-
-def _nothing() -> None:
-    """Nobody waits for it."""
 
 
 def _begin(database: Database, beginning: Beginning) -> None:

@@ -13,7 +13,7 @@ from benchgate.suite.fields import ArrivalText, Expected, Name, PositivePercent,
 CAPACITY_STAGE = "capacity"
 """The stage of a search: a level's looks are stored as `capacity/2.5`."""
 
-_REQUESTS = re.compile(r"(\d{1,9}) requests?")
+_REQUESTS = re.compile(r"([0-9]{1,9}) requests?")
 _MOST_IN_FLIGHT = 10_000
 LEAST_REQUESTS, MOST_REQUESTS = 20, 1_000_000
 """Of one level, and at least of a whole search."""

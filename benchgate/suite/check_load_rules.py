@@ -99,8 +99,9 @@ def has_enough_requests(parts: Parts, number: int, check: Check) -> Iterator[Fau
     short = [place for place in judged if (place.requests or 0) * parts.blocks < needed]
     if short:
         found = ", ".join(f'"{place.name}" has {parts.blocks} * {place.requests}' for place in short)
+        looks = " (and some more where it is looked at several times, as `plan` says)" if parts.several_looks else ""
         message = (
-            f"{check.statistic} needs at least {needed} requests in a stage over all blocks, and {found}; "
+            f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}, and {found}; "
             f"{_longer(short[0].course, math.ceil(needed / parts.blocks))}, or choose a lower statistic"
         )
         yield Fault(("gate", "checks", number, "statistic"), message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -11,11 +11,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from benchgate import units
 from benchgate.suite.check_values import PlaceName
 from benchgate.suite.fields import Duration, Expected, StrictSection, Text, is_stored, positive_share
-from benchgate.suite.reach import Headers, Reference
+from benchgate.suite.reach import Headers, Reference, refuse_two_authorizations
 from benchgate.suite.references import check_address, reference_name
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
+BURN = "error_budget_burn"
+"""What the line on the burn is called."""
+MOST_SPENT = 1e9
+"""So many budgets nobody spends: such a number means something else."""
 BURN_ALARM = 14.4
 """The burn that pages: 2 % of a budget of 30 days in one hour (Beyer and others, The Site Reliability Workbook, 5)."""
 
@@ -35,7 +39,15 @@ def _objective(text: object, info: ValidationInfo) -> object:
 
 def _percent(text: object, info: ValidationInfo) -> object:
     """`112%` → 1.12: more can be spent than there was."""
-    return text if is_stored(info) else units.parse_percent_ratio(text)
+    return text if is_stored(info) else parse_spent_ratio(text)
+
+
+def parse_spent_ratio(text: object) -> float:
+    """`"40%"` → 0.4. Raises ValueError for what is no percentage, and for one that nobody can have spent."""
+    ratio = units.parse_percent_ratio(text)
+    if ratio > MOST_SPENT:
+        raise ValueError(f'{units.show_found(text)} is more than anybody can have spent; write it like "40%"')
+    return ratio
 
 
 def _server(text: str) -> str:
@@ -70,10 +82,7 @@ class Prometheus(StrictSection):
 
     @model_validator(mode="after")
     def _one_authorization(self) -> Self:
-        if self.api_key is not None and "authorization" in self.headers:
-            raise ValueError(
-                "`api_key` is sent as the header authorization, which `headers` sets too; keep one of them"
-            )
+        refuse_two_authorizations(self.api_key, self.headers)
         return self
 
 
@@ -122,14 +131,16 @@ class ErrorBudget(StrictSection):
 
     @model_validator(mode="after")
     def _one_objective(self, info: ValidationInfo) -> Self:
-        if is_stored(info):
-            return self
-        if (self.objective_ratio is None) == (self.openslo is None):
-            raise ValueError("needs exactly one of `objective` and `openslo`, the file that says it")
-        if self.openslo is None and self.slo is not None:
-            raise ValueError("`slo` chooses one of the SLOs of an `openslo` file, which is missing")
-        if self.openslo is None and self.window_s is None:
-            raise ValueError('`objective` needs its `window`, like "30d"')
+        if not is_stored(info):
+            said = {
+                "objective": self.objective_ratio,
+                "openslo": self.openslo,
+                "slo": self.slo,
+                "window": self.window_s,
+            }
+            problem = incomplete({key for key, value in said.items() if value is not None})
+            if problem is not None:
+                raise ValueError(problem)
         return self
 
     @property
@@ -143,6 +154,17 @@ class ErrorBudget(StrictSection):
         if self.objective_ratio is None or self.window_s is None:
             return f"error budget of {self.openslo}"
         return f"error budget of {show_objective(self.objective_ratio)} over {show_window(self.window_s)}"
+
+
+def incomplete(keys: Collection[str]) -> str | None:
+    """Why these keys of an `error_budget` do not say an objective; None where they do."""
+    if ("objective" in keys) == ("openslo" in keys):
+        return "needs exactly one of `objective` and `openslo`, the file that says it"
+    if "openslo" not in keys and "slo" in keys:
+        return "`slo` chooses one of the SLOs of an `openslo` file, which is missing"
+    if "openslo" not in keys and "window" not in keys:
+        return '`objective` needs its `window`, like "30d"'
+    return None
 
 
 def stage_of(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:

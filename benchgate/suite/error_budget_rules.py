@@ -5,16 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchgate.suite.check_places import all_places, own_slo, place_names
-from benchgate.suite.error_budget import BURN_ALARM, ErrorBudget, fewest_requests, show_objective, stage_of
+from benchgate.suite.error_budget import (
+    BURN_ALARM,
+    ErrorBudget,
+    fewest_requests,
+    incomplete,
+    show_objective,
+    stage_of,
+)
 from benchgate.suite.parts import Parts
+from benchgate.suite.places import NamedPlace, places_of
+from benchgate.suite.schema import Suite
 from benchgate.suite.text import Fault
 from benchgate.suite.vocabulary import suggestion
 
 _AT = ("error_budget",)
 
 
+def burn_places(suite: Suite) -> tuple[NamedPlace, ...]:
+    """Where the failures are counted that a budget goes by; of a class in the background as checks of failures do."""
+    budget, sweep = suite.error_budget, suite.load.sweep if suite.load is not None else ()
+    if budget is None:
+        return ()
+    name = stage_of(budget, suite.gate.operating, [stage.name for stage in sweep])
+    return tuple(
+        place
+        for stage in sweep
+        for place in places_of(stage)
+        if place.name == name
+        or (stage.name == name and (place.requests is not None or own_slo(place) or budget.counted == "error_rate"))
+    )
+
+
 def broken_budget(parts: Parts) -> Iterator[Fault]:
     """Everything in which a sound `error_budget` does not fit the load."""
+    if parts.budget_keys and (problem := incomplete(parts.budget_keys)) is not None:
+        yield Fault(_AT, problem)  # which pydantic tells of one whose every key is sound, in the same words
     budget = parts.budget
     if budget is None:
         return

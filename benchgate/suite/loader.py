@@ -40,7 +40,7 @@ def parse_suite(text: str, source: str) -> Suite:
     suite, faults = _validate(document)
     problems += [problem for fault in faults if (problem := document.problem(fault)).path not in told]
     if problems or suite is None:
-        raise SuiteError(problems)
+        raise SuiteError(list(dict.fromkeys(problems)))  # a rule may say what pydantic says too
     return suite
 
 

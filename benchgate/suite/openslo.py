@@ -34,7 +34,7 @@ INDICATORS: dict[str, BudgetMetric] = {
 """What an indicator is called and which metric that is; `_`, `.` and upper case make no difference."""
 
 _DAY_S = 86_400.0
-_WINDOW = re.compile(r"([1-9]\d{0,5})([mhdwMQY])")
+_WINDOW = re.compile(r"([1-9][0-9]{0,5})([mhdwMQY])")
 _UNITS_S = {
     "m": 60.0, "h": 3600.0, "d": _DAY_S, "w": 7 * _DAY_S, "M": 30 * _DAY_S, "Q": 90 * _DAY_S, "Y": 365 * _DAY_S
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from benchgate.suite.capacity import Capacity
-from benchgate.suite.error_budget import ErrorBudget
+from benchgate.suite.error_budget import ErrorBudget, Spent
 from benchgate.suite.levels import Level, level_of, workload_name
 from benchgate.suite.looks import LoadLimit, with_blocks
 from benchgate.suite.metric_kinds import KINDS
@@ -33,6 +33,7 @@ class Parts:
     candidate: str | None
     candidates: tuple[str, ...]  # all that are judged, each by itself, when the suite names several
     blocks: int | None
+    several_looks: bool
     workload: Workload | None
     workloads: dict[str, Workload | None]
     stages: tuple[Stage | None, ...]  # one for every value where a stage varies one
@@ -49,7 +50,8 @@ class Parts:
     shadow: Shadow | None
     limit: LoadLimit | None = None  # of the load
     operating: str | None = None  # the stage of the usual checks
-    budget: ErrorBudget | None = None
+    budget: ErrorBudget | None = None  # of one that is itself wrong, what else it says
+    budget_keys: frozenset[str] = frozenset()  # that are written in one that is itself wrong
     readable: Mapping[int, Check] = field(default_factory=dict)  # of checks that are wrong, what their names say
 
 
@@ -63,6 +65,7 @@ def parts_of(suite: Suite) -> Parts:
         candidate=suite.candidate,
         candidates=suite.candidates,
         blocks=load.blocks if load else None,
+        several_looks=bool(load and load.looks),
         workload=load.workload if load else None,
         workloads=dict(load.workloads) if load else {},
         stages=load.sweep if load else (),
@@ -99,6 +102,7 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         candidate=_candidate(data),
         candidates=_sound_field(Suite, "candidates", data) or (),
         blocks=_sound_field(Load, "blocks", with_blocks(load)),
+        several_looks=len(_list(with_blocks(load).get("looks"))) > 1,
         workload=workload,
         workloads=workloads,
         stages=tuple(stage for _, _, stage in stages),
@@ -115,9 +119,30 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         shadow=_sound(Shadow, data.get("shadow")),
         limit=_sound(LoadLimit, load.get("limit")),
         operating=_sound_field(Gate, "operating", gate),
-        budget=_sound(ErrorBudget, data.get("error_budget")),
+        budget=_budget(data.get("error_budget")),
+        budget_keys=_keys_of_a_broken_budget(data.get("error_budget")),
         readable=_readable(_list(gate.get("checks"))),
     )
+
+
+def _budget(data: object) -> ErrorBudget | None:
+    """The budget; of one that is wrong somewhere what is sound, so that a mistake hides no other one."""
+    sound = _sound(ErrorBudget, data)
+    if sound is not None or not isinstance(data, dict):
+        return sound
+    names = ("objective_ratio", "window_s", "openslo", "slo", "metric", "stage")
+    keys = {name: ErrorBudget.model_fields[name].alias or name for name in names}
+    said = {name: _sound_field(ErrorBudget, name, {name: data[key]}) for name, key in keys.items() if key in data}
+    if said.get("stage", "") is None:
+        return None  # nobody knows which stage is meant
+    unsaid = dict.fromkeys(names)
+    return ErrorBudget.model_construct(**{**unsaid, **said}, spent=Spent.model_construct(), when_blown="block")
+
+
+def _keys_of_a_broken_budget(data: object) -> frozenset[str]:
+    if not isinstance(data, dict) or _sound(ErrorBudget, data) is not None:
+        return frozenset()
+    return frozenset(key for key, value in data.items() if value is not None)
 
 
 def _readable(checks: list[Any]) -> dict[int, Check]:

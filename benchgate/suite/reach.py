@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, model_validator
@@ -18,6 +19,12 @@ Reference = Annotated[str, AfterValidator(check_reference), Expected('a referenc
 Headers = Annotated[
     dict[str, str], AfterValidator(check_headers), Expected('a mapping of header names to texts, like {x-team: "ml"}')
 ]
+
+
+def refuse_two_authorizations(api_key: str | None, headers: Mapping[str, str]) -> None:
+    """Raises ValueError where a key and a header would both say who asks."""
+    if api_key is not None and "authorization" in headers:
+        raise ValueError("`api_key` is sent as the header authorization, which `headers` sets too; keep one of them")
 
 
 def _check_proxy(text: str) -> str:

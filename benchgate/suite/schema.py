@@ -60,7 +60,7 @@ from benchgate.suite.metric_kinds import (
 )
 from benchgate.suite.practice import Practice
 from benchgate.suite.quality import Quality
-from benchgate.suite.reach import Address, Headers, ProxyAddress, Reference, Tls
+from benchgate.suite.reach import Address, Headers, ProxyAddress, Reference, Tls, refuse_two_authorizations
 from benchgate.suite.references import reference_name
 from benchgate.suite.shadow import Shadow
 from benchgate.suite.slo import SloSpec, with_inherited_slos
@@ -165,10 +165,7 @@ class DeploymentSpec(StrictSection):
 
     @model_validator(mode="after")
     def _fits_the_address(self) -> Self:
-        if self.api_key is not None and "authorization" in self.headers:
-            raise ValueError(
-                "`api_key` is sent as the header authorization, which `headers` sets too; keep one of them"
-            )
+        refuse_two_authorizations(self.api_key, self.headers)
         literal = self.url is not None and reference_name(self.url) is None
         if literal and self.tls is not None and not str(self.url).startswith("https:"):
             raise ValueError("`tls` is for https; write the `url` with https:// or remove `tls`")

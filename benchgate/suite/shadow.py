@@ -15,7 +15,7 @@ from pydantic import (
 
 from benchgate.suite.fields import Expected, Flag, PositivePercent, StrictSection, Text, Tokens, Whole
 from benchgate.suite.json_paths import parse_path
-from benchgate.suite.reach import Address, Headers, Reference
+from benchgate.suite.reach import Address, Headers, Reference, refuse_two_authorizations
 
 
 def _path(text: str) -> str:
@@ -66,6 +66,11 @@ class Similarity(StrictSection):
     same_above: Annotated[float, Strict()] = Field(default=0.95, gt=0, le=1)  # cosine from which two texts are one
     send_text: SendText
 
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        refuse_two_authorizations(self.api_key, self.headers)
+        return self
+
 
 class Judge(StrictSection):
     """A model that says which of two answers is better, asked in both positions."""
@@ -77,6 +82,11 @@ class Judge(StrictSection):
     prompt: Text | None = None  # a file with {prompt}, {answer_a} and {answer_b} in it; a built-in one unless said
     max_tokens: Tokens = Field(default=64, ge=1)
     send_text: SendText
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        refuse_two_authorizations(self.api_key, self.headers)
+        return self
 
 
 class Shadow(StrictSection):

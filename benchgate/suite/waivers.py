@@ -25,7 +25,7 @@ MANY_ON_ONE_DAY = 5
 """From so many waivers on that end on one day, that day is worth a word: all they cover blocks at once."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_CHARACTERS},64}}")
 
 _BLANK = frozenset(

@@ -208,9 +208,18 @@ def _postgres_trigger(name, event, function, message, *, each="ROW", when=""):
 def _create_view(sqlite):
     """The deployments with columns of their own, for whoever asks the database itself."""
     columns = ("name", "model", "engine", "url", "price_usd_per_hour", "accelerators", "settings", "facts")
+    if not sqlite:
+        # A server may say NUL or half a character of itself, which JSON can hold and a text of Postgres cannot.
+        op.execute(
+            r"CREATE FUNCTION benchgate_member(document text, member text) RETURNS text LANGUAGE plpgsql IMMUTABLE "
+            r"AS $$ BEGIN RETURN document::json ->> member; "
+            r"EXCEPTION WHEN untranslatable_character OR invalid_text_representation THEN "
+            r"RETURN regexp_replace(document, '(?<!\\)((?:\\\\)*)\\u(0000|d[89a-f][0-9a-f]{2})', '\1\\ufffd', 'g')"
+            r"::json ->> member; END $$"
+        )
 
     def of(name):
-        return f"json_extract(deployment, '$.{name}')" if sqlite else f"(deployment::json ->> '{name}')"
+        return f"json_extract(deployment, '$.{name}')" if sqlite else f"benchgate_member(deployment, '{name}')"
 
     listed = ", ".join(f"{of(name)} AS {name}" for name in columns)
     op.execute(f"CREATE VIEW deployment AS SELECT run_id, role, fingerprint, {listed} FROM arm")

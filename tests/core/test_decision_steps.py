@@ -9,6 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.gate.attempts import attempt_notes
+from benchgate.gate.decide import judge
 from benchgate.gate.decision_steps import decision_steps
 from benchgate.gate.looks import Look
 from benchgate.gate.rule import Finding, Problem, decide
@@ -201,3 +202,20 @@ def test_five_earlier_runs_are_named_and_of_six_the_newest_five() -> None:
     (five,), (six,) = (attempt_notes(replace(evidence, attempts=tried[:count])) for count in (5, 6))
     assert "more" not in five and five.count("BLOCK") == 5 and "run-0" in five
     assert "and 1 more" in six and six.count("BLOCK") == 5 and "run-0" not in six and "run-5" in six
+
+
+def test_runs_that_ended_before_anybody_said_what_they_came_to_are_told_and_change_nothing() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    evidence = measured(suite)
+    arms = [past_arm(evidence.run.arms[one], evidence.run.environment) for one in Arm]
+    ended = tuple(Attempt(f"run-{k}", "2026-01-01T00:00:00Z", None, arms[0], arms[1], None) for k in range(6))
+    other = replace(ended[0], candidate=replace(arms[1], release="another", fingerprint="another"))
+    assert attempt_notes(replace(evidence, unjudged=(other,))) == ()
+    (one,) = attempt_notes(replace(evidence, unjudged=(ended[0], other)))
+    said = "had measured something and had no verdict when this one began"
+    assert one == f"1 earlier run of this candidate beside this baseline {said} (run-0 of 2026-01-01)"
+    (six,) = attempt_notes(replace(evidence, unjudged=ended))
+    assert six.startswith("6 earlier runs of") and six.endswith("run-1 of 2026-01-01, and 1 more)")
+    blocked = replace(ended[0], outcome=Outcome.BLOCK)
+    assert len(attempt_notes(replace(evidence, unjudged=ended, attempts=(blocked,)))) == 2
+    assert judge(suite, replace(evidence, unjudged=ended)).outcome is judge(suite, evidence).outcome

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.verdict import Outcome
+from benchmarks.creep_cells import CreepCell
 from benchmarks.gate_cells import LoadCell, Noise
 from benchmarks.operating_characteristics import SECTIONS
 from benchmarks.peer_rule import PeerCell
@@ -15,7 +16,7 @@ from benchmarks.peer_rule import PeerCell
 PAGE = (Path(__file__).parents[2] / "docs" / "error-rates.md").read_text(encoding="utf-8")
 
 
-def outcomes(cell: LoadCell | PeerCell, gates: int) -> Counter[Outcome]:
+def outcomes(cell: LoadCell | PeerCell | CreepCell, gates: int) -> Counter[Outcome]:
     gate = cell.gates()
     return Counter(gate(number).outcome for number in range(gates))
 
@@ -63,6 +64,12 @@ def test_rule_made_again_has_the_rates_that_its_own_page_states(
     runs: int, effect: float, outcome: Outcome, stated: float
 ) -> None:
     assert outcomes(PeerCell(runs, effect), 1500)[outcome] / 1500 == pytest.approx(stated, abs=0.03)
+
+
+def test_creep_of_ten_releases_is_found_and_equal_ones_are_let_through_and_a_chosen_way_errs_towards_harm() -> None:
+    assert promoted(outcomes(CreepCell(0.01, 0.0, 1), 5)) == 5
+    assert outcomes(CreepCell(0.01, 2.0, 1), 5) == {Outcome.BLOCK: 5}
+    assert outcomes(CreepCell(0.04, 0.0, 3), 10)[Outcome.BLOCK] >= 4  # 71 of 100; of one run a release 3
 
 
 @pytest.mark.parametrize("key", [*SECTIONS, "series", "injections"])

@@ -211,6 +211,22 @@ def test_runs_apart_that_cannot_be_decided_have_no_limits_and_no_p_value(line: L
     assert (finding.limits, finding.p_value) == (None, None)
 
 
+@pytest.mark.parametrize("cannot", [None, Problem(Outcome.INCONCLUSIVE, "stale", "calibrate")])
+def test_numbers_between_runs_that_nothing_decides_are_taken_away(
+    cannot: Problem | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: Line = {"metric": "ttft", "margin": "10%"}
+    better = Finding(
+        Unit.SECONDS, Scale.LOG_RATIO, 0.1, "made up", 8, "blocks", harm=-0.5, limits=Limits(-0.6, -0.4), p_value=1.0,
+    )  # fmt: skip
+    monkeypatch.setattr(findings, "log_ratio", lambda *_, **__: better)
+    monkeypatch.setattr(findings, "cannot_decide", lambda *_: cannot)
+    evidence = single(SuiteText([line]).suite())
+    finding = one_of(line, evidence, evidence).finding
+    known = cannot is None
+    assert (finding.limits is not None, finding.p_value is not None, finding.problem) == (known, known, cannot)
+
+
 @pytest.mark.parametrize("problem", [None, PROBLEM])
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_capacity_without_a_live_baseline_is_never_decided(

@@ -15,6 +15,8 @@ from benchgate.model.history import PastArm, PastRun
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
+from benchgate.stats.creep import Link, summed
+from benchgate.stats.limits import Limits
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_creep import CHECK, arm, chain, last_baseline, promoted, run_of, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
@@ -176,6 +178,18 @@ def test_what_has_no_numbers_of_its_own_is_not_added_up(changed: dict[str, objec
     assert (lines[0].margin, lines[0].n) == (0.05, 0)
 
 
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput", "error_rate",
+        "rejected", "validity", "accuracy", "perplexity",
+    ],
+)  # fmt: skip
+def test_every_time_rate_and_share_is_added_up(metric: str) -> None:
+    evidence = with_history(*chain(RUN, CHECK, [0.01] * 4))
+    assert line_of(REQUIRED, evidence, replace(OWN, metric=metric)).n == 5
+
+
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE, Outcome.BLOCK])
 def test_two_observations_are_enough_whatever_they_showed(outcome: Outcome) -> None:
     evidence = with_history(*chain(RUN, CHECK, [0.01] * 4))
@@ -250,6 +264,31 @@ def test_the_release_that_is_looked_at_may_be_the_best_itself() -> None:
     assert "best on record" not in line.reason
 
 
+@pytest.mark.parametrize(
+    ("harms", "name"), [([-0.3, 0.3, 0.0, 0.0], "r1"), ([0.3, 0.0, 0.0], "r0"), ([0.0, -0.3, 0.3], "r2")]
+)
+def test_the_best_on_record_may_stand_anywhere(harms: list[float], name: str) -> None:
+    """Between the oldest and the one looked at, next to that, or nearer than it."""
+    line = best(harms, 3)
+    assert (line.n, line.outcome) == (3, Outcome.WARN)
+    assert f"since the best on record, {name} of run" in line.reason
+
+
+def test_releases_on_record_share_one_error() -> None:
+    """Limits at a fifth of alpha reach beyond a margin that those at alpha stay inside of."""
+    history = chain(RUN, CHECK, [0.1, 0.0, 0.0, 0.0, 0.0])
+    assert OWN.harm is not None and OWN.lower is not None and OWN.upper is not None
+    links = [Link(OWN.harm, Limits(OWN.lower, OWN.upper), 0.05, OWN.n)]
+    for run in reversed(history):
+        past = run.checks[CHECK]
+        links.append(Link(past.harm, Limits(past.lower, past.upper), past.alpha, past.n))
+    sure, all_of_it, sharing = (summed(links, alpha).limits.upper for alpha in (0.25, 0.05, 0.01))
+    assert sure < all_of_it < sharing
+    for upper, outcome in (((all_of_it + sharing) / 2, Outcome.WARN), (sharing + 1e-6, Outcome.PASS)):
+        policy = suite(required=True, releases=3, margin=f"{100 * math.expm1(upper):.6f}%")
+        assert line_of(policy, with_history(*history)).outcome is outcome
+
+
 def test_of_two_runs_that_promoted_one_release_the_worse_counts_and_what_came_before_them_once() -> None:
     own = last_baseline(RUN)
     before, mild, worse = (
@@ -262,3 +301,48 @@ def test_of_two_runs_that_promoted_one_release_the_worse_counts_and_what_came_be
         line = line_of(REQUIRED, with_history(*history))
         assert line.n == 3
         assert line.harm == pytest.approx(OWN.harm + worse.checks[CHECK].harm + before.checks[CHECK].harm)
+
+
+def test_the_unlike_ends_of_each_link_add_up_on_their_own_side() -> None:
+    """Zou and Donner 2008 (MOVER): .03 + root(.02² + .005²) above, .03 - root(.005² + .04²) below."""
+    own = replace(OWN, harm=0.01, lower=0.005, upper=0.03, n=10_000)
+    (only,) = chain(RUN, CHECK, [0.0])
+    line = line_of(REQUIRED, with_history(at(only, harm=0.02, lower=-0.02, upper=0.025, n=10_000)), own)
+    assert line.n == 2
+    assert line.harm == pytest.approx(0.03)
+    assert line.upper == pytest.approx(0.03 + math.hypot(0.02, 0.005), abs=1e-5)
+    assert line.lower == pytest.approx(0.03 - math.hypot(0.005, 0.04), abs=1e-5)
+
+
+# Of several ways back
+
+
+def fork(number: int, name: str, newer: PastArm, harm: float, older: float) -> tuple[PastRun, PastRun]:
+    """A way back from a release: the run that promoted it, and the one before that, oldest first."""
+    before = promoted(number, arm(f"{name}0"), arm(name), older, CHECK)
+    return before, promoted(number + 10, arm(name), newer, harm, CHECK)
+
+
+@pytest.mark.parametrize("worse", ["a", "b"])
+def test_the_worst_way_is_that_of_the_promotions_that_are_counted(worse: str) -> None:
+    """What came before them makes no way of less harm the worse one, at whichever promotion the ways part."""
+    own = last_baseline(RUN)
+    for releases, newer in ((2, own), (3, arm("r1"))):
+        ways = [fork(k, name, newer, *((0.03, -0.5) if name == worse else (0.01, 0.5))) for k, name in enumerate("ab")]
+        last = [promoted(25, newer, own, 0.0, CHECK)] if releases == 3 else []
+        history = sorted([run for way in ways for run in way] + last, key=lambda run: run.started_at)
+        line = line_of(suite(required=True, releases=releases), with_history(*history))
+        assert OWN.harm is not None
+        counted = [run for run in history if run.baseline.name == worse] + last
+        assert line.n == releases
+        assert line.harm == pytest.approx(OWN.harm + sum(run.checks[CHECK].harm for run in counted))
+
+
+@pytest.mark.parametrize("worse", ["a", "b"])
+def test_the_best_on_record_is_looked_for_on_the_worst_way_beyond_what_is_counted(worse: str) -> None:
+    ways = [fork(k, name, arm("r1"), 0.0, 0.5 if name == worse else 0.0) for k, name in enumerate("ab")]
+    last = promoted(25, arm("r1"), last_baseline(RUN), 0.0, CHECK)
+    history = sorted([*ways[0], *ways[1], last], key=lambda run: run.started_at)
+    line = line_of(suite(required=True, releases=2), with_history(*history))
+    assert (line.outcome, line.n) == (Outcome.WARN, 2)
+    assert f"since the best on record, {worse}0 of run" in line.reason

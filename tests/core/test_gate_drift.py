@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchgate.gate.decide import judge
-from benchgate.gate.drift import drift_notes, environment_series
+from benchgate.gate.drift import drift_notes, environment_series, level_changes
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.run import Evidence
@@ -76,3 +76,13 @@ def test_series_begins_anew_where_nothing_joins_two_runs() -> None:
     promoted = past(0, 1.0, other, replace(BASELINE, release=BASELINE.fingerprint))
     assert environment_series((promoted, past(1, 2.0)), CHECK.id) == [0.0, np.log(2.0)]
     assert environment_series((past(0, 1.0), replace(past(1, 2.0), checks={})), CHECK.id) == []
+
+
+def test_levels_that_changed_twice_are_found_where_they_did_and_noise_is_not() -> None:
+    values = np.random.default_rng(3).normal(0, 0.01, 36)
+    values[12:24] += 0.2
+    found = level_changes(values.tolist(), 1, 0.05, among=10)
+    assert [change.at for change in found] == [12, 24]
+    assert found[0].after - found[0].before > 0.15 > 0 > found[1].after - found[1].before
+    assert level_changes(values[:12].tolist(), 1, 0.05, among=10) == ()
+    assert level_changes(values[:9].tolist(), 1, 0.05, among=1) == ()  # fewer than five on each side

@@ -14,12 +14,14 @@ import pytest
 
 from benchgate.gate.guard import SPEED, TOKENS
 from benchgate.gate.load_guards import load_guards
+from benchgate.gate.paired_guards import same_rows
 from benchgate.gate.who_answers import two_deployments
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Stage, Suite
+from tests.fakes.blocks import record
 from tests.fakes.drills import drill
 from tests.fakes.measured import Effect, SuiteText, measured
 
@@ -107,6 +109,13 @@ def test_measured_alone_half_of_the_requests_sent_again_are_no_habit_yet() -> No
     assert spoilt("sent-once", alone(marked(EQUAL, Arm.CANDIDATE, 241, reconnects=1))) is None
 
 
+def test_measured_alone_the_candidates_own_engine_is_what_excuses_it() -> None:
+    again = alone(marked(EQUAL, Arm.CANDIDATE, 30, reconnects=1))
+    for closing, spoils in ((Arm.BASELINE, LOAD), (Arm.CANDIDATE, None)):
+        arms = {a: replace(one, engine="llamacpp" if a is closing else "vllm") for a, one in again.run.arms.items()}
+        assert spoilt("sent-once", replace(again, run=replace(again.run, arms=arms))) == spoils
+
+
 def test_a_habit_of_the_candidate_is_none_beside_a_baseline_that_has_not_got_it() -> None:
     assert spoilt("sent-once", marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)) == LOAD
 
@@ -158,6 +167,17 @@ def test_what_both_arms_withhold_for_other_requests_adds_up() -> None:
     both = replace(ours, load=tuple(later if i == others[0] else o for i, o in enumerate(ours.load)))
     assert first != others[0]
     assert spoilt("prompts-alike", both) == (SPEED,)
+
+
+def test_requests_are_paired_by_number_whatever_their_rows_are() -> None:
+    theirs, ours = (
+        replace(EQUAL.load[0], requests=RequestColumns.pack([record(i, 0.1) for i in index]))
+        for index in ((0, 1, 2, 4), (0, 2, 3, 4))
+    )
+    assert [rows.tolist() for rows in same_rows(theirs, ours)] == [[0, 2, 3], [0, 1, 3]]
+    assert [rows.tolist() for rows in same_rows(ours, ours)] == [[0, 1, 2, 3]] * 2
+    fewer = replace(theirs, requests=RequestColumns.pack([record(4, 0.1)]))
+    assert [rows.tolist() for rows in same_rows(theirs, fewer)] == [[3], [0]]
 
 
 def test_failed_requests_tell_no_length_and_are_not_counted() -> None:

@@ -13,7 +13,9 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.model.shadow import AnswerFacts
 from benchgate.suite.loader import parse_suite
+from tests.core.test_gate_capacity import IN_FLIGHT, searched_run
 from tests.fakes import evidence as fake
+from tests.fakes import shadow_rows
 
 EVIDENCE = fake.evidence()
 
@@ -90,6 +92,43 @@ def test_a_prompt_asked_once_says_nothing_of_the_noise() -> None:
     found = rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=once)), name)
     assert set(found) == {(Arm.CANDIDATE, None)}
     assert found[Arm.CANDIDATE, None].value == pytest.approx(2 / 20)
+
+
+def test_shadow_excess_is_net_of_the_baselines_own_noise() -> None:
+    found = rows(EVIDENCE, "shadow_excess_ratio")
+    assert set(found) == {(Arm.CANDIDATE, None)}
+    one = found[Arm.CANDIDATE, None]
+    # Two of 20 prompts count 1, the one on which the baseline differs from itself, and the candidate sides, -1/2.
+    assert one.value == pytest.approx(1.5 / 20) and one.n == 20
+    assert one.lower is not None and one.upper is not None and one.lower < one.value < one.upper
+    assert EVIDENCE.shadow is not None
+    assert rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, fault="interrupted")), "shadow_excess_ratio") == {}
+    mute = tuple(replace(item, primary=None, secondary=None) for item in EVIDENCE.shadow.items)
+    assert rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=mute)), "shadow_excess_ratio") == {}
+
+
+def test_shadow_excess_of_answers_that_nobody_could_compare_is_not_kept() -> None:
+    unread = {"similarity_error": "HTTP 503"}
+    asked, differing = shadow_rows.suite(shadow_rows.EXCESS), shadow_rows.range_of(shadow_rows.different, 0, 30)
+    few = shadow_rows.items(*differing, *shadow_rows.range_of(shadow_rows.different, 40, 50, **unread))
+    kept = rows(shadow_rows.evidence(asked, few), "shadow_excess_ratio")[Arm.CANDIDATE, None]
+    assert kept.value == pytest.approx(30 / 290) and kept.n == 290  # the ten that could not be read are left out
+    many = shadow_rows.items(*differing, *shadow_rows.range_of(shadow_rows.different, 40, 70, **unread))
+    assert rows(shadow_rows.evidence(asked, many), "shadow_excess_ratio") == {}
+
+
+def test_capacity_is_the_middle_of_its_bracket_and_missing_while_an_end_is_open() -> None:
+    found = rows(searched_run(2, 4), "capacity_per_s")
+    # A server answers in 100 ms: two of them carry 20 requests a second, four carry 40.
+    for arm, truth in ((Arm.BASELINE, 20.0), (Arm.CANDIDATE, 40.0)):
+        one = found[arm, None]
+        assert one.lower is not None and one.upper is not None
+        assert one.lower <= one.value <= one.upper and one.value == pytest.approx(truth, rel=0.15)
+    beyond = rows(searched_run(2, 12), "capacity_per_s")  # 120 a second, and the search ends at 64
+    assert set(beyond) == {(Arm.BASELINE, None)}
+    assert rows(EVIDENCE, "capacity_per_s") == rows(EVIDENCE, "capacity_in_flight") == {}
+    in_flight = rows(searched_run(2, 4, capacity=IN_FLIGHT), "capacity_in_flight")
+    assert in_flight[Arm.CANDIDATE, None].value > in_flight[Arm.BASELINE, None].value
 
 
 def test_validity_is_of_the_answers_that_were_looked_at() -> None:

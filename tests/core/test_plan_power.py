@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,19 @@ from benchgate.gate.decide import judge
 from benchgate.gate.shares import Counts, widened
 from benchgate.model.noise import Disagreement, NoiseKey, NoiseProfile, Spread
 from benchgate.model.verdict import Outcome
-from benchgate.plan.divergence import Piece
-from benchgate.plan.evals import PlannedTask
-from benchgate.plan.judged import NOTHING_KNOWN, Earlier, Known
+from benchgate.plan.judged import NOTHING_KNOWN, Known
 from benchgate.plan.power import Foretold, foretell
 from benchgate.plan.power_row import CheckPower
 from benchgate.plan.preview import Preview, preview
 from benchgate.plan.refusals import shortfalls
 from benchgate.plan.schedule import Plan, make_plan
-from benchgate.plan.shadow import ShadowPrompt
 from benchgate.stats.paired import paired_t
 from benchgate.stats.power import chance_shown
 from benchgate.stats.sequential import look_tails
 from benchgate.suite.schema import Suite
-from tests.fakes.evals import suite_of
 from tests.fakes.measured import Noise, measured
 
 Line = dict[str, Any]
-CONFIG: dict[str, object] = {"test_split": "test", "output_type": "generate_until"}
 ERRORS: Line = {"metric": "error_rate", "max": "5%"}
 TTFT: Line = {"metric": "ttft", "margin": "10%"}
 
@@ -66,16 +60,6 @@ def told(suite: Suite, plan: Plan | None = None, known: Known = NOTHING_KNOWN) -
 
 def only(suite: Suite, plan: Plan | None = None, known: Known = NOTHING_KNOWN) -> CheckPower:
     return told(suite, plan, known).checks[0]
-
-
-def task(name: str, n: int, **more: Any) -> PlannedTask:
-    return PlannedTask(name, CONFIG, tuple({"id": str(i), "passage": f"p{i // 10}"} for i in range(n)), **more)
-
-
-def evals(check: Line, *tasks: PlannedTask, **quality: Any) -> CheckPower:
-    names = list(dict.fromkeys(one.name.partition("/")[0] for one in tasks))
-    suite = suite_of([check], names, **quality)
-    return only(suite, Plan(0, (), (), tasks, ()))
 
 
 def calibrated(*spreads: Spread, disagreement: tuple[Disagreement, ...] = ()) -> Known:
@@ -349,65 +333,6 @@ def test_background_traffic_is_of_unknown_number() -> None:
     assert "how many requests" in (rows["error_rate@mixed/back:slo"].note or "")
 
 
-@pytest.mark.parametrize(
-    ("check", "items", "says"),
-    [
-        ({"task": "each"}, {"t": 9}, "accuracy@t cannot pass: with 9 items"),
-        ({}, {"t": 9, "u": 5}, "accuracy cannot pass: with 14 items"),
-        ({"margin": "5 points"}, {"g/a": 400, "g/b": 400}, None),
-        ({"task": "g"}, {"g/a": 9, "g/b": 9}, "accuracy@g cannot pass: with 18 items"),
-        ({"task": "each", "margin": "15 points"}, {"t": 50}, None),
-    ],
-)
-def test_a_check_that_no_answer_could_pass_is_known_before_the_run(
-    check: Line, items: dict[str, int], says: str | None
-) -> None:
-    row = evals({"metric": "accuracy", "margin": "2 points", **check}, *(task(name, n) for name, n in items.items()))
-    (line,) = shortfalls((row,)).certain or (None,)
-    assert (line is None) if says is None else (line is not None and line.startswith(says))
-
-
-def test_items_see_and_need_what_connors_formula_says() -> None:
-    row = evals({"metric": "accuracy", "margin": "2 points"}, task("t", 1348))
-    assert (row.has, row.needs) == (1348, 1348)
-    assert row.sees_95 == pytest.approx(0.02, abs=1e-4)
-    assert row.passes == pytest.approx(0.94, abs=0.02)
-    small = evals({"metric": "accuracy", "margin": "2 points"}, task("t", 771))
-    assert small.sees_80 == pytest.approx(0.02, abs=1e-4)
-
-
-def test_tasks_of_unlike_sizes_are_worth_what_equal_weights_make_of_them() -> None:
-    even = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 500), task("u", 500))
-    uneven = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 950), task("u", 50))
-    assert even.has == uneven.has == 1000
-    assert (uneven.sees_80 or 0) > 2 * (even.sees_80 or 0)
-
-
-def test_clusters_are_worth_less_and_too_few_are_worth_nothing() -> None:
-    alone = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 400))
-    together = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 400, cluster_key="passage"))
-    assert (together.sees_80 or 0) > (alone.sees_80 or 1)
-    assert "worth 108 independent" in (together.note or "")
-    few = evals({"metric": "accuracy", "margin": "50 points"}, task("t", 90, cluster_key="passage"))
-    assert (few.short, few.passes) == ("certain", 0.0)
-    assert "9 clusters" in (few.cannot or "")
-
-
-def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
-    for check in ({"metric": "accuracy", "margin": "5 points"}, {"metric": "accuracy", "min": "50%"}):
-        row = evals(check, task("t", 40), task("u", 0, needs="openai/gsm8k"))
-        assert row.note == "not foretold: data of its tasks was not read"
-        assert row.short is None
-
-
-def test_a_floor_that_even_all_right_answers_do_not_show() -> None:
-    row = evals({"metric": "accuracy", "min": "99%"}, task("t", 298))
-    assert (row.short, row.needs) == ("certain", 299)
-    assert evals({"metric": "accuracy", "min": "99%"}, task("t", 299)).short is None
-    whole = evals({"metric": "accuracy", "min": "100%"}, task("t", 5000))
-    assert (whole.short, whole.needs, whole.remedy) == ("certain", None, "give it a lower bound")
-
-
 def test_a_share_that_missed_nothing_in_the_calibration_may_miss_something_in_the_run() -> None:
     suite = load_suite({"metric": "error_rate", "margin": "5 points"})
     still = calibrated(Spread("error_rate", None, "c4", 0.0, 0.0, 10))
@@ -417,154 +342,9 @@ def test_a_share_that_missed_nothing_in_the_calibration_may_miss_something_in_th
     assert (seen.measured, seen.spread) == (True, 0.03)
 
 
-def test_flips_and_scores() -> None:
-    flips = {"metric": "flips", "margin": "5 points", "required": True}
-    suite = suite_of([{"metric": "accuracy", "margin": "50 points"}, flips], ["t"], repeat_baseline=True)
-    plan = Plan(0, (), (), (task("t", 400),), ())
-    row = told(suite, plan).checks[1]
-    # 3.29 · √(0.75 · 0.05) / 0.05, squared
-    assert (row.needs, row.source) == (163, "assumed")
-    assert row.passes == pytest.approx(0.99, abs=0.01)
-    floor = calibrated(disagreement=(Disagreement("task", "t", 0.2, 400), Disagreement("task", "other", 0.9, 400)))
-    noisy = told(suite, plan, floor).checks[1]
-    assert noisy.spread == pytest.approx(0.2)
-    assert noisy.measured
-    assert (noisy.passes or 1) < (row.passes or 0)
-    hopeless = told(suite, Plan(0, (), (), (task("t", 20),), ())).checks[1]
-    assert hopeless.short == "certain"
-    score = evals({"metric": "score", "margin": "5 points"}, task("t", 30, scale="continuous"))
-    assert "scores of two answers" in (score.note or "")
-
-
-def shadow_suite(check: Line, **shadow: Any) -> Suite:
-    return Suite.model_validate(
-        {
-            "suite": "planned",
-            "deployments": {
-                "baseline": {"url": "http://b", "model": "m"},
-                "candidate": {"url": "http://c", "model": "m"},
-            },
-            "shadow": {"prompts": "p.jsonl", **shadow},
-            "gate": {"checks": [check]},
-        }
-    )
-
-
-def prompts(n: int, once: int = 0) -> Plan:
-    return Plan(0, (), (), (), tuple(ShadowPrompt(str(i), "p", once=i < once) for i in range(n)))
-
-
-def test_recorded_prompts_by_how_their_answers_are_compared() -> None:
-    excess = {"metric": "shadow_excess", "margin": "2 points"}
-    forms = only(shadow_suite(excess, compare={"by": "json"}), prompts(1000))
-    assert (forms.needs, forms.spread) == (1015, 0.05)
-    assert forms.sees_95 == pytest.approx(0.02, abs=3e-4)
-    free = only(shadow_suite(excess), prompts(1000))
-    assert (free.spread, free.source) == (0.3, "assumed")
-    assert (free.passes or 1) < (forms.passes or 0)
-    sampled = only(shadow_suite(excess, compare={"by": "json"}, secondary="30%"), prompts(1000, once=700))
-    assert (sampled.sees_80 or 0) > (forms.sees_80 or 1)
-    assert "300 of the 1,000" in (sampled.note or "")
-    seen = only(
-        shadow_suite(excess), prompts(1000), calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 500),))
-    )
-    assert (seen.sees_80, seen.needs, seen.passes) == (0.0, 1, 1.0)
-    never_twice = only(shadow_suite(excess, secondary="1%"), prompts(10, once=10))
-    assert "twice" in (never_twice.cannot or "")
-    quiet = only(
-        shadow_suite(excess, secondary="50%"), prompts(100, once=50),
-        calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 50),)),
-    )  # fmt: skip
-    assert quiet.passes is None
-    assert only(shadow_suite(excess), prompts(0)).note == "not foretold: there are no prompts"
-    assert only(shadow_suite(excess), prompts(30)).short == "certain"
-
-
-def test_validity_and_a_judges_losses_are_items_like_any_other() -> None:
-    validity = only(shadow_suite({"metric": "shadow_validity", "margin": "2 points"}), prompts(1348))
-    assert validity.needs == 1348
-    assert only(shadow_suite({"metric": "shadow_validity", "margin": "2 points"}), prompts(30)).short == "certain"
-    assert only(shadow_suite({"metric": "shadow_validity", "min": "99%"}), prompts(100)).short == "certain"
-    judge_spec = {"url": "http://j", "model": "j", "send_text": True}
-    losses = only(shadow_suite({"metric": "judge_loss", "margin": "5 points"}, judge=judge_spec), prompts(400))
-    assert losses.spread == pytest.approx(0.136)
-
-
-def text_plan(pieces: int, positions: int = 20) -> Plan:
-    return Plan(0, (), (), (), (), tuple(Piece("t", n, "x", positions) for n in range(pieces)))
-
-
-def test_fixed_texts_in_too_few_pieces() -> None:
-    def rows(plan: Plan) -> dict[str, CheckPower]:
-        suite = Suite.model_validate(
-            {
-                "suite": "planned",
-                "deployments": {
-                    "baseline": {"url": "http://b", "model": "m"},
-                    "candidate": {"url": "http://c", "model": "m"},
-                },
-                "divergence": {"texts": "t.jsonl"},
-                "gate": {"checks": [{"metric": "perplexity", "margin": "2%"}, {"metric": "same_top1", "min": "99.9%"}]},
-            }
-        )
-        return {row.metric: row for row in told(suite, plan).checks}
-
-    assert [row.short for row in rows(text_plan(9)).values()] == ["certain", "certain"]
-    enough = rows(text_plan(10))
-    assert (enough["perplexity"].short, enough["same_top1"].short) == (None, "certain")  # 200 positions, 2,995 needed
-    assert enough["same_top1"].needs == 2995
-    assert rows(text_plan(0))["same_top1"].short is None
-
-
-def test_totals_are_from_the_first_look_to_the_last() -> None:
-    sweep = [{"stage": "r", "rate": "10/s", "arrival": "constant", "for": "20s"}]
-    priced = {
-        "baseline": {"url": "http://b", "model": "m", "price": "$4/h", "accelerators": 2},
-        "candidate": {"url": "http://c", "model": "m", "price": "$2/h"},
-    }
-    suite = load_suite(TTFT, ERRORS, load={"blocks": None, "sweep": sweep, "warmup_requests": 0}, deployments=priced)
-    found = seen(suite).totals
-    assert (found.least.blocks, found.most.blocks) == (5, 20)
-    assert (found.least.requests, found.most.requests) == (2000, 8000)
-    assert found.most.output_tokens == 80_000
-    assert found.seconds_from == "schedules"
-    assert found.most.seconds == pytest.approx(2 * 20 * 20.0)
-    assert found.most.usd == pytest.approx(10 * (found.most.seconds or 0) / 3600)
-    again = seen(suite, Known(earlier=Earlier("run-1", "2026-11-20T12:00:00Z", 10, 600.0))).totals
-    assert (again.least.seconds, again.most.seconds, again.seconds_from) == (300.0, 1200.0, "run run-1")
-
-
-def test_time_and_money_are_unknown_where_something_of_them_is() -> None:
-    closed = seen(load_suite(TTFT, ERRORS)).totals
-    assert (closed.most.seconds, closed.most.usd, closed.seconds_from) == (None, None, None)
-    unpriced = seen(load_suite(TTFT, ERRORS, load={"sweep": [{"stage": "r", "rate": "10/s", "requests": 60}]})).totals
-    assert unpriced.most.seconds is not None
-    assert unpriced.most.usd is None
-    evals_alone = preview(
-        suite_of([{"metric": "accuracy", "min": "1%"}], ["t"]), Plan(0, (), (), (task("t", 9),), ()), None, 2
-    )
-    assert (evals_alone.totals.most.requests, evals_alone.totals.most.seconds) == (18, None)
-    earlier = Known(earlier=Earlier("run-1", "2026-11-20T12:00:00Z", 0, 600.0))
-    took = preview(
-        suite_of([{"metric": "accuracy", "min": "1%"}], ["t"]), Plan(0, (), (), (), ()), None, 2, (), earlier
-    )
-    assert took.totals.most.seconds == 600.0
-
-
 def seen(suite: Suite, known: Known = NOTHING_KNOWN) -> Preview:
     plan = make_plan(suite)
     return preview(suite, plan, None, 2, judged_checks(suite, plan), known)
-
-
-def test_a_preview_holds_all_of_it_and_can_be_written_down() -> None:
-    found = seen(load_suite({"metric": "error_rate", "max": "0.1%"}, {"metric": "ttft", "margin": "1%"}))
-    assert len(found.checks) == 2
-    assert (len(found.foregone), len(found.refused)) == (1, 1)
-    assert found.refused[0].startswith(f"{found.foregone[0]}; write `allow_underpowered: true`")
-    assert len(found.underpowered) == 1
-    assert json.loads(json.dumps(asdict(found), allow_nan=False))["promotion"]["checks"] == 2
-    nobody_said = preview(load_suite(TTFT, ERRORS), make_plan(load_suite(TTFT, ERRORS)), None, 2)
-    assert (nobody_said.checks, nobody_said.promotion) == ((), None)
 
 
 def test_clients_that_leave_are_in_no_share() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, series, standing
+from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, series, standing, told
 from benchgate.model.verdict import Outcome
 
 GROUNDS = Grounds(Outcome.PASS, "v", "e", "s", "p", "m", "r")
@@ -19,8 +19,8 @@ def promoted(run: str, at: int, **changes: Any) -> Promotion:
     return Promotion(f"id-{run}-{at}", run, f"2026-01-01T00:00:{at:02d}.000Z", "smoke", **fields)
 
 
-def withdrawn(run: str, at: int) -> Promotion:
-    return promoted(run, at, deed=Deed.WITHDRAWN, grounds=None, reason="it leaks")
+def withdrawn(run: str, at: int, **changes: Any) -> Promotion:
+    return promoted(run, at, **{"deed": Deed.WITHDRAWN, "grounds": None, "reason": "it leaks"} | changes)
 
 
 def names(found: tuple[Promotion, ...]) -> list[str]:
@@ -53,9 +53,35 @@ def test_lesser_word_on_a_run_takes_nothing_from_a_greater_one() -> None:
     assert names(series([replace(outside, promoted_at="2026-01-01T00:00:00.000Z"), promoted("a", 1)])) == ["a"]
 
 
+def test_only_a_protected_ref_takes_a_run_out_of_the_series_wherever_the_record_came_from() -> None:
+    anybody = Origin("mallory", "main")
+    assert names(series([promoted("a", 1), withdrawn("a", 2, origin=anybody)])) == ["a"]
+    assert names(series([promoted("a", 1), withdrawn("a", 2, origin=anybody), withdrawn("a", 3)])) == []
+    outside = [promoted("a", 1, origin=anybody), withdrawn("a", 2, origin=anybody)]
+    assert standing(outside) == {}
+    assert names(series([*outside, promoted("a", 3)])) == ["a"]
+
+
+def test_reader_is_told_what_stands_of_each_run_or_that_it_was_withdrawn() -> None:
+    said = [
+        promoted("a", 1),
+        promoted("b", 2),
+        withdrawn("b", 3),
+        promoted("c", 4),
+        withdrawn("c", 5, origin=Origin("mallory")),
+        promoted("d", 6, origin=Origin("mallory")),
+        withdrawn("a", 7),
+        promoted("a", 8),
+    ]
+    in_series = "promoted, in the baseline series"
+    assert told(said) == {"a": in_series, "b": "withdrawn", "c": in_series, "d": "promoted"}
+
+
 def test_record_is_read_again_as_it_was_written() -> None:
-    for one in (promoted("a", 1), withdrawn("a", 2)):
+    in_ci = promoted("a", 3, origin=Origin("anna", "main", ci="GitHub Actions for ben"))
+    for one in (promoted("a", 1), withdrawn("a", 2), in_ci):
         assert Promotion.from_json(one.to_json()) == one
+    assert promoted("a", 1).to_json()["origin"] == {"by": "anna", "ref": "main", "commit": "c0ffee", "protected": True}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
+from benchgate.gate import quality_checks
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
+from benchgate.gate.quality_alone import Alone, broken_alone
+from benchgate.gate.quality_pairs import Pairs
+from benchgate.gate.rule import Problem
 from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 
@@ -104,3 +111,72 @@ def test_what_was_stopped_for_harm_is_promoted_by_no_other_policy() -> None:
         assert verdict.outcome is Outcome.INVALID
         assert "stopped early because harm was certain, and no required check looks at task b" in verdict.reason
     assert verdict_on([a, {**b, "margin": "99 points"}], list(tasks), tasks).outcome is Outcome.INCONCLUSIVE
+
+
+# Which parts are looked at, by p-values that are said
+
+
+def looked_at(
+    units: Mapping[str, tuple[str, ...]], tasks: Mapping[str, Answers], p_values: Mapping[str, float]
+) -> tuple[dict[str, bool], str | None]:
+    """The parts by name, each with whether its clusters counted, and what is said of those that broke."""
+    suite = suite_of([FLOOR], list(units))
+    comparison = Comparison(evidence_of(suite, {name: (arm, arm) for name, arm in tasks.items()}))
+    paired = quality_checks.all_paired(comparison, units)
+    assert not isinstance(paired, Problem)
+    seen: dict[str, bool] = {}
+
+    def look(one: Pairs) -> Alone:
+        seen[one.name] = one.clusters is not None
+        return p_values.get(one.name, 1.0), 1 - p_values.get(one.name, 1.0), one.name
+
+    return seen, broken_alone(comparison, units, paired, 0.05, look)
+
+
+FEW, MANY = (Answers([1.0] * 40, clusters=[str(i % count) for i in range(40)]) for count in (3, 20))
+SMALL = Answers([1.0] * 40)
+
+
+@pytest.mark.parametrize(
+    ("units", "parts"),
+    [
+        ({"a": ("a",)}, []),  # which the check itself judges
+        ({"a": ("a",), "b": ("b",)}, ["a", "b"]),
+        ({"g": ("a", "b")}, ["a", "b"]),
+        ({"g": ("a", "b", "one", "two")}, ["a", "b", "two"]),  # of one item alone nothing can be said
+        ({"g": ("a", "b"), "c": ("c",)}, ["g", "c", "a", "b"]),
+    ],
+)
+def test_every_part_of_an_average_is_looked_at(units: dict[str, tuple[str, ...]], parts: list[str]) -> None:
+    tasks = {**dict.fromkeys("abc", SMALL), "one": Answers([1.0]), "two": Answers([1.0] * 2)}
+    assert list(looked_at(units, tasks, {})[0]) == parts
+
+
+@pytest.mark.parametrize(
+    ("p_values", "said"),
+    [
+        ({"a": 0.025}, "a"),  # of two at 5 % together
+        ({"a": 0.026}, None),
+        ({"a": 0.026, "b": 0.024}, "b, a"),
+        ({"a": 0.01, "b": 0.02}, "a, b"),
+        ({}, None),
+    ],
+)
+def test_parts_are_named_where_they_are_shown_to_have_broken_together(
+    p_values: dict[str, float], said: str | None
+) -> None:
+    assert looked_at({"a": ("a",), "b": ("b",)}, dict.fromkeys("ab", SMALL), p_values)[1] == said
+
+
+def test_the_three_worst_are_named_and_the_others_counted() -> None:
+    names = "abcde"
+    broken = {name: 0.001 * place for place, name in enumerate(names, start=1)}
+    units = {name: (name,) for name in names}
+    assert looked_at(units, dict.fromkeys(names, SMALL), broken)[1] == "a, b, c, 2 more likewise"
+    three = {name: broken[name] for name in "abc"}
+    assert looked_at(units, dict.fromkeys(names, SMALL), three)[1] == "a, b, c"
+
+
+def test_a_part_of_few_clusters_is_looked_at_item_by_item() -> None:
+    seen, _ = looked_at({"g": ("few", "many")}, {"few": FEW, "many": MANY}, {})
+    assert seen == {"few": False, "many": True}

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import pytest
 
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
+from benchgate.gate.quality_flips import ExcessFlips, excess_flips
+from benchgate.gate.quality_floor import unlike_askings
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.stats.recovery import ScorePairs
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 
 FLIPS: Line = {"metric": "flips", "margin": "5 points", "required": True}
@@ -81,3 +88,47 @@ def test_two_stored_runs_are_judged_by_the_same_weights_and_clusters_as_one(clus
     assert own.outcome is stored.outcome
     assert stored.outcome is (Outcome.INCONCLUSIVE if clustered else Outcome.BLOCK)
     assert stored.harm == pytest.approx(own.harm)
+
+
+@pytest.mark.parametrize(("changed", "beside", "told"), [(8, 0, False), (9, 0, True), (9, 1, False), (10, 1, True)])
+def test_two_askings_are_unlike_by_a_tenth_of_alpha_over_all_tasks(changed: int, beside: int, told: bool) -> None:
+    """All of 9 that changed went one way: 2 * 2**-9 = 0.0039, and of 8 it is 0.0078; twice as much of two tasks."""
+    right, again = np.ones(40), np.array(right_but(40, *range(changed)))
+    others = {f"u{k}": ScorePairs(right, right) for k in range(beside)}
+    for first, second in ((right, again), (again, right)):
+        for askings in ({"t": ScorePairs(first, second), **others}, {**others, "t": ScorePairs(first, second)}):
+            found = unlike_askings(askings, 0.05)
+            assert (found is not None) is told
+            assert found is None or (found.outcome is Outcome.INVALID and " of t right, " in found.reason)
+
+
+def excess_of(units: Mapping[str, tuple[str, ...]], **arms: tuple[Answers, Answers]) -> ExcessFlips:
+    """The excess over tasks of a group `g`, of which a sound baseline answers alike twice."""
+    suite = suite_of([FLIPS], ["g"], repeat_baseline=True)
+    tasks = {f"g/{name}": both for name, both in arms.items()}
+    again = {task: both[0] for task, both in tasks.items()}
+    found = excess_flips(Comparison(evidence_of(suite, tasks, again)), units, 0.05)
+    assert isinstance(found, ExcessFlips)
+    return found
+
+
+def test_items_of_a_group_that_come_together_count_so_beside_a_task_whose_items_do_not() -> None:
+    passages = [f"p{i // 10}" for i in range(200)]
+    theirs, ours = Answers([1.0] * 200), Answers(right_but(200, *range(20)))
+    together = theirs, ours
+    grouped = Answers([1.0] * 200, clusters=passages), Answers(right_but(200, *range(20)), clusters=passages)
+    plain = Answers([1.0] * 100), Answers([1.0] * 100)
+    alone = tuple(Answers(one.scores, clusters=[f"i{i}" for i in range(100)]) for one in plain)
+    for units in ({"g": ("g/a", "g/b")}, {"g": ("g/b", "g/a")}):
+        mixed, none = excess_of(units, a=grouped, b=plain).excess, excess_of(units, a=together, b=plain).excess
+        assert mixed.estimate == none.estimate == pytest.approx(20 / 300)
+        assert mixed.limits == excess_of(units, a=grouped, b=(alone[0], alone[1])).excess.limits
+        assert mixed.limits.upper > none.limits.upper + 0.01
+
+
+def test_each_task_has_equal_weight_in_what_is_shown_of_flips() -> None:
+    small = Answers([1.0] * 100), Answers(right_but(100, *range(20)))
+    large = Answers([1.0] * 400), Answers([1.0] * 400)
+    found = excess_of({"a": ("g/a",), "b": ("g/b",)}, a=small, b=large)
+    assert (found.baseline, found.floor) == (0.0, 0.0)
+    assert found.candidate == found.excess.estimate == pytest.approx(0.1)

@@ -10,6 +10,7 @@ from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
 from benchgate.gate.quality_pairs import Pairs, pair_unit
 from benchgate.gate.rule import Problem
+from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of
 
@@ -75,3 +76,31 @@ def test_of_evals_that_were_stopped_the_items_that_both_answered_are_paired() ->
     told = pair_unit(Comparison(evidence), "t", ("t",))
     assert isinstance(told, Pairs)
     assert (len(told), told.stopped, told.lost.sum()) == (12, True, 12)
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_task_that_an_arm_never_ran_or_that_failed_leaves_its_whole_group_without_a_result(arm: Arm) -> None:
+    suite = suite_of([ACCURACY], ["g"])
+    whole = evidence_of(suite, {"g/a": (WHOLE, WHOLE), "g/b": (WHOLE, WHOLE)})
+    without = tuple(o for o in whole.quality if (o.task, o.arm) != ("g/b", arm))
+    failed = tuple(replace(o, fault="went away") if (o.task, o.arm) == ("g/b", arm) else o for o in whole.quality)
+    for quality, says in ((without, f"not run on the {arm.value}"), (failed, f"failed on the {arm.value}: went away")):
+        for tasks in (("g/a", "g/b"), ("g/b", "g/a")):
+            told = pair_unit(Comparison(replace(whole, quality=quality)), "g", tasks)
+            assert isinstance(told, Problem)
+            assert (told.outcome, says in told.reason) == (Outcome.INVALID, True)
+
+
+def test_an_item_without_a_cluster_is_its_own_beside_items_that_have_one() -> None:
+    clustered = Answers([1.0] * 4, clusters=["a", "a", "b", "None"])
+    evidence = evidence_of(SUITE, {"t": (clustered, clustered)})
+    quality = tuple(
+        replace(
+            one, items=(*one.items, *(replace(item, item_id=f"x{item.item_id}", cluster=None) for item in one.items))
+        )
+        for one in evidence.quality
+    )
+    whole = replace(evidence, quality=tuple(replace(one, expected_n=8) for one in quality))
+    told = pair_unit(Comparison(whole), "t", ("t",))
+    assert isinstance(told, Pairs) and told.clusters is not None
+    assert (len(told.clusters), len(set(told.clusters))) == (8, 7)

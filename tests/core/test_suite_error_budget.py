@@ -108,7 +108,9 @@ def test_a_budget_may_say(budget: str) -> None:
         ("{objective: 99%, openslo: a, window: 1d, spent: 1%, stage: c4}", "7:15", "exactly one of `objective`"),
         ("{objective: 99%, window: 1d, slo: a, spent: 1%, stage: c4}", "7:15", "`slo` chooses one of the SLOs"),
         ("{objective: 99%, window: 1d, spent: 40, stage: c4}", "7:51", "40 is not a percentage"),
-        ("{objective: 99%, window: 1d, spent: -1%, stage: c4}", "7:51", "is not a percentage"),
+        ("{objective: 99%, window: 1d, spent: -1%, stage: c4}", "7:51", "is below 0"),
+        ("{objective: 99%, window: 1d, spent: 1e12%, stage: c4}", "7:51", "more than anybody can have spent"),
+        ("{objective: 99%, window: 1d, spent: \u0664\u0660%, stage: c4}", "7:51", "is not a percentage"),
         ("{objective: 99%, window: 1d, spent: {}, stage: c4}", "7:51", "exactly one of `share`, `file`"),
         ("{objective: 99%, window: 1d, spent: {share: 1%, file: a}, stage: c4}", "7:51", "exactly one of `share`"),
         ("{objective: 99%, window: 1d, spent: {fil: a}, stage: c4}", "7:52", "did you mean `file`?"),
@@ -125,6 +127,17 @@ def test_mistake_has_its_place_and_a_remedy(budget: str, place: str, says: str) 
     (fault,) = faults(f"error_budget: {budget}")
     assert fault.startswith(f"s.yaml:{place}: error_budget"), fault
     assert says in fault
+
+
+def test_a_mistake_in_it_hides_no_other_one() -> None:
+    found = faults("error_budget: {objective: 100%, spent: 40, stage: c9, foo: 1}")
+    wrong = {fault.split(": ")[1]: fault for fault in found}
+    assert set(wrong) == {
+        "error_budget", "error_budget.objective", "error_budget.spent.share", "error_budget.stage", "error_budget.foo",
+    }  # fmt: skip
+    assert "`objective` needs its `window`" in wrong["error_budget"]
+    (only,) = faults("error_budget: {objective: 99%, window: 1d, spent: 1%, stage: [c4]}")
+    assert "error_budget.stage: found a list" in only
 
 
 @pytest.mark.parametrize(

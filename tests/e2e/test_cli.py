@@ -113,3 +113,20 @@ def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) ->
     result = benchgate(tmp_path, "load", "http://127.0.0.1:9", "--model", "m", "--concurrency", "1", "--requests", "2")
     assert result.returncode == 12
     assert "no request succeeded" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["gate", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown'."),
+        (["load", "http://h", "--model", "m", "--concurrency", "x"], "found 'x'; expected a whole number"),
+        (["load", "http://h", "--model", "m", "--speed", "fast"], "found 'fast'; expected a number"),
+        (["store", "gc", "--keep-last", "1.5"], "found '1.5'; expected a whole number"),
+        (["shadow", "sample", "log", "-o", "out", "--size", "0"], "found '0'; expected 1 or more"),
+        (["shadow", "sample", "log", "-o", "out", "--size", "100001"], "found '100001'; expected at most 100000"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_words_of_our_own(tmp_path: Path, words: list[str], says: str) -> None:
+    refused = here(tmp_path, *words)
+    assert refused.returncode == 2
+    assert refused.stderr.rstrip().endswith(f": {says}")

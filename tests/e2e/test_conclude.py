@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchgate import deciding
-from benchgate.cli import interruption
+from benchgate.cli import interruption, several
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
 from benchgate.deciding import Decision
@@ -97,3 +97,36 @@ def test_a_termination_while_publishing_is_printed_with_its_own_code(
             signal.signal(number, handler)
     said = printed(capsys)
     assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", 143, False)
+
+
+def test_verdict_whose_output_is_lost_stands_on_stderr_and_ends_with_13(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = tmp_path / "outputs"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(told))
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    lost = failing(PublishError("standard output is closed"))
+    code = finish(decision(Outcome.PASS), Format.TEXT, strict=False, report=None, publish=True, show=lost)
+    assert code is ExitCode.PUBLISH_FAILED
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("benchgate: PASS: ")
+    assert second == "benchgate: the verdict stands, but standard output is closed"
+    said = told.read_text()
+    assert said.index("verdict=pass") < said.index("verdict=error")  # what is written last holds
+
+
+def test_verdicts_of_several_candidates_whose_output_is_lost_stand_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(several, "say", failing(PublishError("standard output is closed")))
+    outcomes = {"q8": Outcome.PASS, "q2": Outcome.BLOCK}
+    code = several.conclude_each(
+        tuple(outcomes), lambda name: decision(outcomes[name]), Format.JSON, strict=False, report=None, publish=False
+    )
+    assert code is ExitCode.PUBLISH_FAILED
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in told] == [
+        "PASS",
+        "BLOCK",
+        "the verdicts stand, but standard output is closed",
+    ]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from benchgate.deciding import decide_stored
+from benchgate.deciding import decide_stored, write_report
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.store.repository import Store
@@ -28,7 +31,7 @@ JOB = {
 
 @pytest.fixture(autouse=True)
 def job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CI_MERGE_REQUEST_IID", "CI_EXTERNAL_PULL_REQUEST_IID"):
+    for name in ("CI_MERGE_REQUEST_IID", "CI_EXTERNAL_PULL_REQUEST_IID", "JENKINS_URL", "CHANGE_ID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in JOB.items():
         monkeypatch.setenv(name, value)
@@ -53,8 +56,12 @@ def test_a_job_promotes_what_passed_and_takes_it_back(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     assert (said["run_id"], said["in_series"], said["new"], said["deed"]) == (first, True, True, "promoted")
     assert (said["origin"]["by"], said["origin"]["commit"]) == ("anna", "c0ffee")
+    shortened = here(tmp_path, "promote", second[:20])
+    assert (shortened.returncode, "is no whole id" in shortened.stderr) == (2, True)
     assert "in the baseline series" in here(tmp_path, "promote", second).stdout
-    assert "it was before, and nothing was recorded" in here(tmp_path, "promote", second).stdout
+    assert "it was before, as below: nothing was recorded" in here(tmp_path, "promote", second, "--by", "ben").stdout
+    alone = here(tmp_path, "compare", "@promoted", second)
+    assert (alone.returncode, f"@promoted means run {second}" in alone.stderr) == (2, True)
     against = here(tmp_path, "gate", blocked, "--against", "@promoted", "--format", "json")
     assert json.loads(against.stdout)["against"]["id"] == second
     taken = here(tmp_path, "promote", "--withdraw", "@promoted", "--reason", "it leaks")
@@ -62,7 +69,7 @@ def test_a_job_promotes_what_passed_and_takes_it_back(tmp_path: Path) -> None:
     compared = here(tmp_path, "compare", "@promoted", blocked, "--format", "json")
     assert json.loads(compared.stdout)["against"]["id"] == first
     trend = here(tmp_path, "trend", "goodput_ratio").stdout
-    assert trend.count("(promoted, in the baseline series)") == 1
+    assert (trend.count("(promoted, in the baseline series)"), trend.count("(withdrawn)")) == (1, 1)
 
 
 def test_refusal_ends_with_the_code_of_the_verdict_and_an_override_is_told(tmp_path: Path) -> None:
@@ -81,8 +88,34 @@ def test_merge_request_promotes_nothing_into_the_series(tmp_path: Path, monkeypa
     first, _, _ = runs(tmp_path)
     monkeypatch.setenv("CI_MERGE_REQUEST_IID", "7")
     assert here(tmp_path, "promote", first, "--protected").returncode == 2
-    done = here(tmp_path, "promote", first)
-    assert done.returncode == 0 and "no host said that its ref is protected" in done.stdout
+    done = here(tmp_path, "promote", first, "--by", "ben")
+    assert done.returncode == 0, done.stderr
+    assert "not in the baseline series: this job is for a change that is not merged" in done.stdout
+    assert "by ben at " in done.stdout and "in GitLab for anna" in done.stdout
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "promotions.md"
+
+
+def test_every_example_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block is what somebody types at a workstation. What `benchgate run` would measure is made up."""
+    monkeypatch.delenv("GITLAB_CI")
+    days = count(1)
+    (tmp_path / STORE).parent.mkdir()
+    blocks = re.findall(r"```sh\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [shlex.split(line, comments=True)[1:] for block in blocks for line in block.splitlines()]
+    assert {line[0] for line in lines} == {"run", "promote", "compare", "trend", "report"}
+    for line in lines:
+        if line[0] != "run":
+            done = here(tmp_path, *line)
+            assert done.returncode == 0, (line, done.stderr)
+            continue
+        label, page = line[line.index("--label") + 1], line[line.index("--report") + 1]
+        with Store.open(str(tmp_path / STORE)) as store:
+            run_id = begun(store, day=f"2026-01-0{next(days)}", label=label)
+            decision = decide_stored(store, run_id)
+            store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "output_tokens_per_s", None, "c4", None, 9.5, 1)])
+        write_report(decision, tmp_path / page)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +123,9 @@ def test_merge_request_promotes_nothing_into_the_series(tmp_path: Path, monkeypa
     [
         (["@latest"], "name it by its id or label"),
         (["@promoted"], "name it by its id or label"),
-        (["abcd", "--withdraw"], "--withdraw takes --reason"),
-        (["abcd", "--withdraw", "--reason", "x", "--override", "y"], "--withdraw takes --reason"),
+        (["abcd", "--withdraw"], "--withdraw needs --reason TEXT"),
+        (["abcd", "--withdraw", "--reason", "x", "--override", "y"], "--override is of a promotion"),
+        (["abcd", "--withdraw", "--reason", "x", "--strict"], "--strict is of a promotion"),
         (["abcd", "--reason", "x"], "add --withdraw"),
         (["abcd", "--as-of", "2026-01-01"], "no run is called 'abcd'"),
     ],

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from benchgate import pipeline, resuming
-from benchgate.deciding import Decision
+from benchgate import pipeline, resuming, unchanged
+from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import LoadObservation, Resumption, RunStatus, TargetFault
+from benchgate.model.run import SITTING, LoadObservation, Resumption, RunStatus, TargetFault
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
@@ -28,7 +28,7 @@ from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import STORE, command_line, here
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
-from tests.shells.store_samples import DONE_AT, PLAN, make_run
+from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_run
 
 # What is tested is what is measured, not how fast: bounds of the client are wide, for the machine may be busy.
 SUITE = """
@@ -184,12 +184,14 @@ def test_what_changed_is_said_and_nothing_is_written(
     run_id = begun(tmp_path, suite_text, after=1)
     with opened(tmp_path) as store:
         before = [entry.seq for entry in store.journal(run_id)]
-    with pytest.raises(UsageError, match=r"the suite's load\.sweep was .* and is "):
+    with pytest.raises(UsageError, match=r"the suite's load\.sweep\[0\]\.requests was 8 and is 9\n"):
         gone_on(tmp_path, suite_text.replace("requests: 8}, {", "requests: 9}, {"))
-    with pytest.raises(UsageError, match=r"the suite's deployments\.other\.price was null and is 2\.0"):
+    with pytest.raises(UsageError, match=r"the suite's deployments\.other\.price was nothing and is 2\.0"):
         gone_on(tmp_path, suite_text.replace("other: {", "other: {price: $2/h, "))
     with pytest.raises(UsageError, match="no run of resumed with plain beside plain was cut short"):
         gone_on(tmp_path, suite_text.replace("candidate: other", "candidate: plain"))
+    with pytest.raises(UsageError, match=r"slo\.target was 50 % and is 90 %\n.*slo\.ttft was 5 s and is 500 ms"):
+        gone_on(tmp_path, suite_text.replace("ttft: 5s, target: 50%", "ttft: 500ms, target: 90%"))
     prompts.write_text('{"id": "a", "prompt": "two"}\n')
     with pytest.raises(UsageError, match=r"the plan was \w+ and is \w+: a file that the suite names"):
         gone_on(tmp_path, suite_text)
@@ -199,8 +201,8 @@ def test_what_changed_is_said_and_nothing_is_written(
     with pytest.raises(UsageError, match="its load was sent by this machine and would be by a cluster"):
         resuming.resume_suite(suite, tmp_path, by_others, Ends())
     with monkeypatch.context() as patch:
-        patch.setattr(resuming, "__version__", "9.9")
-        patch.setattr(resuming, "environment_facts", lambda: {"cpu": "another"})
+        patch.setattr(unchanged, "__version__", "9.9")
+        patch.setattr(unchanged, "environment_facts", lambda: {"cpu": "another"})
         with pytest.raises(UsageError, match=r"benchgate was \S+ and is 9\.9\n  this machine's"):
             gone_on(tmp_path, suite_text)
     with opened(tmp_path) as store:
@@ -215,6 +217,12 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         store.begin_run(calibration, PLAN).leave_open()
         over = make_run()
         store.begin_run(over, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
+        open_yet = [run.id for run in store.may_go_on()]
+    suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), part=True)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run_suite(suite, tmp_path, part, Ends(1))
+    with opened(tmp_path) as store:
+        assert [run.id for run in store.may_go_on()] == open_yet
         # Killed after it had noted that a deployment is gone, and before it could end by that.
         writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
         writer.add_target_fault(TargetFault(Arm.CANDIDATE, "after block 1 of 2, stage c2", "it refuses connections"))
@@ -231,16 +239,27 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
 
 def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: Path, suite_text: str) -> None:
     run_id = begun(tmp_path, suite_text, after=1)
+    names = {Arm.BASELINE: make_deployment("plain"), Arm.CANDIDATE: make_deployment("other")}
     with opened(tmp_path) as store:
         writer = store.reopen_run(run_id, spool=tmp_path / "spool.jsonl")
         writer.go_on(Resumption("2026-11-20T12:30:00Z", 42, (), ()), [])
-        writer.leave_open()
         writer.close()
-    with pytest.raises(UsageError, match="it was cut short and went on before"):
+        # Of another suite of that name, which is not the one that is asked for.
+        newer = make_run(suite_name="resumed", started_at="2999-01-01T00:00:00Z", arms=names)
+        store.begin_run(newer, PLAN).leave_open()
+    with opened(tmp_path) as store:
+        assert store.run(run_id).status is RunStatus.RUNNING
+        decision = decide_stored(store, run_id)
+    assert decision.evidence.run.status is RunStatus.PARTIAL
+    (guard,) = [guard for guard in decision.verdict.guards if guard.id == "run-complete"]
+    assert str(guard.remedy).startswith("it was cut short and went on once already, and does so no more")
+    with pytest.raises(UsageError, match="it went on once already, and of a run that does so again"):
         gone_on(tmp_path, suite_text)
 
 
-def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(tmp_path: Path) -> None:
+def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = [4096]
 
     def telling(received: Received) -> Iterable[Step]:
@@ -250,9 +269,15 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(tmp_path
 
     with ScriptedServer(telling) as plain:
         with ScriptedServer(healthy) as other:
-            text = SUITE.replace("PLAIN", plain.url).replace("OTHER", other.url).replace("BLOCKS", "blocks: 2")
+            monkeypatch.setenv("THE_OTHER", other.url)
+            text = SUITE.replace("PLAIN", plain.url).replace("OTHER", "${env:THE_OTHER}").replace("BLOCKS", "blocks: 2")
             text += "limits: {ready: 1s, connect: 1s}\n"
             run_id = begun(tmp_path, text, after=1)
+            assert other.url not in str(events(tmp_path, run_id, SITTING))
+            monkeypatch.setenv("THE_OTHER", other.url.replace("127.0.0.1", "localhost"))
+            with pytest.raises(UsageError, match="the candidate other is asked at another address, or through another"):
+                gone_on(tmp_path, text)
+            monkeypatch.setenv("THE_OTHER", f"{other.url}/")
             context[0] = 8192
             with pytest.raises(UsageError, match=r"the baseline plain is not what it was .*_len was 4096 and is 8192"):
                 gone_on(tmp_path, text)
@@ -274,12 +299,19 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
         newer, run = store.may_go_on()
         assert (run.id, run.status) == (older, RunStatus.PARTIAL)
         assert len(store.evidence(older).load) >= 7
-    assert (tmp_path / "work" / older / "spool.jsonl").exists()  # what it holds is brought in before it goes on
-
+    spool = tmp_path / "work" / older / "spool.jsonl"  # what it holds is brought in before it goes on
     suite, ends = parse_suite(text, "resumed.yaml"), Ends(1)
+    spool.rename(tmp_path / "lost")
+    with pytest.raises(UsageError, match=f"what it measured is kept in {spool} too, which is not there"):
+        gone_on(tmp_path, text, older)
+    (tmp_path / "lost").rename(spool)
+    elsewhere, gone = replace(options(tmp_path), work_dir=tmp_path / "elsewhere"), str(tmp_path / "gone.db")
+    with pytest.raises(UsageError, match=f"`benchgate store recover {spool} --store {gone}`, and then it can"):
+        resuming.resume_suite(suite, tmp_path, replace(options(tmp_path), store=gone), ends)
     with pytest.raises(KeyboardInterrupt):
-        resuming.resume_suite(suite, tmp_path, options(tmp_path), ends, older[:13])
-    with pytest.raises(UsageError, match="is over, though not complete"):
+        resuming.resume_suite(suite, tmp_path, elsewhere, ends, older[:13])
+    assert ends.notes[-1].startswith(f"run {older} was cut short again; it went on once, and does so no more")
+    with pytest.raises(UsageError, match=r"is over, though not complete \(it went on once already, and was"):
         gone_on(tmp_path, text, older)
 
     result = here(tmp_path, "run", "resumed.yaml", "--resume", "--work-dir", "work", "--format", "json")
@@ -316,7 +348,8 @@ def asked(path: Path, question: str, unknown: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--run", "abcd"), "--run names the run that --resume goes on with"),
+        (("--run", "abcd"), "--run is about the run that --resume goes on with"),
+        (("--without-spool",), "--without-spool is about the run that --resume goes on with"),
         (("--resume", "--label", "new"), "leave --label out"),
         (("--resume",), "there is no benchgate store"),
     ],

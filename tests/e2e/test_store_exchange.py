@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.cli.store_commands import ExportFormat
-from benchgate.store.exporting import Form
+from benchgate.exchange.exporting import Form
 from benchgate.store.repository import Store
 from tests.e2e.command import here
 from tests.shells.exchange_samples import bundle_of, ids_in, verdict, write_everything

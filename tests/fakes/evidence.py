@@ -245,7 +245,7 @@ def faults_only() -> Evidence:
     return Evidence(replace(run(), status=RunStatus.PARTIAL), (), (), None, (fault,))
 
 
-def check(check_id: str = "ttft-p50-c4", outcome: Outcome = Outcome.PASS) -> CheckResult:
+def check(check_id: str = "ttft-p50@c4", outcome: Outcome = Outcome.PASS) -> CheckResult:
     """A latency check whose numbers fit its outcome; INVALID and INCONCLUSIVE have what evidence leaves them."""
     numbers: dict[Outcome, tuple[float | None, ...]] = {
         Outcome.PASS: (0.036, 0.0363, 0.009, -0.021, 0.039, 0.31),
@@ -294,7 +294,7 @@ def check(check_id: str = "ttft-p50-c4", outcome: Outcome = Outcome.PASS) -> Che
 def other_checks() -> tuple[CheckResult, ...]:
     """One passing check of every other kind."""
     throughput = replace(
-        check("output-throughput-c1"),
+        check("output_throughput@c1"),
         title="Output tokens per second at c1",
         stage="c1",
         metric="output_throughput",

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from datetime import date
+from enum import Enum
+from typing import TypeVar
 
 from benchgate.model.deployment import Arm
-from benchgate.model.records import RequestColumns
-from benchgate.model.run import Evidence, LoadObservation, Run, TargetFault
-from benchgate.model.verdict import CheckResult, Difference, GuardResult, Outcome, Verdict
+from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.history import PastArm, PastCheck, PastRun
+from benchgate.model.noise import Disagreement, FalseBlocks, NoiseKey, NoiseProfile, Spread
+from benchgate.model.records import EvalItem, RequestColumns
+from benchgate.model.run import Evidence, LoadObservation, Resumption, Run, TargetFault
+from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow
+from benchgate.model.verdict import CheckResult, Difference, GuardResult, Outcome, Scale, Unit, Verdict
+from benchgate.model.waiver import Waiver, WaiverState, WaiverUse
+from benchgate.report.capacity_section import CapacitySection
+from benchgate.report.tables import Column, Table
+from benchgate.report.view import ReportView, report_view
 from tests.fakes import evidence as fake
 
+T = TypeVar("T")
 BENIGN = "benign"
 
 TEXTS = (
@@ -53,8 +68,48 @@ TEXTS = (
     "=cmd|'/c calc'!A1",
     "NUL, then ../../../etc/passwd %0d%0a",
     "漢字 🧪 اردو नमस्ते",
-    "x" * 5000,
+    "x" * 1200,
+    "<" * 100 + "&" * 100,
+    "--> <!-- benchgate:tiny-q4:1 --> <b>outside</b> <!--",
+    "]]><script>alert(1)</script><![CDATA[",
+    "'\"`><svg><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<math><mtext></mtext><mglyph><style></math><img src=x onerror=alert(1)>",
+    "<style>*{background:url(https://evil.example/x)}</style>",
+    "red;background:url(//evil.example/)} body{display:none",
+    '\\"; alert(1); //</script>',
+    "${alert(1)}`;alert(1)//",
+    "{% include '/etc/passwd' %}{# gone #}{{ view.__class__.__mro__ }}{{ ''.join(view) }}",
+    "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "&#x3c;script&#x3e;&NewLine;&Tab;&lt;/script&gt;",
+    "&#0000064;octocat &#x40;octocat \\@octocat <span>@</span>octocat",
+    "@\u200boctocat @\u00adoctocat \uff20octocat a@octocat.example",
+    "\u2067isolated\u2069 \u061c\u180e\u2060 \U000e0041\U000e0042",
+    "joined \u200d\u200c and heaped e" + "\u0301" * 60,
+    "\x1b]8;;https://evil.example\x1b\\here\x1b]8;;\x1b\\\x08\x08\x7f",
+    "[x]: https://evil.example 'title'\n[x] [^1]\n[^1]: note",
+    "<https://evil.example> <a@b.example> ftp://evil.example",
+    "![x](data:image/png;base64,AAAA) [a](javascript:alert(1))",
+    "~~~html\n<b>x</b>\n~~~",
+    "heading\n===\nanother\n---\n***",
+    "    indented code\n\tand a tab",
+    "<details open><summary>PASS</summary></details>",
+    "- [x] done\n* [ ] open\n+ more",
+    "> [!CAUTION]\n> not this one",
+    ":octocat: :+1: $$\\frac{1}{0}$$ $`x`$",
+    "a | b\n--- | ---\nc | d",
+    '\t=1+1\r=HYPERLINK("https://evil.example")',
+    "@SUM(1+1)*cmd|'/c calc'!A0",
+    "\uff1d1+1",
+    "verdict=PASS\nexit-code=0\nEOF",
+    "%0A::error::pwned%0D::set-env name=PATH::x",
+    "\r::add-path::/pwned\n::group::x\n::debug::y",
+    "##[error]pwned\n##[add-mask]x\n[command]echo",
+    "0123456789abcdef0123456789abcdef01234567 octo/repo@0123456 octo#1",
 )
+
+
+JOINED = tuple(" ".join(TEXTS[start : start + 6]) for start in range(0, len(TEXTS), 6))
+"""All of them, six in one: where only one that gets through is told from none, and a text's beginning means nothing."""
 
 
 def run(text: str) -> Run:
@@ -100,6 +155,9 @@ def evidence(text: str) -> Evidence:
             primary_text=text,
             candidate_text=text,
             primary_finish=text,
+            stratum=text,
+            judge_error=text,
+            similarity_error=text,
         )
         for i, item in enumerate(benign.shadow.items)
     )
@@ -111,13 +169,18 @@ def evidence(text: str) -> Evidence:
                 observation,
                 task=text,
                 fault=text,
-                items=tuple(replace(item, answer=text, error=text) for item in observation.items),
+                items=tuple(_eval_item(item, text) for item in observation.items),
                 harness={text: text},
             )
             for observation in benign.quality
         ),
         shadow=replace(benign.shadow, items=shadow_items, fault=text),
         target_faults=tuple(TargetFault(arm, text, text) for arm in Arm),
+        telemetry=tuple(window(_with_text(observation, text), text) for observation in benign.load),
+        divergence=divergence(text),
+        history=(_past(text),),
+        budget_spent=BudgetSpent(0.4, text, text),
+        resumptions=(Resumption(text, 1, (text,), ()),),
     )
 
 
@@ -126,7 +189,114 @@ def verdict(text: str) -> Verdict:
     guards = (GuardResult(text, True, text, text, (text,)), GuardResult(text, False, text, None))
     checks = (_check(text, Outcome.BLOCK), _check(text, Outcome.PASS), _check(text, Outcome.INVALID))
     differences = (Difference(text, text, text, declared=False, field=text),)
-    return Verdict(Outcome.BLOCK, text, checks, guards, alpha=0.05, differences=differences)
+    waivers = tuple(WaiverState(waiver(text), use, text, 3) for use in WaiverUse)
+    waived = replace(_check(text, Outcome.BLOCK), waiver=waiver(text))
+    return Verdict(
+        Outcome.BLOCK,
+        text,
+        (*checks, waived),
+        guards,
+        alpha=0.05,
+        waivers=waivers,
+        as_of=date(2026, 1, 2),
+        differences=differences,
+        notes=(text,),
+        next_step=text,
+    )
+
+
+def poisoned(part: T, text: str) -> T:
+    """A finished report, or a part of one, in which every text that says anything says this instead: whatever is shown,
+    and by whatever way it came there. Words of a closed list and anchors, which are no texts, stay.
+    """
+    said = _poisoned(part, text)
+    assert isinstance(said, type(part))
+    return said
+
+
+@functools.cache
+def view() -> ReportView:
+    """A report with everything in it that one can have."""
+    seen, load, said = evidence(BENIGN), fake.load(), verdict(BENIGN)
+    whole = replace(
+        seen,
+        run=replace(seen.run, finished_at="2026-01-02T03:06:40Z"),  # an age is reckoned from instants that are some
+        load=load,
+        telemetry=tuple(window(observation, BENIGN) for observation in load),
+        noise=noise(BENIGN),
+    )
+    made = report_view(whole, replace(said, checks=(*fake.verdict().checks, *said.checks)))
+    levels = Table("levels", (Column("arm", numeric=False), Column("level")), (("candidate", "12/s"),))
+    return replace(made, capacity=CapacitySection("requests per second", 0.95, levels, ("candidate: 12/s",), ()))
+
+
+_CLOSED = frozenset({"anchor", "outcome", "mark", "numbers"})  # the last is JSON that was made for its place
+
+
+def _poisoned(value: object, text: str) -> object:
+    if isinstance(value, str):
+        return text if value and not isinstance(value, Enum) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        named = [field.name for field in fields(value) if field.init and field.name not in _CLOSED]
+        return replace(value, **{name: _poisoned(getattr(value, name), text) for name in named})
+    if isinstance(value, Mapping):
+        return {key: _poisoned(one, text) for key, one in value.items()}
+    return tuple(_poisoned(one, text) for one in value) if isinstance(value, tuple) else value
+
+
+def _eval_item(item: EvalItem, text: str) -> EvalItem:
+    return replace(item, answer=text, error=text, choice=text, cluster=text)
+
+
+_LOOKS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.0)
+
+
+def window(observation: LoadObservation, text: str) -> TelemetryWindow:
+    """Six looks at a server with requests waiting, under names and with a fault of the text."""
+    looks = tuple(Reading(at_s, {Gauge.RUNNING: 4.0, Gauge.WAITING: 6.0 * at_s}, text) for at_s in _LOOKS)
+    where = (observation.stage, observation.arm, observation.block, observation.position)
+    return TelemetryWindow(*where, engine=text, ended_s=2.0, drained=True, readings=looks, problems=(text,))
+
+
+def divergence(text: str) -> DivergenceObservation:
+    items = tuple(
+        DivergenceItem(
+            text_id=text,
+            piece=0,
+            position=number,
+            kld=0.001 * (number + 1),
+            same_top1=True,
+            bound=False,
+            shared=20,
+            baseline_ln=-1.0,
+            candidate_ln=-1.1,
+        )
+        for number in range(20)
+    )
+    return DivergenceObservation(items, 20, text, "echo", 20, whole=True, passed_over=(text,))
+
+
+def noise(text: str) -> NoiseProfile:
+    return NoiseProfile(
+        key=NoiseKey(text, text, text, text),
+        measured_at="2025-12-30T03:06:40Z",
+        run_id=text,
+        blocks=10,
+        spreads=(Spread("ttft", "p50", text, 0.04, 0.03, 10),),
+        disagreement=(Disagreement("task", text, 0.05, 40),),
+        false_block=FalseBlocks(200, 4, 3, 2, ((text, 2),)),
+        engine_version=text,
+    )
+
+
+def _past(text: str) -> PastRun:
+    check = PastCheck(text, Unit.SECONDS, Scale.LOG_RATIO, 0.04, 0.036, -0.105, -0.12, -0.09, 0.05, 4)
+    arm = PastArm(text, text, text, text)
+    return PastRun(text, text, text, arm, arm, {text: check})
+
+
+def waiver(text: str) -> Waiver:
+    return Waiver(text, text, text, text, date(2026, 1, 5), text, text, text, text)
 
 
 def _check(text: str, outcome: Outcome) -> CheckResult:

@@ -6,10 +6,16 @@ import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import insert
 
 from benchgate.deciding import decide_stored
+from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
+from benchgate.store import rows, tables
+from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
@@ -26,13 +32,14 @@ def begun(
     checks: Sequence[dict[str, object]] = (CHECK,),
     status: RunStatus = RunStatus.COMPLETE,
     calibration: bool = False,
+    label: str | None = None,
 ) -> str:
     """A run that was measured on a day and judged by nobody; its id."""
     evidence = measured(
         SuiteText(list(checks), requests=20).suite(), effect, items=40, prompts=40, run_id=str(uuid.uuid4())
     )
     suite = {**evidence.run.suite, **({"calibration": True} if calibration else {})}
-    run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite)
+    run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite, label=label)
     run = replace(run, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
     writer = store.begin_run(run, _PLAN)
     for seen in evidence.load:
@@ -55,3 +62,18 @@ def judged(
     """The same, judged: its id and what its verdict says."""
     run_id = begun(store, effect, day=day, checks=checks)
     return run_id, decide_stored(store, run_id).verdict.outcome
+
+
+def write_record(address: str, run_id: str, at: str, suite: str = "made-up", **changes: Any) -> None:
+    """A promotion into the series (or what `changes` make of it) that no command recorded: written to the database."""
+    said: dict[str, Any] = {
+        "deed": Deed.PROMOTED,
+        "origin": Origin("anna", "main", protected=True),
+        "grounds": Grounds(Outcome.PASS, "v", "e", "s", "p", "m", "r"),
+    }
+    record = Promotion(str(uuid.uuid4()), run_id, at, suite, **said | changes)
+    document = rows.to_json(record.to_json(), "the record")
+    row = {"id": record.id, "run_id": run_id, "promoted_at": at, "suite_name": suite}
+    sealed = {"in_series": int(record.in_series), "document": document, "sha256": rows.text_sha256(document)}
+    with opened(address, create=False) as database, database.writing() as connection:
+        connection.execute(insert(tables.promotion).values(row | sealed))

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, insert, select
 
+from benchgate.exchange.bundle import write_bundle
 from benchgate.model.deployment import Arm
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import LOAD_ENDED, MetricRow, Run, RunStatus, StartUp
 from benchgate.store import results, rows, tables
-from benchgate.store.bundle import write_bundle
 from benchgate.store.engine import Database
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
@@ -39,6 +39,7 @@ from tests.shells.store_samples import (
     make_telemetry,
 )
 
+LONG_AGO = "2020-01-01T00:00:00Z"  # a promotion that is still to come is refused, whatever day it is
 DECIDED_AT = ("2026-11-20T13:00:01.000Z", "2026-11-20T13:00:02.000Z", "2026-11-20T13:00:03.000Z")
 
 
@@ -91,7 +92,7 @@ def write_everything(address: str, **changes: Any) -> Run:
     return run
 
 
-def add_document(database: Database, table: Any, run: Run, at: str = DONE_AT) -> str:
+def add_document(database: Database, table: Any, run: Run, at: str = LONG_AGO) -> str:
     """A promotion of a run, or a note of an import; its key."""
     key = str(uuid.uuid4())
     with database.writing() as connection:

@@ -125,6 +125,7 @@ def test_client_that_is_the_bottleneck_is_no_capacity_of_the_server() -> None:
         ({"probe": 19}, "--probe is 19; it must be at least 20"),
         ({"probe": 1_000_001}, "--probe is 1000001; it must be at most 1,000,000"),
         ({"budget": 5}, "--budget is 5; it must be at least 20"),
+        ({"budget": 10**15}, "--budget is 1000000000000000; it must be at most 1,000,000,000 requests"),
         ({"target": "100%"}, "--target: 100% is missed by one bad request"),
         ({"target": "0%"}, "--target: "),
         ({"resolution": "0.1"}, '--resolution: "0.1" is not a percentage'),

@@ -13,6 +13,7 @@ import pytest
 
 from benchgate.circumstances import client_machine, known_client_at, utc_now
 from benchgate.doctor import client, machine
+from benchgate.doctor.budget import examine_budget
 from benchgate.doctor.client import client_step, measure_client
 from benchgate.doctor.machine import State, Symptom, examine
 from benchgate.load.worker import StageResult
@@ -22,6 +23,8 @@ from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, T
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store
+from benchgate.suite.loader import parse_suite
+from tests.fakes.scripted_server import ScriptedServer, json_response
 
 MS = 1_000_000
 ABLE = ClientUse(0.2, 4.0, 1, None, 0.0001, 0.001, 0.002, "canary")
@@ -239,3 +242,50 @@ def test_every_extra_that_is_not_installed_is_named_with_what_it_is_for(
     remedies = [symptom.remedy or "" for symptom in examine(str(tmp_path / "none.db"))]
     (remedy,) = (remedy for remedy in remedies if f"benchgate[{extra}]" in remedy)
     assert remedy.startswith("needed for ")
+
+
+BUDGETED = """\
+suite: doctored
+deployments: {{a: {{sim: {{}}}}, b: {{sim: {{}}}}}}
+baseline: a
+candidate: b
+error_budget: {{objective: 99%, window: 30d, spent: {spent}}}
+load: {{workload: {{input: 8 tokens, output: 4 tokens}}, sweep: [{{stage: c4, concurrency: 4, requests: 60}}]}}
+gate: {{checks: [{{metric: error_rate, max: 1%}}]}}
+"""
+
+
+def budget_symptom(folder: Path, spent: str, environment: dict[str, str]) -> Symptom:
+    return examine_budget(parse_suite(BUDGETED.format(spent=spent), "s.yaml"), folder, environment)
+
+
+@pytest.mark.parametrize(
+    ("value", "state", "says"),
+    [
+        ("0.4", State.OK, "40 % of the error budget of 99 % over 30 days is spent, by Prometheus at http://127.0.0.1:"),
+        ("1.2", State.WARN, "120 % of the error budget"),
+        ("NaN", State.FAIL, 'answers with the value "NaN", which is no number'),
+    ],
+)
+def test_whoever_knows_what_is_spent_is_asked_as_a_run_would(
+    tmp_path: Path, value: str, state: State, says: str
+) -> None:
+    found = {"status": "success", "data": {"resultType": "scalar", "result": [1.0, value]}}
+    with ScriptedServer(lambda received: [json_response(found)]) as server:
+        symptom = budget_symptom(tmp_path, "{prometheus: {url: '${env:PROM}', query: up}}", {"PROM": server.url})
+    assert (symptom.name, symptom.state) == ("error budget", state)
+    assert says in symptom.found
+    assert (symptom.remedy is None) is (state is State.OK)
+    assert len(server.requests) == 1
+
+
+def test_file_or_variable_that_is_not_there_fails(tmp_path: Path) -> None:
+    for spent, says in (
+        ("{file: gone.json}", "gone.json: what is spent cannot be read"),
+        ("{prometheus: {url: '${env:PROM}', query: up}}", "the environment variable PROM is not set"),
+    ):
+        symptom = budget_symptom(tmp_path, spent, {})
+        assert symptom.state is State.FAIL and says in symptom.found
+        assert symptom.remedy is not None and "until then `run` ends with 2" in symptom.remedy
+    plain = parse_suite(BUDGETED.format(spent="1%").replace("error_budget", "# error_budget"), "s.yaml")
+    assert examine_budget(plain, tmp_path, {}) == Symptom("error budget", State.OK, "doctored has none")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.errors import SuiteError, UsageError
-from benchgate.imports.formats import FORMATS, kind_of, read_file
+from benchgate.errors import UsageError
+from benchgate.imports.formats import FORMATS, read_file
 from benchgate.model.deployment import Arm
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/imports"
@@ -63,11 +63,47 @@ def altered(name: str, folder: Path, change: Callable[[Any], object]) -> Path:
 
 @pytest.mark.parametrize(("name", "tool"), OF_TOOL.items(), ids=OF_TOOL)
 def test_a_file_is_known_by_its_own_marks(name: str, tool: str) -> None:
-    assert kind_of(FIXTURES / name) == tool
+    if tool == "k6":
+        with pytest.raises(UsageError, match="a summary of k6"):
+            read_file(FIXTURES / name)
+    else:
+        assert read_file(FIXTURES / name).format == tool
 
 
-def test_every_format_has_a_file_here() -> None:
+def test_every_format_has_a_file_here_and_its_marks_in_the_documentation() -> None:
     assert set(OF_TOOL.values()) == set(FORMATS)
+    told = (Path(__file__).parents[2] / "docs/imports.md").read_text(encoding="utf-8")
+    assert [name for name, one in FORMATS.items() if f"| `{name}` | {one.marked_by} |" not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "zone_known"),
+    [
+        ("vllm.json", "2025-11-01T10:15:00.000Z", False),
+        ("guidellm.json", "2025-10-07T05:00:07.000Z", True),
+        ("aiperf.jsonl", "2025-10-07T05:00:07.000Z", True),
+        ("lm-eval.json", "2025-10-07T05:00:07.500Z", True),
+        ("llm-d.yaml", "2025-11-01T08:15:00.000Z", True),
+    ],
+)
+def test_when_it_was_measured_is_the_files_own_date(name: str, at: str, zone_known: bool) -> None:
+    measured = read_file(FIXTURES / name).reading.measured
+    assert measured is not None
+    assert (measured.at, measured.zone_known) == (at, zone_known)
+    assert ("taken as UTC" in measured.by) == (not zone_known)
+
+
+def test_a_file_without_a_date_was_measured_nobody_knows_when(tmp_path: Path) -> None:
+    undated = altered("vllm.json", tmp_path, lambda d: d.pop("date"))
+    for path in (undated, FIXTURES / "sglang-details.json", FIXTURES / "inference-perf-stage.json"):
+        assert read_file(path).reading.measured is None
+    report = tmp_path / "report.yaml"
+    told = (FIXTURES / "llm-d.yaml").read_text(encoding="utf-8")
+    report.write_text(told.replace("    start: 2025-11-01T10:15:00+02:00\n", "    end: 2025-11-01T10:15:00\n"))
+    measured = read_file(report).reading.measured
+    assert measured is not None and (measured.at, measured.zone_known) == ("2025-11-01T10:15:00.000Z", False)
+    report.write_text(told.replace("run:\n", "ran:\n"))
+    assert read_file(report).reading.measured is None
 
 
 @pytest.mark.parametrize(("name", "expected"), READ.items(), ids=READ)
@@ -107,7 +143,11 @@ def test_failures_are_infinite_among_the_requests(tmp_path: Path) -> None:
 
 
 def test_an_answer_without_a_token_has_failed(tmp_path: Path) -> None:
-    path = altered("vllm-detailed.json", tmp_path, lambda d: d["output_lens"].__setitem__(3, 0))
+    def say_nothing(document: Any) -> None:
+        document["output_lens"][3] = 0
+        document.update(total_output_tokens=13, output_throughput=1.3)
+
+    path = altered("vllm-detailed.json", tmp_path, say_nothing)
     assert numbers(path)["error_ratio", None, "c2"] == 0.25
 
 
@@ -163,7 +203,7 @@ def test_records_of_aiperf_give_first_output_and_gaps() -> None:
         ('"benchmark_phase": "profiling"', '"benchmark_phase": "warmup"', "profiling phase"),
         ('"value": 300.0, "unit": "ms"', '"value": 300.0, "unit": "s"', r"time_to_first_token\.value: found 300"),
         ('"unit": "ms"', '"unit": "min"', "a unit of time: ms, s, us, ns"),
-        ('"request_end_ns": 1759', '"request_end_ns": 759', "an end after the first start"),
+        ('"request_end_ns": 1759', '"request_end_ns": 759', "an end after the start of the request"),
     ],
 )
 def test_records_of_aiperf_that_tell_half_or_other_units_are_refused(
@@ -199,6 +239,7 @@ def test_stages_are_called_by_their_load(tmp_path: Path) -> None:
 
     assert stages("vllm.json", lambda d: d.update(max_concurrency=None)) == {"unlimited"}
     assert stages("vllm.json", lambda d: d.update(request_rate=4.5)) == {"c2-r4.5"}
+    assert stages("sglang.json", lambda d: d.update(request_rate="trace")) == {"trace"}
     assert stages("inference-perf-stage.json", lambda d: d["load_summary"].update(concurrency=16)) == {"c16"}
     assert stages("inference-perf-stage.json", lambda d: d["load_summary"].pop("requested_rate")) == {"all"}
 
@@ -221,122 +262,17 @@ def test_what_is_not_taken_is_listed_with_its_reason() -> None:
     assert "interpolates" in unmapped["$.p99_ttft_ms"]
     assert "geometric" in unmapped["$.mean_tpot_ms"]
     assert "due" in unmapped["$.mean_e2el_ms"]
-    assert not {"$.completed", "$.duration", "$.failed"} & set(unmapped)
+    used = {"$.completed", "$.duration", "$.failed", "$.date", "$.backend", "$.max_concurrency", "$.model_id"}
+    assert not used & set(unmapped)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "place"),
-    [
-        ("vllm.json", lambda d: d.update(duration=float("nan")), r"\$\.duration: found nan"),
-        ("vllm.json", lambda d: d.update(total_output_tokens=float("inf")), r"\$\.total_output_tokens: found inf"),
-        ("vllm.json", lambda d: d.update(total_output_tokens=-1), r"\$\.total_output_tokens: found -1"),
-        ("vllm.json", lambda d: d.update(completed="4"), r"\$\.completed: found '4'"),
-        ("vllm.json", lambda d: d.update(model_id="a\x1b[2J"), r"\$\.model_id: found .*control characters"),
-        ("vllm.json", lambda d: d.update(completed=True), r"\$\.completed: found True"),
-        ("vllm.json", lambda d: d.update(duration=0), r"\$\.duration: found 0"),
-        ("vllm.json", lambda d: d.update(duration=10_000.0), "is that in seconds"),
-        ("vllm.json", lambda d: d.update(completed=5, request_throughput=0.5), r"\$\.num_prompts"),
-        ("vllm.json", lambda d: d.update(total_output_tokens=10**400), r"\$\.total_output_tokens"),
-        ("vllm-detailed.json", lambda d: d.update(ttfts=[100, 200, 300, 400]), r"\$\.ttfts\[0\]: found 100"),
-        ("vllm-detailed.json", lambda d: d["itls"].pop(), "as many"),
-        ("vllm-detailed.json", lambda d: d["itls"][1].__setitem__(2, None), r"\$\.itls\[1\]\[2\]: found None"),
-        ("vllm-detailed.json", lambda d: d.update(completed=3, request_throughput=0.3), r"\$\.completed"),
-        (
-            "inference-perf-stage.json",
-            lambda d: (d["successes"].update(count=0), d["failures"].update(count=10)),
-            "a request that succeeded",
-        ),
-        (
-            "inference-perf-stage.json",
-            lambda d: d.update(successes=[]),
-            r"\$\.successes: found \[\]; expected an object",
-        ),
-        ("inference-perf-stage.json", lambda d: d["failures"].pop("count"), r"failures\.count: found None"),
-        ("vllm-detailed.json", lambda d: d.update(errors={}), r"\$\.errors: found \{\}; expected a list"),
-        ("vllm-detailed.json", lambda d: d["output_lens"].__setitem__(0, 2.5), r"output_lens\[0\]: found 2.5"),
-        ("lm-eval.json", lambda d: d.update(results={"gsm8k": d["results"]["gsm8k"]}), "import its samples"),
-        (
-            "guidellm.json",
-            lambda d: [one.update(request_end_time=1.0) for s in d["benchmarks"][0]["requests"].values() for one in s],
-            "an end after the first start",
-        ),
-        ("inference-perf-stage.json", lambda d: d["load_summary"].update(count=9), r"load_summary\.count: found 9"),
-        ("inference-perf-stage.json", lambda d: d.update(benchmark_time_seconds=20_000), "is that in seconds"),
-        ("lm-eval.json", lambda d: d["results"]["arc_easy"].update({"acc,none": 75.0}), "from 0 to 1"),
-        ("lm-eval.json", lambda d: d["n-samples"]["arc_easy"].update(effective=0), "at least one item"),
-    ],
-)
-def test_what_cannot_be_is_an_error_with_its_place(name: str, change: Any, place: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=place):
-        read_file(altered(name, tmp_path, change))
-
-
-def test_units_of_a_report_are_held_against_what_they_must_be(tmp_path: Path) -> None:
-    text = (FIXTURES / "llm-d.yaml").read_text(encoding="utf-8")
-    path = tmp_path / "report.yaml"
-    path.write_text(text.replace("units: queries/s", "units: queries/min"), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"request_rate\.units: found 'queries/min'"):
-        read_file(path)
-    for old, new, why in (
-        ("version: '0.2'", "version: '0.1'", "version 0.2"),
-        ("failures: 2", "failures: 51", "at most the 50 requests"),
-    ):
-        path.write_text(text.replace(old, new, 1), encoding="utf-8")
-        with pytest.raises(UsageError, match=why):
-            read_file(path)
-    path.write_text(text.replace("tool: vllm-benchmark", "tool: guidellm"), encoding="utf-8")
-    with pytest.raises(UsageError, match="import that tool's own file"):
-        read_file(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ('{"completed": 4,\n "duration": ', r"cut.json:2:\d+: .*cut short"),
-        ('{"a": 1, "a": 2}', "the key 'a' is there twice"),
-        ("[" * 100_000, "cut.json:1"),
-        ("{}", "the marks of no known tool"),
-    ],
-)
-def test_what_is_no_whole_file_is_refused_with_its_place(text: str, place: str, tmp_path: Path) -> None:
-    path = tmp_path / "cut.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=place):
-        read_file(path)
-
-
-def test_a_line_that_is_cut_is_told_by_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "aiperf.jsonl"
-    path.write_text((FIXTURES / "aiperf.jsonl").read_text(encoding="utf-8")[:-40], encoding="utf-8")
-    with pytest.raises(UsageError, match=r"aiperf\.jsonl:2:\d+"):
-        read_file(path)
-
-
-def test_yaml_that_is_none_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text("version: [", encoding="utf-8")
-    with pytest.raises(SuiteError, match=r"r\.yaml:\d+"):
-        read_file(tmp_path / "r.yaml")
-    (tmp_path / "r.json").write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(UsageError, match="byte 7 is not UTF-8"):
-        read_file(tmp_path / "r.json")
-
-
-def test_a_file_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.imports.fields.MOST_BYTES", 100)
-    with pytest.raises(UsageError, match="more than 100 bytes"):
-        read_file(FIXTURES / "vllm.json")
-
-
-def test_a_file_with_the_marks_of_two_tools_asks_which(tmp_path: Path) -> None:
-    def mix(document: Any) -> None:
-        document.update(json.loads((FIXTURES / "inference-perf-stage.json").read_text(encoding="utf-8")))
-
-    path = altered("vllm.json", tmp_path, mix)
-    with pytest.raises(UsageError, match=r"vllm or inference-perf; say --from"):
-        read_file(path)
-    assert numbers(path, "inference-perf")["error_ratio", None, "r0.5"] == 0.2
-
-
-def test_an_unknown_tool_is_an_error_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="did you mean vllm"):
-        read_file(FIXTURES / "vllm.json", "vlm")
+def test_nothing_that_was_used_is_said_to_be_left_out() -> None:
+    of = {name: set(read_file(FIXTURES / name).reading.unmapped) for name in OF_TOOL if name != "k6.json"}
+    assert not of["vllm-detailed.json"] & {"$.ttfts", "$.itls", "$.output_lens", "$.errors"}
+    assert not [path for path in of["guidellm.json"] if ".requests.successful" in path or path == "$.benchmarks"]
+    assert "$.benchmarks[0].metrics.time_to_first_token_ms.successful.mean" in of["guidellm.json"]
+    assert not {"$.metadata.benchmark_phase", "$.metadata.request_start_ns"} & of["aiperf.jsonl"]
+    assert "$.load_summary.requested_rate" not in of["inference-perf-stage.json"]
+    assert not {"$.date", "$.model_name"} & of["lm-eval.json"]
+    assert not {"$.version", "$.run.time.start"} & of["llm-d.yaml"]
+    assert "--output-details" in read_file(FIXTURES / "sglang.json").reading.unmapped["$.errors"]

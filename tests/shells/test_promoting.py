@@ -69,6 +69,8 @@ def test_warning_is_refused_where_warnings_are_as_bad_as_blocks(store: Store) ->
     with pytest.raises(NotPromoted) as refused:
         promote(store, run_id, MAIN, strict=True)
     assert refused.value.exit_code is ExitCode.BLOCK
+    assert "is not promoted: --strict treats WARN like BLOCK" in str(refused.value)
+    assert "may be promoted" not in str(refused.value)
     assert promote(store, run_id, MAIN).promotion.in_series
 
 

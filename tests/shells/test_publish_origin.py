@@ -6,7 +6,7 @@ import pytest
 
 from benchgate.errors import UsageError
 from benchgate.model.promotion import Origin
-from benchgate.publish.origin import origin_of
+from benchgate.publish.origin import origin_of, unprotected_because
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -47,17 +47,65 @@ PULL_REQUESTS = (
 
 
 def test_hosts_say_who_where_and_whether_it_is_protected() -> None:
-    assert origin_of(GITHUB) == Origin("anna", "refs/heads/main", "c0ffee", protected=True)
-    assert origin_of(GITLAB) == Origin("anna", "main", "c0ffee", protected=True)
-    assert origin_of(GITHUB, by="ben", commit="beef") == Origin("ben", "refs/heads/main", "beef", protected=True)
+    github, gitlab = "GitHub Actions for anna", "GitLab for anna"
+    assert origin_of(GITHUB) == Origin("anna", "refs/heads/main", "c0ffee", protected=True, ci=github)
+    assert origin_of(GITLAB) == Origin("anna", "main", "c0ffee", protected=True, ci=gitlab)
     assert not origin_of(GITHUB, protected=False).protected
+
+
+def test_who_the_job_is_of_stays_in_the_record_whomever_the_command_line_names() -> None:
+    found = origin_of(GITHUB, by="ben", commit="beef")
+    assert (found.by, found.commit, found.ci) == ("ben", "beef", "GitHub Actions for anna")
+    assert origin_of({**GITHUB, "GITHUB_ACTOR": ""}, by="ben").ci == "GitHub Actions"
 
 
 @pytest.mark.parametrize("environment", PULL_REQUESTS)
 def test_nothing_else_is_protected_whatever_the_command_line_says(environment: dict[str, str]) -> None:
     assert not origin_of(environment).protected
-    with pytest.raises(UsageError, match="does not say that"):
+    with pytest.raises(UsageError, match=r"--protected: .*leave --protected out") as refused:
         origin_of(environment, protected=True)
+    assert unprotected_because(environment) in str(refused.value)
+
+
+REASONS: tuple[tuple[dict[str, str], str], ...] = (
+    ({**GITHUB, "GITHUB_EVENT_NAME": "pull_request_target"}, "set off by pull_request_target, which anybody can"),
+    ({**GITHUB, "GITHUB_EVENT_NAME": ""}, "an event without a name"),
+    ({**GITHUB, "GITHUB_HEAD_REF": "feature"}, "for a change that is not merged"),
+    ({**GITHUB, "GITHUB_REF_PROTECTED": "false"}, "does not say that refs/heads/main is protected"),
+    ({**GITLAB, "CI_MERGE_REQUEST_IID": "7"}, "for a change that is not merged"),
+    ({**GITLAB, "CI_COMMIT_REF_PROTECTED": "false"}, "GitLab does not say that main is protected"),
+    (GITHUB, "--not-protected said"),
+    ({}, "--ref REF --protected does"),
+)
+
+
+@pytest.mark.parametrize(("environment", "says"), REASONS)
+def test_reason_why_a_ref_is_not_protected_is_the_true_one(environment: dict[str, str], says: str) -> None:
+    assert says in unprotected_because(environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"JENKINS_URL": "https://ci/", "CI": "true"}, "Jenkins"),
+        ({"TF_BUILD": "True"}, "Azure Pipelines"),
+        ({"BUILDKITE": "true", "BUILDKITE_PULL_REQUEST": "false"}, "Buildkite"),
+        ({"CI": "true"}, "a CI that is not known"),
+    ],
+)
+def test_ci_that_says_nothing_of_its_refs_is_recorded(environment: dict[str, str], name: str) -> None:
+    found = origin_of(environment, by="anna", ref="main", protected=True)
+    assert found == Origin("anna", "main", protected=True, ci=f"{name}, which does not say whether a ref is protected")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"JENKINS_URL": "https://ci/", "CHANGE_ID": "7"}, {"BUILDKITE": "true", "BUILDKITE_PULL_REQUEST": "7"}],
+)
+def test_job_of_another_ci_for_an_unmerged_change_is_of_no_protected_ref(environment: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="for a change that is not merged"):
+        origin_of(environment, by="anna", ref="main", protected=True)
+    assert not origin_of(environment, by="anna", ref="main").protected
 
 
 def test_a_job_promotes_from_its_own_ref_alone() -> None:
@@ -68,7 +116,7 @@ def test_a_job_promotes_from_its_own_ref_alone() -> None:
 
 
 def test_outside_of_ci_people_say_it_themselves() -> None:
-    assert origin_of({}, user="anna") == Origin("anna")
+    assert origin_of({}, user="anna") == origin_of({"CI": "false"}, user="anna") == Origin("anna")
     assert origin_of({}, by="ben", user="anna", ref="main", protected=True) == Origin("ben", "main", protected=True)
     with pytest.raises(UsageError, match="--by"):
         origin_of({})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from benchgate.model.verdict import Difference, Outcome, Verdict
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.html import render_html
@@ -12,6 +14,8 @@ from benchgate.report.markdown import render_markdown
 from benchgate.report.text import render_text
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 DIFFERENCES = (
     Difference("the engine's version", "1", "2", declared=False, field="engine_version"),

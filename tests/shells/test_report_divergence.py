@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
@@ -12,6 +14,8 @@ from benchgate.report.divergence_section import DivergenceSection, divergence_se
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from tests.fakes import evidence as fakes
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 COLUMNS = (
     "against the baseline", "positions", "mean KLD", "standard error", "99 %", "99.9 %", "largest",

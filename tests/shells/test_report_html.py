@@ -5,7 +5,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 
 import pytest
@@ -15,9 +15,8 @@ from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html
-from benchgate.report.drawing import Figure
-from benchgate.report.html import render_html
-from benchgate.report.load_section import LoadSection
+from benchgate.report.drawing import COLOURS
+from benchgate.report.html import page_of, render_html
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.drills import drill
@@ -64,16 +63,6 @@ class Page(HTMLParser):
         self.comments.append(data)
 
 
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charts have tests of their own and cost most of a rendering's time."""
-
-    def none(load: LoadSection | None) -> tuple[Figure, ...]:
-        return ()
-
-    monkeypatch.setattr(html, "figures", none)
-
-
 def test_a_blocked_run_renders_as_it_did() -> None:
     assert_golden("report-block.html", render_html(fake.evidence(), fake.verdict()))
 
@@ -111,22 +100,37 @@ def test_checks_with_the_same_id_get_anchors_of_their_own() -> None:
     assert re.findall(r'<tbody id="([^"]+)"', source) == ["check-same-id", "check-same-id_2", "check-same-id_3"]
 
 
-def test_the_file_asks_nobody_for_anything_and_runs_nothing() -> None:
+def test_the_file_asks_nobody_for_anything_and_runs_its_own_script_alone() -> None:
     page = Page(render_html(fake.evidence(), fake.verdict()))
-    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "img", "iframe", "object", "base", "form"})
+    assert {tag for tag, _ in page.elements}.isdisjoint({"link", "img", "iframe", "object", "base", "form"})
+    assert [names for tag, names in page.elements if tag == "script" and "type" not in names] == [()]
     names = {name for name, _ in page.values}
     assert names.isdisjoint({"src", "srcset", "style", "xlink:href", "action"})
     assert not [name for name in names if name.startswith("on")]
     assert all(value.startswith("#") for name, value in page.values if name == "href")
 
 
-def test_the_content_policy_allows_this_style_and_nothing_else() -> None:
+@pytest.mark.usefixtures("no_figures")
+def test_the_content_policy_allows_this_style_and_this_script_and_nothing_else() -> None:
     source = render_html(fake.evidence(), fake.verdict())
-    styles = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(styles[0].encode()).digest()).decode()
-    policies = re.findall(r'Policy" content="([^"]+)"', source)
-    assert len(styles) == 1
-    assert policies == [f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"]
+    (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
+    (script,) = re.findall(r"<script>(.*?)</script>", source, re.DOTALL)
+    by_hash = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (style, script)]
+    (policy,) = re.findall(r'Policy" content="([^"]+)"', source)
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        f"style-src 'sha256-{by_hash[0]}'",
+        f"script-src 'sha256-{by_hash[1]}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_script_knows_the_arms_by_the_colours_that_charts_draw_them_in() -> None:
+    (script,) = re.findall(r"<script>(.*?)</script>", render_html(fake.evidence(), fake.verdict()), re.DOTALL)
+    for arm, colour in COLOURS.items():
+        assert f'{arm.value}: "{colour}"' in script
 
 
 def test_the_same_inputs_give_the_same_bytes() -> None:
@@ -143,15 +147,39 @@ def benign_structure() -> Sequence[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.usefixtures("no_figures")
-@pytest.mark.parametrize("text", hostile.TEXTS, ids=range(len(hostile.TEXTS)))
+@pytest.mark.parametrize("text", hostile.JOINED, ids=range(len(hostile.JOINED)))
 def test_hostile_text_never_becomes_an_element_or_an_attribute(text: str) -> None:
     source = render_html(hostile.evidence(text), hostile.verdict(text))
+    assert Page(source).elements == benign_structure()
+    assert_harmless(source)
+
+
+def assert_harmless(source: str) -> None:
+    """Nothing in it that a reader does not see or that leads away; and nothing that cannot be written to a file."""
     page = Page(source)
-    assert page.elements == benign_structure()
     assert page.comments == []
     assert all(value.startswith("#") for name, value in page.values if name == "href")
     assert source.encode()  # no lone surrogate is left
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", source)
+
+
+@functools.cache
+def benign_page() -> Sequence[tuple[str, tuple[str, ...]]]:
+    return Page(page_of(hostile.poisoned(hostile.view(), hostile.BENIGN))).elements
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("text", hostile.JOINED, ids=range(len(hostile.JOINED)))
+def test_hostile_text_stays_text_wherever_a_report_has_any(text: str) -> None:
+    source = page_of(hostile.poisoned(hostile.view(), text))
+    assert Page(source).elements == benign_page()
+    assert_harmless(source)
+
+
+def test_the_corpus_has_texts_of_every_kind_and_a_report_with_every_part() -> None:
+    assert len(set(hostile.TEXTS)) == len(hostile.TEXTS) >= 60
+    lacking = {field.name for field in fields(hostile.view()) if not getattr(hostile.view(), field.name)}
+    assert lacking == set()
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -159,21 +187,26 @@ def test_hostile_text_is_shown_and_not_dropped() -> None:
     page = Page(render_html(hostile.evidence("<b>&amp;"), hostile.verdict("<b>&amp;")))
     assert "".join(page.texts_in["p"]).count("<b>&amp;") >= 2  # the suite's name and the reason
     assert "<b>&amp;" in page.texts_in["pre"]
+    everywhere = Page(page_of(hostile.poisoned(hostile.view(), "<b>&amp;")))
+    assert everywhere.text.count("<b>&amp;") > 200
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_the_hostile_test_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    escaping = html._environment
+    escaping = html.page_environment
 
     def unescaped() -> Environment:
         return escaping().overlay(autoescape=False)
 
-    benign = benign_structure()
-    monkeypatch.setattr(html, "_environment", unescaped)
+    benign, _ = benign_structure(), benign_page()
+    monkeypatch.setattr(html, "page_environment", unescaped)
     with pytest.raises(AssertionError):
         assert structure("<i>oops</i>") == benign
+    with pytest.raises(AssertionError):
+        assert Page(page_of(hostile.poisoned(hostile.view(), "<i>oops</i>"))).elements == benign_page()
 
 
+@pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("drop", ["load", "quality", "shadow"])
 def test_a_run_without_one_part_renders_the_others_and_says_what_it_does_not_know(drop: str) -> None:
     evidence = fake.evidence()
@@ -193,6 +226,7 @@ def test_a_run_without_one_part_renders_the_others_and_says_what_it_does_not_kno
     assert says[drop] in page.text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_target_that_was_never_there_still_gives_a_report() -> None:
     verdict = replace(fake.verdict(Outcome.INVALID), checks=())
     page = Page(render_html(fake.faults_only(), verdict))
@@ -202,6 +236,7 @@ def test_a_target_that_was_never_there_still_gives_a_report() -> None:
     assert "partial" in page.texts_in["dd"]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
     unbounded = replace(
         fake.check("unbounded", Outcome.BLOCK),
@@ -218,6 +253,7 @@ def test_infinite_and_missing_numbers_are_words_and_never_nan() -> None:
     assert "nan" not in re.findall(r"[a-z]+", page.text.lower())
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_two_stored_runs_are_compared_candidate_with_candidate() -> None:
     candidate, reference = fake.evidence("run-b"), fake.evidence("run-a")
     page = Page(render_html(candidate, fake.verdict(Outcome.PASS), against=reference))

@@ -17,6 +17,8 @@ from benchgate.report.text import render_text
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 AT_A_LOOK = replace(fake.check(), limits_alpha=0.00882)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchgate.model.run import LoadEnd
 from benchgate.model.verdict import Outcome, policy_sha256
 from benchgate.report.html import render_html
 from benchgate.report.load_end import load_end_lines
 from benchgate.report.text import render_text
 from tests.fakes import evidence as fake
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 ENDED = LoadEnd(4, 12, "time")
 

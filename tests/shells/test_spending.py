@@ -156,7 +156,7 @@ def test_server_that_is_not_there_hangs_up_or_does_not_end_is_no_zero(monkeypatc
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        ({}, "the environment variable PROM is not set"),
+        ({}, "error_budget.spent.prometheus: the environment variable PROM is not set"),
         ({"PROM": "http://user:secret@prom"}, "must not hold a user name or password"),
         ({"PROM": "prometheus"}, "is not the address of a server"),
     ],
@@ -177,7 +177,10 @@ def test_suite_may_say_it_itself_or_have_no_budget() -> None:
     assert (budget_lines(plain, HERE), with_objective(plain, HERE)) == ([], plain)
 
 
-@pytest.mark.parametrize(("text", "ratio"), [('{"spent": "40%"}', 0.4), ('{"spent": 1.25}', 1.25), ('{"spent": 0}', 0)])
+@pytest.mark.parametrize(
+    ("text", "ratio"),
+    [('{"spent": "40%"}', 0.4), ('{"spent": 1.25}', 1.25), ('{"spent": 10}', 10), ('{"spent": 0}', 0)],
+)
 def test_file_says_a_percentage_or_a_share(tmp_path: Path, text: str, ratio: float) -> None:
     (tmp_path / "budget.json").write_text(text)
     found = read_spent(suite_with("{file: budget.json}"), tmp_path, {}, NOW)
@@ -190,16 +193,21 @@ def test_file_says_a_percentage_or_a_share(tmp_path: Path, text: str, ratio: flo
         (None, "what is spent cannot be read"),
         (b"\xff", "what is spent cannot be read"),
         ('{\n "spent": }', "budget.json:2:11: not JSON"),
-        ("[]", "found an empty list without `spent`"),
-        ("{}", "without `spent`"),
+        ("[]", "found an empty list; expected"),
+        ("{}", "found an empty mapping; expected"),
+        ('{"spend": 0.4}', 'unknown key "spend"; did you mean `spent`?'),
         ('{"spent": 1, "spent": 0}', "stands twice"),
         ('{"spent": 0, "of": 1}', 'unknown key "of"'),
         ('{"spent": null}', "`spent` is nothing"),
         ('{"spent": true}', "`spent` is true"),
         ('{"spent": "0.4"}', "is not a percentage"),
         ('{"spent": -0.1}', "`spent` is -0.1"),
-        ('{"spent": NaN}', "NaN is not a number"),
-        ('{"spent": 1e999}', "is not a number"),
+        ('{"spent": "-5%"}', '`spent`: "-5%" is below 0'),
+        ('{"spent": "\u0664\u0660%"}', "is not a percentage"),  # 40 in Arabic-Indic digits
+        ('{"spent": "1e12%"}', "is more than anybody can have spent"),
+        ('{"spent": 40}', '`spent` is 40, and without a unit that is 40 whole budgets; write "40%"'),
+        ('{"spent": NaN}', 'holds a number that is not finite; expected {"spent": "40%"}'),
+        ('{"spent": 1e999}', "holds a number that is not finite"),
         (f'{{"spent": 1{"0" * 400}}}', "`spent` is 1000"),
     ],
 )

@@ -17,14 +17,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchgate.errors import EvidenceError
+from benchgate.exchange import bundle, bundle_files
+from benchgate.exchange.bundle import read_bundle, write_bundle
+from benchgate.exchange.bundle_files import bundle_sources
+from benchgate.exchange.taking_in import take_in
 from benchgate.model.deployment import sha256_of
-from benchgate.store import bundle, bundle_files, codec, rows, tables, whole_run
-from benchgate.store.bundle import read_bundle, write_bundle
-from benchgate.store.bundle_files import bundle_sources
+from benchgate.store import codec, rows, tables, whole_run
 from benchgate.store.migrate import HEAD, opened
 from benchgate.store.repository import Store
 from benchgate.store.soundness import require_sound
-from benchgate.store.taking_in import take_in
 from benchgate.store.whole_run import PARTS, WholeRun
 from tests.shells.exchange_samples import bundle_of, ids_in, resealed, signed, whole_of, write_everything
 from tests.shells.exchange_strategies import whole_runs
@@ -309,7 +310,7 @@ def test_hostile_bundles_leave_no_trace_in_the_store(written: bytes, tmp_path: P
         (folder / f"{number:03}.json").write_bytes(signed(document))
     (folder / "torn.json").write_bytes(written[:1000])
     with opened(address, create=True) as database:
-        taken = [one for one in take_in(database, bundle_sources([folder]))]
+        taken = [one for one in take_in(lambda: database, bundle_sources([folder]))]
     swelling = [what for what in CHANGED if what.endswith(("swells", "swell"))]
     assert all(one.merged is None for one in taken), [one.source for one in taken if one.merged]
     assert len(taken) == len(CHANGED) + 1 and len(swelling) == 2

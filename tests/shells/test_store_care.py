@@ -20,6 +20,7 @@ from benchgate.store.engine import Address, Database
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from tests.e2e.command import here
+from tests.fakes.promotable import write_record
 from tests.shells.store_samples import (
     DONE_AT,
     PLAN,
@@ -236,11 +237,7 @@ def test_a_policy_keeps_new_promoted_open_and_newest_runs(store: Store, store_ad
     )
     running = store.begin_run(make_run(), PLAN)
     running.add_load(make_load())
-    altered(
-        store_address,
-        "INSERT INTO promotion (id, run_id, promoted_at, suite_name, in_series, document, sha256) "
-        f"VALUES ('p', '{promoted.id}', '{NOW}', 'smoke', 1, '{{}}', 'x')",
-    )
+    write_record(store_address, promoted.id, DONE_AT, "smoke")
 
     def may_go(policy: Policy) -> list[str]:
         return sorted(run.label or "" for run in store.expendable(policy, NOW))
@@ -304,9 +301,11 @@ def test_vacuum_gives_the_room_of_an_sqlite_store_back(tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
     with Store.open(str(path)) as store:
         noise = np.random.default_rng(1).integers(0, 2**62, 100_000)
+        requests = make_requests()
+        starts = np.append(requests.chunk_start[:-1], len(noise))  # the last request has all the rest
+        noisy = dataclasses.replace(requests, chunk_ns=noise, chunk_start=starts)
         for _ in range(2):
             writer = store.begin_run(make_run(), PLAN)
-            noisy = dataclasses.replace(make_requests(), chunk_ns=noise)
             writer.add_load(dataclasses.replace(make_load(), requests=noisy))
             writer.finish(RunStatus.COMPLETE, DONE_AT)
         store.vacuum()
@@ -343,8 +342,10 @@ def test_the_command_removes_nothing_that_nobody_named(kept: Path) -> None:
     dry = here(kept, "store", "gc", "--keep-last", "1", "--dry-run", "--format", "json", "--store", "benchgate.db")
     document = json.loads(dry.stdout)
     assert (document["dry_run"], [run["label"] for run in document["removed"]]) == (True, ["second"])
+    assert document["kept"] == {"among the newest of its suite": 1}
     young = here(kept, "store", "gc", "--raw-older-than", "90000d", "--store", "benchgate.db")
     assert "raw records of 0 runs" in young.stdout
+    assert young.stdout.splitlines()[-1] == "kept: 1 among the newest of its suite, 1 not old enough"
     told = here(kept, "store", "info", "--store", "benchgate.db").stdout
     assert "removed from 1 runs" in told
     assert "smoke" in told

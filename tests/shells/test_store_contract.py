@@ -219,9 +219,9 @@ def test_values_that_are_not_finite_are_refused_at_the_door(store: Store) -> Non
 
 
 def test_text_that_only_one_database_would_take_is_refused_by_both(store: Store) -> None:
-    for label in ("nul\0", "half \ud800"):
-        with pytest.raises(StoreError, match="the run's label"):
-            store.begin_run(make_run(label=label), PLAN)
+    for name in ("nul\0", "half \ud800"):
+        with pytest.raises(StoreError, match="the run's suite_name"):
+            store.begin_run(make_run(suite_name=name), PLAN)
 
 
 REFUSED = (

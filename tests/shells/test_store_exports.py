@@ -16,11 +16,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.exchange.export_records import without_infinities
+from benchgate.exchange.export_tables import to_csv
+from benchgate.exchange.exporting import Form, all_runs, export
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
-from benchgate.store.export_records import without_infinities
-from benchgate.store.export_tables import to_csv
-from benchgate.store.exporting import Form, all_runs, export
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.store.tombstones import bury
@@ -91,6 +91,48 @@ def test_infinity_is_null_wherever_it_stands() -> None:
     told = {"a": [math.inf, 1.5, (math.nan, Arm.BASELINE)], "b": {"c": -math.inf, "d": None, "e": 2}}
     plain = {"a": [None, 1.5, [None, "baseline"]], "b": {"c": None, "d": None, "e": 2}}
     assert without_infinities(told) == plain
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        (Form.JSONL, "x.jsonl"),
+        (Form.CSV, "metrics.csv"),
+        (Form.PARQUET, "checks.parquet"),
+        (Form.OPENMETRICS, "metrics.txt"),
+    ],
+)
+def test_only_what_an_export_wrote_is_written_over(
+    form: Form, name: str, address: str, run: Run, tmp_path: Path
+) -> None:
+    to = tmp_path / name if form is Form.JSONL else tmp_path
+    first = {file: file.read_bytes() for file in written(address, to, form, run.id)}
+    assert {file: file.read_bytes() for file in written(address, to, form, run.id)} == first
+    for notes in (b"notes of somebody\n", b"", b'{"kind": "run", "run_id": "another"}\n'):
+        (tmp_path / name).write_bytes(notes)
+        with pytest.raises(UsageError, match=f"{name} is there and is not .*it was not written over"):
+            written(address, to, form, run.id)
+        assert (tmp_path / name).read_bytes() == notes
+
+
+def test_a_bundle_of_another_run_is_not_written_over(tmp_path: Path) -> None:
+    address, file = str(tmp_path / "a.db"), tmp_path / "x.json"
+    one, other = write_everything(address, label=None), write_everything(address, label=None)
+    written(address, file, Form.BUNDLE, one.id)
+    kept = file.read_bytes()
+    with pytest.raises(UsageError, match=f"the bundle of run {one.id}, not of {other.id}; it was not written over"):
+        written(address, file, Form.BUNDLE, other.id)
+    assert file.read_bytes() == kept
+
+
+def test_a_file_whose_name_is_of_no_format_is_no_folder(address: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("of somebody")
+    for form in (Form.JSONL, Form.BUNDLE, Form.CSV):
+        with pytest.raises(UsageError, match="name a folder"):
+            written(address, tmp_path / "notes", form, run.id)
+    with pytest.raises(UsageError, match="is not what an export wrote as OpenMetrics"):
+        written(address, tmp_path / "notes", Form.OPENMETRICS, run.id)
+    assert (tmp_path / "notes").read_text() == "of somebody"
 
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20A")

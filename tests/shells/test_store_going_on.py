@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -14,9 +17,12 @@ from benchgate.done import Done
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import Resumption, RunStatus, TargetFault
+from benchgate.model.run import SITTING, Resumption, RunStatus, TargetFault
 from benchgate.resuming import ResumedSitting
-from benchgate.store.repository import Store
+from benchgate.sitting import moved, sitting_of
+from benchgate.spools import bring_in
+from benchgate.store.repository import RunWriter, Store
+from benchgate.suite.loader import parse_suite
 from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_load, make_run, make_shadow
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -154,18 +160,61 @@ def test_a_deployment_that_says_something_else_is_refused_before_anything_is_wri
     def never() -> None:
         raise AssertionError("the run was opened")
 
-    sitting = ResumedSitting(run, Done(), never, None)  # type: ignore[arg-type]  # it is never opened
+    sitting = ResumedSitting(run, Done(), never, None, {})  # type: ignore[arg-type]  # it is never opened
     sitting.keep(Arm.BASELINE, facts(version="1", more="x"))
     sitting.keep(Arm.CANDIDATE, facts(version="9"))  # it had said nothing yet
     with pytest.raises(UsageError, match=r"the baseline f16 is not what it was .*: version was 1 and is 2"):
         sitting.keep(Arm.BASELINE, facts(version="2"))
 
 
+def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_is_told(
+    store: Store, tmp_path: Path
+) -> None:
+    run = make_run()
+    lost, own = tmp_path / "lost.jsonl", tmp_path / "work" / "spool.jsonl"
+    writer = store.begin_run(run, PLAN)
+    assert bring_in(store, run, own, without_spool=False) is False  # it was in no spool
+    writer.event(SITTING, {"process": 7, "spool": str(lost), "addresses": {}})
+    writer.leave_open()  # without a spool of its own it says nothing of one
+    with pytest.raises(UsageError, match=f"kept in {lost} too, which is not there: .* or put it at {own}"):
+        bring_in(store, run, own, without_spool=False)
+    assert bring_in(store, run, own, without_spool=True) is True
+    began = {"process": 8, "spool": str(own), "addresses": {}}
+    reopen = partial(store.reopen_run, run.id, spool=own)
+    sitting = ResumedSitting(run, Done(), reopen, None, began, without_spool=True)
+    sitting.begin()
+    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    (resumption,) = store.evidence(run.id).resumptions
+    assert resumption.without_spool
+    assert store.events(run.id)[-1] == (SITTING, began)
+
+
+def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path: Path) -> None:
+    text = (
+        "suite: s\nbaseline: a\ncandidate: b\nshadow: {prompts: p.jsonl}\ndeployments:\n"
+        "  a: {url: 'http://host:1', model: m}\n  b: {url: '${env:HERE}', model: m, proxy: '${env:WAY}'}\n"
+    )
+    suite = parse_suite(text, "s.yaml")
+    here, way = "http://secret-host:8000/tenant", "http://proxy:3128"
+
+    def began(address: str, proxy: str, run_id: str = "the-run") -> dict[str, Any]:
+        return sitting_of(suite, tmp_path, {"HERE": address, "WAY": proxy}, run_id, tmp_path / "spool.jsonl")
+
+    first = began(here, way)
+    assert "secret" not in str(first) and list(first["addresses"]) == ["candidate"]
+    assert first["addresses"] != began(here, way, "another-run")["addresses"]
+    assert list(moved([(SITTING, first)], began(f"{here}/", way), suite)) == []
+    for now in (began("http://other:8000/tenant", way), began(here, "http://other:3128")):
+        (told,) = moved([(SITTING, first), ("look", {})], now, suite)
+        assert told.startswith("the candidate b is asked at another address, or through another proxy, than before")
+
+
 def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Path) -> None:
     run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts()})
     store.begin_run(run, PLAN).leave_open()
     spent = BudgetSpent(0.25, "the suite itself", "2026-11-20T12:30:00Z")
-    sitting = ResumedSitting(run, Done(), lambda: store.reopen_run(run.id, spool=spool(tmp_path)), spent)
+    reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
+    sitting = ResumedSitting(run, Done(), reopen, spent, {"process": 7, "spool": "there", "addresses": {}})
     sitting.keep(Arm.CANDIDATE, facts(version="9"))
     sitting.begin()
     sitting.begin()
@@ -174,3 +223,37 @@ def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Pa
     evidence = store.evidence(run.id)
     assert evidence.run.arms[Arm.CANDIDATE].facts == {"version": "9"}
     assert (evidence.budget_spent, len(evidence.resumptions), len(evidence.target_faults)) == (spent, 1, 1)
+
+
+def test_a_store_that_does_not_take_that_a_run_goes_on_lets_nothing_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could count how often it went on."""
+    monkeypatch.setattr("benchgate.store.engine._SQLITE_PRAGMAS", ("busy_timeout=1",))
+    address = str(tmp_path / "store.db")
+    with Store.open(address) as store:
+        run = make_run()
+        store.begin_run(run, PLAN).leave_open()
+        holder = sqlite3.connect(address, isolation_level=None)
+
+        def reopened() -> RunWriter:
+            writer = store.reopen_run(run.id, spool=spool(tmp_path))
+            holder.execute("BEGIN IMMEDIATE")
+            return writer
+
+        sitting = ResumedSitting(run, Done(), reopened, None, {"process": 7, "spool": "there", "addresses": {}})
+        with pytest.raises(StoreError, match=r"database is locked.*nothing was measured: try again"):
+            sitting.begin()
+        holder.close()
+        assert not spool(tmp_path).exists()
+        assert store.settle() == [run.id]
+        assert store.events(run.id) == []
+        first = make_run()
+        writer = store.begin_run(first, PLAN, spool=tmp_path / "first.jsonl")
+        holder = sqlite3.connect(address, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="nothing was measured: try again"):
+            writer.begin_sitting({"process": 7, "spool": "there", "addresses": {}})
+        holder.close()
+        writer.leave_open()
+        writer.close()

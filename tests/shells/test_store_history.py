@@ -15,7 +15,7 @@ from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store.repository import Store
 from tests.fakes.measured import SuiteText, measured
-from tests.shells.store_samples import PLAN, make_run, write_run
+from tests.shells.store_samples import PLAN, make_load, make_run, write_run
 
 
 @pytest.fixture
@@ -60,6 +60,22 @@ def test_promoting_runs_before_this_one_are_its_history_with_their_numbers(store
     assert (past.run_id, past.checks["ttft"].harm, past.checks["ttft"].alpha) == (run.id, 0.02, 0.05)
     assert [(one.run_id, one.outcome) for one in evidence.attempts] == [(blocked.id, Outcome.BLOCK)]
     assert silent.id not in {past.run_id, *(one.run_id for one in evidence.attempts)}
+
+
+def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_good(store: Store) -> None:
+    judged, silent = write_run(store), write_run(store)
+    store.save_verdict(judged.id, document("PASS"))
+    ended, nothing, calibration = make_run(), make_run(), make_run(suite={"calibration": True})
+    for run in (ended, calibration):
+        writer = store.begin_run(run, PLAN)
+        writer.add_load(make_load())
+        writer.leave_open()
+    store.begin_run(nothing, PLAN).leave_open()
+    later = judged_later(store)
+    before = store.evidence(later).unjudged
+    assert [(one.run_id, one.outcome) for one in before] == [(silent.id, None), (ended.id, None)]
+    store.save_verdict(silent.id, document("BLOCK"), decided_at="2026-11-22T00:00:00Z")
+    assert store.evidence(later).unjudged == before
 
 
 def test_deciding_an_earlier_run_again_takes_nothing_out_of_the_history(store: Store) -> None:

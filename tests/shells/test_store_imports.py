@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,17 +13,17 @@ from sqlalchemy import select
 from benchgate import deciding
 from benchgate.adopting import Adopted, Told, adopt
 from benchgate.errors import UsageError
+from benchgate.exchange.bundle_files import bundle_sources, export_bundle
+from benchgate.exchange.export_openmetrics import open_metrics
+from benchgate.exchange.taking_in import take_in
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.report.stored_numbers import numbers_document
 from benchgate.store import tables
-from benchgate.store.bundle_files import bundle_sources, export_bundle
 from benchgate.store.engine import Address, Database
-from benchgate.store.export_openmetrics import open_metrics
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
-from benchgate.store.taking_in import take_in
 from tests.e2e.command import here
 from tests.shells.store_samples import make_run, write_run
 
@@ -62,10 +64,76 @@ def test_what_was_taken_and_what_was_not_is_kept_with_the_hash_of_the_file(store
 
 def test_the_same_file_twice_is_known_and_adds_nothing(store_address: str) -> None:
     first = adopted(store_address)
-    again = adopt(store_address, FIXTURES / "vllm-detailed.json", Told("another", "name"))
+    again = adopt(store_address, FIXTURES / "vllm-detailed.json", Told())
     assert (first.known, again.known, again.run_id) == (False, True, first.run_id)
     with Store.open(store_address) as store:
         assert len(store.runs()) == 1
+
+
+def test_something_else_of_a_file_that_is_known_is_refused(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    run_id = adopted(store).run_id
+    for told, says in (
+        (Told("another"), "--suite is 'another', and was"),
+        (Told(deployment="d"), "--deployment is 'd', and was 'vendor'"),
+        (Told(model="m"), "--model is 'm', and was 'acme/small-7b'"),
+        (Told(label="l"), "--label is 'l', and was none"),
+        (Told(price_usd_per_hour=4.0), "--price is 4.0, and was 3.6"),
+        (Told(accelerators=1), "--accelerators is 1, and was 2"),
+        (Told(measured_at="2025-11-02T00:00:00Z"), "--measured-at is '2025-11-02T00:00:00.000Z', and was '2025-11-01"),
+    ):
+        with pytest.raises(UsageError, match=f"is run {run_id} already, .*{says}"):
+            adopt(store, FIXTURES / "vllm-detailed.json", told)
+    assert adopt(store, FIXTURES / "vllm-detailed.json", TOLD).known
+
+
+def test_a_run_begins_when_it_was_measured_and_keeps_when_it_was_imported(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    later = adopted(store).run_id  # by its own date on 1 November 2025
+    sglang = Told(SUITE, "vendor", measured_at="2025-10-31T23:30:00-01:00")
+    between = adopt(store, FIXTURES / "sglang.json", sglang).run_id
+    undated = adopt(store, FIXTURES / "inference-perf-stage.json", TOLD)
+    with Store.open(store) as opened_store:
+        order = [point.run_id for point in opened_store.trend("requests_per_s")]
+        assert [opened_store.run(run_id).started_at for run_id in (between, later)] == [
+            "2025-11-01T00:30:00.000Z",
+            "2025-11-01T10:15:00.000Z",
+        ]
+        assert opened_store.check().findings == ()
+    assert (order, undated.measured) == ([between, later, undated.run_id], None)
+    with opened(store, create=False) as database, database.reading() as connection:
+        found = connection.execute(select(tables.imported, tables.run.c.started_at).join(tables.run)).mappings().all()
+    kept = {row["run_id"]: row for row in found}
+    assert (
+        kept[later]["imported_at"] > "2026"
+        and kept[undated.run_id]["imported_at"] == kept[undated.run_id]["started_at"]
+    )
+    assert json.loads(kept[later]["document"])["measured"] == {
+        "at": "2025-11-01T10:15:00.000Z",
+        "by": "its date, which has no time zone and is taken as UTC",
+    }
+    assert json.loads(kept[between]["document"])["measured"]["by"] == "--measured-at"
+    assert json.loads(kept[undated.run_id]["document"])["measured"] is None
+
+
+def dated(folder: Path, at: datetime) -> Path:
+    """A file of vLLM with this date, in words of its own clock."""
+    document = json.loads((FIXTURES / "vllm.json").read_text(encoding="utf-8")) | {"date": f"{at:%Y%m%d-%H%M%S}"}
+    path = folder / "vllm.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_an_instant_that_has_not_been_yet_is_refused_but_for_what_a_time_zone_may_be(tmp_path: Path) -> None:
+    store, now = str(tmp_path / "s.db"), datetime.now(UTC)
+    with pytest.raises(UsageError, match="one of the clocks is wrong; say when it was by --measured-at"):
+        adopt(store, dated(tmp_path, now + timedelta(hours=15)), TOLD)
+    with pytest.raises(UsageError, match="one of the clocks is wrong"):
+        adopt(store, FIXTURES / "sglang.json", Told(measured_at=(now + timedelta(hours=1)).isoformat()))
+    assert not Path(store).exists()
+    run_id = adopt(store, dated(tmp_path, now + timedelta(hours=13)), TOLD).run_id
+    with Store.open(store) as opened_store:
+        assert opened_store.run(run_id).started_at <= datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def test_a_file_that_is_wrong_leaves_the_store_as_it_was(store_address: str, tmp_path: Path) -> None:
@@ -121,7 +189,7 @@ def test_it_goes_from_store_to_store_and_stays_what_it_is(store_address: str, tm
     with opened(store_address, create=False) as database:
         export_bundle(database, run_id, tmp_path / "run.json")
     with opened(elsewhere, create=True) as database:
-        (taken,) = take_in(database, list(bundle_sources([tmp_path / "run.json"])))
+        (taken,) = take_in(lambda: database, list(bundle_sources([tmp_path / "run.json"])))
         assert taken.problem is None
     with Store.open(elsewhere) as store:
         assert store.run(run_id).measured_by == "vllm"
@@ -134,12 +202,21 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     done = here(tmp_path, "store", "import", *files, "--suite", "elsewhere", "--deployment", "vendor", "--store", store)
     assert done.returncode == 0, done.stderr
     assert [line.split(" ", 1)[1].split(" ")[0] for line in done.stdout.splitlines()] == ["new:", "new:"]
-    assert "$.p99_ttft_ms: the tool interpolates" in done.stderr
+    assert "measured 2025-11-01T10:15:00.000Z by its date, which has no time zone and is taken as UTC" in done.stdout
+    reasons = [line.rsplit(": ", 1)[1] for line in done.stderr.splitlines() if line.startswith("  not taken: ")]
+    assert len(reasons) < 12 and "$.median_ttft_ms, $.p99_ttft_ms, $.median_tpot_ms and 3 more" in done.stderr
     again = here(tmp_path, "store", "import", *files, "--store", store)
     assert [line.split(" ")[1] for line in again.stdout.splitlines()] == ["known", "known"]
     shown = here(tmp_path, "trend", "ttft_sent_s", "--suite", "elsewhere", "--store", store)
     assert "200" in shown.stdout
     assert "vendor" in shown.stdout
+    points = json.loads(here(tmp_path, "trend", "ttft_sent_s", "--format", "json", "--store", store).stdout)
+    assert [(one["metric"], one["statistic"], one["unit"], one["value"]) for one in points] == [
+        ("ttft_sent_s", "p50", "s", 0.2)
+    ]
+    cost = here(tmp_path, "trend", "--store", store)
+    assert "others need none: benchgate trend requests_per_s" in cost.stderr
+    assert here(tmp_path, "trend", "requests_per_s", "--store", store).returncode == 0
     run_id = done.stdout.split(" ", 1)[0]
     assert here(tmp_path, "gate", run_id, "--store", store).returncode == 2
     assert here(tmp_path, "promote", run_id, "--store", store).returncode != 0
@@ -171,6 +248,11 @@ def test_the_command_refuses_what_is_none(words: list[str], says: str, tmp_path:
         (Told("s", "d", label="two\nlines"), "--label is"),
         (Told("s", "d", price_usd_per_hour=float("nan")), "--price is nan"),
         (Told("s", "d", price_usd_per_hour=-1.0), "--price is -1"),
+        (Told(""), "--suite is ''"),
+        (Told(label="@latest"), "does not begin with @"),
+        (Told(label="0199f8a4-7c3e-7"), "it looks like the id of a run"),
+        (Told(measured_at="yesterday"), "--measured-at is 'yesterday'; expected an instant with its time zone"),
+        (Told(measured_at="2025-11-01T10:15:00"), "--measured-at is .* with its time zone"),
     ],
 )
 def test_names_and_prices_that_cannot_be_are_refused_before_the_file_is_read(told: Told, why: str) -> None:
@@ -188,6 +270,34 @@ def test_two_files_are_set_side_by_side_and_export_tells_what_they_are(tmp_path:
     assert done.returncode == 0, done.stderr
     assert "output_tokens_per_s" in (tmp_path / "out/metrics.csv").read_text(encoding="utf-8")
     assert here(tmp_path, "store", "check", "--store", store).returncode == 0
+
+
+def test_each_of_several_files_is_tried_whatever_becomes_of_the_others(tmp_path: Path) -> None:
+    run_id = adopt(str(tmp_path / "a.db"), FIXTURES / "lm-eval.json", TOLD).run_id
+    assert here(tmp_path, "store", "export", run_id, "--to", "in", "--store", "a.db").returncode == 0
+    shutil.copy(FIXTURES / "vllm.json", tmp_path / "in/vllm.json")
+    (tmp_path / "in/cut.json").write_text('{"completed": 4,\n "duration": ', encoding="utf-8")
+    done = here(tmp_path, "store", "import", "nothing", "in", str(FIXTURES / "sglang.json"), "--store", "b.db")
+    assert done.returncode == 2
+    assert "there is no file or folder nothing" in done.stderr
+    assert "in/cut.json:2:" in done.stderr
+    assert done.stderr.splitlines()[-1] == "benchgate: 2 of 5 were refused, with nothing of them taken in"
+    with Store.open(str(tmp_path / "b.db")) as store:
+        assert {run.measured_by for run in store.runs()} == {"vllm", "sglang", "lm-eval"}
+
+
+def test_a_bundle_that_is_broken_ends_with_13_and_no_store_is_made_for_it(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"arm": [', encoding="utf-8")
+    done = here(tmp_path, "store", "import", "run.json", "--store", "s.db")
+    assert (done.returncode, "run.json: this is not a bundle" in done.stderr) == (13, True)
+    done = here(tmp_path, "store", "import", "run.json", str(FIXTURES / "k6.json"), "--store", "s.db")
+    assert (done.returncode, "2 of 2 were refused" in done.stderr) == (13, True)
+    done = here(tmp_path, "store", "import", "run.json", "--from", "vllm", "--store", "s.db")
+    assert (done.returncode, "run.json:1:" in done.stderr) == (2, True)
+    (tmp_path / "spool.jsonl").write_text("not a spool\n", encoding="utf-8")
+    done = here(tmp_path, "store", "recover", "spool.jsonl", "--store", "s.db")
+    assert (done.returncode, "spool.jsonl:1: this is no benchgate-spool/1" in done.stderr) == (13, True)
+    assert list(tmp_path.glob("s.db*")) == []
 
 
 def test_options_of_a_tools_file_are_refused_of_bundles(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import insert, text
 
+from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.exchange.taking_in import copy_store
 from benchgate.model.deployment import Arm
 from benchgate.model.promotion import Deed, Origin, Promotion
 from benchgate.model.run import MetricRow, RunStatus
@@ -19,7 +22,7 @@ from benchgate.store import rows, tables
 from benchgate.store.migrate import opened
 from benchgate.store.promotions import read_promotion
 from benchgate.store.repository import Store
-from tests.fakes.promotable import BLOCKED, begun, judged
+from tests.fakes.promotable import BLOCKED, begun, judged, write_record
 from tests.shells.store_samples import write_run
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -27,6 +30,8 @@ pytest_plugins = ["tests.shells.store_databases"]
 MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
 PULL = Origin("mallory", "refs/pull/7/merge", "bad")
 NEXT_YEAR = "2027-01-01"  # begins after everything that a test records
+LONG_AGO, FUTURE = "2020-01-01T00:00:00.000Z", "2099-01-01T00:00:00.000Z"
+TAKEN_BACK: dict[str, Any] = {"deed": Deed.WITHDRAWN, "grounds": None, "reason": "so that creep forgets it"}
 
 
 def passed(store: Store, *, day: str = "2026-01-01") -> str:
@@ -103,14 +108,73 @@ def test_run_is_held_against_what_was_promoted_of_its_own_suite(store: Store) ->
     with pytest.raises(UsageError, match="of suite 'smoke'"):
         store.resolve_beside("@promoted", other.id)
     assert store.resolve_beside(run_id, other.id) == run_id
+    with pytest.raises(UsageError, match=f"@promoted means run {run_id}, which is the one to be judged"):
+        store.resolve_beside("@promoted", run_id)
+
+
+def test_promoted_of_several_suites_is_no_run(store: Store, store_address: str) -> None:
+    ids = [write_run(store, suite_name=name).id for name in ("chat", "code")]
+    for run_id, name in zip(ids, ("chat", "code"), strict=True):
+        write_record(store_address, run_id, LONG_AGO, name)
+    with pytest.raises(UsageError, match=f"means 2 runs, one of each suite.* {ids[0]} of 'chat', {ids[1]} of 'code'"):
+        store.resolve("@promoted")
+    assert [store.resolve("@promoted", suite=name) for name in ("chat", "code")] == ids
 
 
 def test_series_is_changed_from_protected_refs_alone(store: Store) -> None:
     run_id = passed(store)
     promote(store, run_id, MAIN)
-    with pytest.raises(UsageError, match="only a protected ref may change"):
+    with pytest.raises(UsageError, match=r"only a protected ref may change.* --ref REF --protected"):
         withdraw(store, run_id, PULL, "so that creep forgets it")
     assert store.resolve("@promoted") == run_id
+
+
+def copied(store_address: str, folder: Path) -> tuple[str, str | None]:
+    """A copy of the store in another, and what stood against it."""
+    elsewhere = str(folder / "elsewhere.db")
+    with opened(store_address, create=False) as source, opened(elsewhere, create=True) as target:
+        (taken,) = copy_store(source, target)
+    return elsewhere, taken.problem
+
+
+def test_withdrawal_without_the_right_to_be_one_comes_in_and_counts_for_nothing(
+    store: Store, store_address: str, tmp_path: Path
+) -> None:
+    run_id = passed(store)
+    promote(store, run_id, MAIN)
+    write_record(store_address, run_id, utc_now(), origin=PULL, **TAKEN_BACK)
+    elsewhere, problem = copied(store_address, tmp_path)
+    assert problem is None
+    for address in (store_address, elsewhere):
+        with Store.open(address) as there:
+            assert (len(there.promotions()), there.resolve("@promoted")) == (2, run_id)
+
+
+def test_promotion_of_a_time_to_come_is_refused_wherever_it_comes_from(
+    store: Store, store_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = passed(store)
+    with monkeypatch.context() as clock:
+        clock.setattr("benchgate.promoting.utc_now", lambda: FUTURE)
+        with pytest.raises(EvidenceError, match=r"is of 2099-01-01.* set the clock of the machine"):
+            promote(store, run_id, MAIN)
+    assert store.promotions() == []
+    write_record(store_address, run_id, FUTURE, **TAKEN_BACK)
+    elsewhere, problem = copied(store_address, tmp_path)
+    assert "its promotion is of 2099-01-01" in str(problem)
+    with Store.open(elsewhere) as there:
+        assert there.runs() == []
+
+
+def test_promotion_of_a_time_to_come_stops_no_other_and_is_told_by_a_check(store: Store, store_address: str) -> None:
+    early, later = write_run(store, suite_name="made-up").id, passed(store)
+    write_record(store_address, early, LONG_AGO)
+    write_record(store_address, later, FUTURE)  # as by a machine whose clock was wrong once
+    assert store.resolve("@promoted") == early
+    assert [one.run_id for one in store.promotions()] == [early]
+    assert any(f"it is of {FUTURE}, which is still to come" in one.problem for one in store.check().findings)
+    assert promote(store, later, MAIN).new and store.resolve("@promoted") == later
+    assert withdraw(store, later, MAIN, "it leaks").new
 
 
 def test_passing_run_of_a_pull_request_does_not_enter_the_history_once_promotions_are_recorded(store: Store) -> None:
@@ -134,12 +198,15 @@ def test_promotion_made_after_a_run_began_is_no_history_of_it(store: Store) -> N
     assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == [first]
 
 
-def test_series_that_was_withdrawn_whole_lets_no_verdict_in_again(store: Store) -> None:
-    run_id = passed(store)
-    passed(store, day="2026-01-02")
-    promote(store, run_id, MAIN)
-    withdraw(store, run_id, MAIN, "it leaks")
-    assert store.evidence(begun(store, day=NEXT_YEAR)).history == ()
+def test_withdrawing_all_of_a_series_wipes_no_history(store: Store) -> None:
+    """Else one promotion that is taken back would make all that crept in before it forgotten."""
+    ids = [passed(store), passed(store, day="2026-01-02")]
+    before = store.evidence(begun(store, day=NEXT_YEAR)).history
+    promote(store, ids[0], MAIN)
+    assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == ids[:1]
+    withdraw(store, ids[0], MAIN, "it leaks")
+    after = store.evidence(begun(store, day=NEXT_YEAR)).history
+    assert [past.run_id for past in after] == [past.run_id for past in before] == ids
 
 
 def test_trend_tells_what_became_of_each_run(store: Store) -> None:
@@ -151,7 +218,8 @@ def test_trend_tells_what_became_of_each_run(store: Store) -> None:
     told = [point.promoted for point in store.trend("goodput_ratio", arm=Arm.CANDIDATE)]
     assert told == ["promoted, in the baseline series", None, "overridden"]
     withdraw(store, ids[0], MAIN, "it leaks")
-    assert [point.promoted for point in store.trend("goodput_ratio", suite="made-up")] == [None, None, "overridden"]
+    told = [point.promoted for point in store.trend("goodput_ratio", suite="made-up")]
+    assert told == ["withdrawn", None, "overridden"]
 
 
 Change = Callable[[Promotion], Promotion]
@@ -160,9 +228,7 @@ Change = Callable[[Promotion], Promotion]
 def _grounds(**changes: Any) -> Change:
     def change(promotion: Promotion) -> Promotion:
         assert promotion.grounds is not None
-        return replace(
-            promotion, id="x", promoted_at="2027-01-01T00:00:00.000Z", grounds=replace(promotion.grounds, **changes)
-        )
+        return replace(promotion, id="x", promoted_at=utc_now(), grounds=replace(promotion.grounds, **changes))
 
     return change
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import zlib
 
 import pytest
 
@@ -11,8 +12,11 @@ from benchgate.errors import StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, new_run_id
 from benchgate.model.verdict import Outcome
+from benchgate.store import rows
+from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
-from tests.shells.store_samples import NASTY, write_run
+from benchgate.store.sealing import begin_run
+from tests.shells.store_samples import NASTY, PLAN, make_run, write_run
 
 pytest_plugins = ["tests.shells.store_databases"]
 
@@ -22,17 +26,17 @@ def test_run_is_found_by_id_prefix_label_and_time(store: Store) -> None:
     for run_id, label in zip(ids, (None, "nightly", "twice"), strict=True):
         write_run(store, run_id=run_id, label=label)
     assert store.resolve(ids[0]) == ids[0]
-    assert store.resolve(ids[2][:12]) == ids[2]
-    assert store.resolve("nightly") == ids[1]
+    assert store.resolve(ids[2][:13]) == store.resolve(ids[2], whole=True) == ids[2]
+    assert store.resolve("nightly") == store.resolve("nightly", whole=True) == ids[1]
     assert store.resolve("@latest") == ids[2]
     assert store.resolve("@previous") == ids[1]
     assert store.resolve("@latest", suite="smoke") == ids[2]
 
 
 UNCLEAR = (
-    ("019a", "means 2 runs; give one of their ids: 019a"),
+    ("ffffffff-0000", "means 2 runs; give one of their ids: ffffffff"),
     ("twice", "means 2 runs"),
-    ("019", "too short"),
+    ("019a", "too short for a run id: .* at least 13 characters"),
     ("nigthly", "did you mean nightly"),
     ("@lastest", "did you mean @latest"),
     ("zzzzzzzz", "the newest runs are"),
@@ -40,13 +44,71 @@ UNCLEAR = (
 )
 
 
-def test_unclear_name_of_a_run_is_refused_with_what_was_near(store: Store) -> None:
+def brought(address: str, run_id: str, label: str) -> None:
+    """A run as a bundle brings it, with a label that no command here would give it."""
+    run = make_run(run_id=run_id, label=label)
+    with opened(address, create=False) as database, database.writing() as connection:
+        begin_run(connection, rows.run_row(run), [], zlib.compress(PLAN))
+
+
+def test_unclear_name_of_a_run_is_refused_with_what_was_near(store: Store, store_address: str) -> None:
     write_run(store, run_id=new_run_id(1_763_650_000_000, b"0123456789"), label="nightly")
-    write_run(store, run_id=new_run_id(1_763_650_000_001, b"0123456789"), label="twice")
-    write_run(store, run_id="ffffffff-0000-7000-8000-000000000000", label="twice")
+    for last in "01":
+        brought(store_address, f"ffffffff-0000-7000-8000-00000000000{last}", "twice")
     for ref, message in UNCLEAR:
         with pytest.raises(UsageError, match=message):
             store.resolve(ref)
+
+
+def test_label_takes_over_no_beginning_of_an_id(store: Store, store_address: str) -> None:
+    real, forged = (new_run_id(1_763_650_000_000 + step, b"0123456789") for step in (0, 2**20))
+    write_run(store, run_id=real)
+    brought(store_address, forged, real[:13])
+    for whole in (False, True):
+        with pytest.raises(UsageError, match="means 2 runs") as refused:
+            store.resolve(real[:13], whole=whole)
+        assert real in str(refused.value)
+        assert store.resolve(real, whole=whole) == real
+
+
+def test_label_that_looks_like_the_id_of_no_run_is_no_name(store: Store, store_address: str) -> None:
+    absent = new_run_id(1_763_650_000_000, b"0123456789")
+    run_id = new_run_id(1_763_660_000_000, b"0123456789")
+    brought(store_address, run_id, absent)
+    with pytest.raises(UsageError, match=f"no run has the id '{absent}'; it is the label of run {run_id}"):
+        store.resolve(absent)
+
+
+def test_beginning_of_an_id_is_not_the_whole_one(store: Store) -> None:
+    run_id = write_run(store, run_id=new_run_id(1_763_650_000_000, b"0123456789")).id
+    assert store.resolve(run_id[:20]) == run_id
+    with pytest.raises(UsageError, match=f"no whole id; run {run_id} begins so"):
+        store.resolve(run_id[:20], whole=True)
+
+
+NO_LABELS = (
+    ("019a9e3b-5480", "looks like the id"),
+    ("019A9E3B-5480-7", "looks like the id"),
+    ("c0ffee00-0000-4000-8000-000000000000", "looks like the id"),
+    ("@latest", "does not begin with @"),
+    (" ", "on one line"),
+    ("a\x1b[2J", "on one line"),
+    ("nightly", "has it already"),
+)
+
+
+def test_label_that_is_or_may_be_the_name_of_another_run_is_refused(store: Store) -> None:
+    write_run(store, label="nightly")
+    for label, says in NO_LABELS:
+        with pytest.raises(UsageError, match=says):
+            store.begin_run(make_run(label=label), PLAN)
+    assert len(store.runs()) == 1
+
+
+def test_dates_commits_and_words_are_labels(store: Store) -> None:
+    labels = ("20261121-0930", "0a1b2c3d", "019a9e3b-rerun", "c0ffee" * 6 + "abcd", "caf\u00e9")
+    ids = [write_run(store, label=label).id for label in labels]
+    assert [store.resolve(label, whole=True) for label in labels] == ids
 
 
 def test_names_mean_nothing_in_an_empty_store(store: Store) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from benchgate.model.deployment import Arm
+from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.verdict import Outcome
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from benchgate.report.telemetry_section import TelemetrySection
+from benchgate.report.timeline_charts import timeline_figures
+from benchgate.report.timeline_section import TimelineSection
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fakes
 
@@ -70,12 +78,14 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
 def test_who_tells_nothing_is_named_once() -> None:
     found = section(told(lambda o: silent(o) if o.arm is Arm.CANDIDATE else busy(o)))
     assert found.silent == ("candidate: HTTP 404",)
-    assert {row.role for row in found.rows} == {Arm.BASELINE}
+    assert found.table is not None
+    assert {row[1] for row in found.table.rows} == {"baseline"}
     nobody = section(told(silent))
     assert nobody.table is None
     assert nobody.silent == ("baseline: HTTP 404", "candidate: HTTP 404")
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_html_and_markdown_show_it() -> None:
     evidence = told(busy)
     html = render_html(evidence, fakes.verdict())
@@ -94,18 +104,69 @@ def test_what_telemetry_cautions_of_stands_in_the_box_of_fairness() -> None:
     assert [caution for caution in view.fairness.cautions if "restarted before block 3" in caution]
 
 
-def test_the_longest_queue_is_drawn_look_by_look_where_there_was_one() -> None:
-    def queueing(seen: LoadObservation) -> TelemetryWindow:
-        depth = 9.0 if (seen.stage, seen.block, seen.arm) == ("c4", 2, Arm.CANDIDATE) else 1.0
-        looks = (Reading(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: depth * at_s}) for at_s in (0.0, 0.5, 1.5, 2.0))
+def queueing(seen: LoadObservation) -> TelemetryWindow:
+    depth = 9.0 if (seen.stage, seen.block, seen.arm) == ("c4", 2, Arm.CANDIDATE) else 1.0
+    looks = (
+        Reading(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: depth * at_s, Gauge.KV_USAGE: 0.25 * at_s})
+        for at_s in (0.0, 0.5, 1.0, 1.5, 2.0)
+    )
+    return replace(busy(seen), readings=tuple(looks))
+
+
+def timeline(evidence: Evidence) -> TimelineSection:
+    found = report_view(evidence, fakes.verdict()).timeline
+    assert found is not None
+    return found
+
+
+def test_the_longest_queue_is_shown_over_time_beside_what_its_users_waited_for() -> None:
+    found = timeline(told(queueing))
+    assert (found.stage, found.block, found.why) == ("c4", 2, "where the queue was longest")
+    waiting, running, cache = found.gauges
+    assert [(look.arm, look.at_s, look.value) for look in waiting.looks] == [
+        (Arm.BASELINE, 0.5, 0.5), (Arm.BASELINE, 1.0, 1.0), (Arm.BASELINE, 1.5, 1.5),
+        (Arm.CANDIDATE, 0.5, 4.5), (Arm.CANDIDATE, 1.0, 9.0), (Arm.CANDIDATE, 1.5, 13.5),
+    ]  # fmt: skip
+    assert (running.name, cache.looks[0].value) == ("Requests running", 12.5)
+    assert len(found.ttft) == 2 * fakes.REQUESTS
+    failed = [look for look in found.ttft if math.isinf(look.value)]
+    assert [(look.arm, round(look.at_s, 3)) for look in failed] == [(Arm.CANDIDATE, 0.15), (Arm.CANDIDATE, 0.18)]
+
+
+def test_its_charts_share_one_axis_and_mark_what_failed() -> None:
+    figures = timeline_figures(timeline(told(queueing)))
+    assert [figure.anchor.removeprefix("figure-timeline-") for figure in figures] == [
+        "ttft", "waiting_requests", "running_requests", "kv_usage_ratio",
+    ]  # fmt: skip
+    across = [re.findall(r">([0-9.]+)</text>", figure.svg.partition("seconds into the stage")[0]) for figure in figures]
+    assert across[0] and all(ticks == across[0] for ticks in across)
+    assert "A cross at the top is a request that failed (2 drawn)." in figures[0].caption
+    assert timeline_figures(None) == ()
+
+
+def test_where_nothing_waited_the_stage_of_a_failing_check_is_shown() -> None:
+    def calm(seen: LoadObservation) -> TelemetryWindow:
+        looks = (Reading(at_s, {Gauge.RUNNING: 1.0}) for at_s in (0.0, 0.5, 1.0, 1.5, 2.0))
         return replace(busy(seen), readings=tuple(looks))
 
+    found = timeline(told(calm))
+    assert (found.stage, found.block, found.why) == ("c4", 0, "where a check fails")
+    passed = report_view(told(calm), fakes.verdict(Outcome.PASS)).timeline
+    assert passed is not None
+    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one looked at")
+
+
+def test_nobody_who_looked_three_times_leaves_no_timeline() -> None:
+    assert report_view(told(silent), fakes.verdict()).timeline is None
+    assert report_view(told(busy), fakes.verdict()).timeline is None
+
+
+def test_of_many_requests_the_slowest_of_each_stretch_is_kept() -> None:
     evidence = told(queueing)
-    timeline = section(evidence).longest_queue
-    assert timeline is not None
-    assert (timeline.stage, timeline.block) == ("c4", 2)
-    assert set(timeline.looks) == {
-        (Arm.BASELINE, 0.5, 0.5), (Arm.BASELINE, 1.5, 1.5), (Arm.CANDIDATE, 0.5, 4.5), (Arm.CANDIDATE, 1.5, 13.5),
-    }  # fmt: skip
-    assert 'id="figure-queue"' in render_html(evidence, fakes.verdict())
-    assert section(told(silent)).longest_queue is None
+    many = [fakes.request(i, 2, 1, 20, 5) for i in range(400)]
+    many[200] = replace(many[200], chunk_ns=tuple(ns + 500 * fakes.MS for ns in many[200].chunk_ns))
+    columns = RequestColumns.pack(many)
+    load = tuple(replace(o, requests=columns) if (o.stage, o.block) == ("c4", 2) else o for o in evidence.load)
+    found = timeline(replace(evidence, load=load))
+    assert (found.requests, len(found.ttft)) == (800, 160)
+    assert max(look.value for look in found.ttft) > 0.5

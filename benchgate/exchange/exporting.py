@@ -9,16 +9,18 @@ from pathlib import Path
 from sqlalchemy import select
 
 from benchgate.errors import UsageError
+from benchgate.exchange import export_parquet, export_records
+from benchgate.exchange.bundle_files import SUFFIX, export_bundle
+from benchgate.exchange.export_openmetrics import open_metrics
+from benchgate.exchange.export_tables import CHECK_COLUMNS, METRIC_COLUMNS, check_table, metric_table, to_csv
+from benchgate.exchange.in_the_way import begins, is_records_of, require_ours
+from benchgate.exchange.whole_file import whole_file
 from benchgate.model.run import Evidence
-from benchgate.store import export_parquet, export_records, rows, tables
-from benchgate.store.bundle_files import SUFFIX, export_bundle
+from benchgate.store import rows, tables
 from benchgate.store.engine import Database, fetch
 from benchgate.store.evidence import Known, read_evidence, rows_of
-from benchgate.store.export_openmetrics import open_metrics
-from benchgate.store.export_tables import CHECK_COLUMNS, METRIC_COLUMNS, check_table, metric_table, to_csv
 from benchgate.store.soundness import require_id
 from benchgate.store.tombstones import require_raw
-from benchgate.store.whole_file import whole_file
 
 
 class Form(StrEnum):
@@ -44,8 +46,9 @@ def export(
 ) -> Iterator[Path]:
     """Writes the runs to a file or a folder, and tells each file when it is there.
 
-    Raises UsageError for a file where several are written, EvidenceError for a run that is damaged or whose raw records
-    are gone where they are asked for, StoreError where a file cannot be written.
+    Raises UsageError for a file where several are written or one that is in the way and was not written by an export,
+    EvidenceError for a run that is damaged or whose raw records are gone where they are asked for, StoreError where a
+    file cannot be written.
     """
     for run_id in run_ids:
         require_id(run_id, "a run's id")
@@ -69,6 +72,8 @@ def export(
 
 def _only_file(to: Path, suffix: str, runs: int) -> Path | None:
     """The file that was named; None for a folder."""
+    if to.is_file() and to.suffix != suffix:
+        raise UsageError(f"{to} is a file, and its name does not end in {suffix}; name a folder, or a file *{suffix}")
     if to.is_dir() or to.suffix != suffix:
         return None
     if runs > 1:
@@ -92,13 +97,15 @@ def _evidence(database: Database, run_id: str) -> Evidence:
 
 
 def _write_jsonl(database: Database, run_id: str, file: Path) -> None:
+    require_ours(file, f"what an export wrote of the records of run {run_id}", is_records_of(run_id))
     evidence = _evidence(database, run_id)
     with whole_file(file) as part, part.open("w", encoding="ascii", newline="\n") as out:
         out.writelines(rows.to_json(record, "a record") + "\n" for record in export_records.records(evidence))
 
 
 def _write_open_metrics(database: Database, run_ids: Sequence[str], to: Path) -> Path:
-    file = to / "metrics.txt" if to.is_dir() or not to.suffix else to
+    file = to / "metrics.txt" if to.is_dir() or not (to.suffix or to.is_file()) else to
+    require_ours(file, "what an export wrote as OpenMetrics", begins("# TYPE benchgate_", "# EOF"))
     with database.reading() as connection:
         told = open_metrics(connection, run_ids)
     with whole_file(file) as part:
@@ -116,6 +123,7 @@ def _tables(
             if form is Form.PARQUET:
                 export_parquet.write_table(file, columns, found)
             else:
+                require_ours(file, f"what an export wrote as {file.name}", begins('"run_id","suite","label",'))
                 text = to_csv(columns, found, raw=raw_csv)
                 with whole_file(file) as part:
                     part.write_bytes(text.encode("utf-8", "backslashreplace"))

@@ -8,9 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from benchgate.errors import UsageError, lacking
+from benchgate.exchange import export_records
+from benchgate.exchange.in_the_way import begins, require_ours
+from benchgate.exchange.whole_file import whole_file
 from benchgate.model.run import Evidence
-from benchgate.store import export_records
-from benchgate.store.whole_file import whole_file
 
 _TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail")
 _TRUTHS = ("valid", "left", "tokenless", "success")
@@ -98,5 +99,6 @@ def _request_schema(columns: Iterable[str]) -> Any:
 
 
 def _write(file: Path, table: Any) -> None:
+    require_ours(file, "a file of Parquet", begins("PAR1"))
     with whole_file(file) as part:
         pyarrow().parquet.write_table(table, part)

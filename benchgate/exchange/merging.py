@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from benchgate.errors import EvidenceError
+from benchgate.exchange.bulk import insert_rows
 from benchgate.model.run import RunStatus
 from benchgate.store import rows, tables
-from benchgate.store.bulk import insert_rows
 from benchgate.store.check_rows import check_rows
 from benchgate.store.engine import fetch
+from benchgate.store.locks import lock_run
 from benchgate.store.sealing import begin_run, is_over, take_up
 from benchgate.store.whole_run import Story, WholeRun, read_story
 
@@ -44,7 +45,7 @@ class Merged:
 
 def merge(connection: Connection, whole: WholeRun) -> Merged:
     """Takes in a run that was found sound. EvidenceError where the store has another run of this id."""
-    _lock(connection, whole.id)
+    lock_run(connection, whole.id)
     known = fetch(connection, select(tables.run).where(tables.run.c.id == whole.id))
     fate = _fate(connection, known[0], whole) if known else "new"
     if fate == "new":
@@ -61,12 +62,6 @@ def merge(connection: Connection, whole: WholeRun) -> Merged:
     for table in (tables.noise_profile, tables.promotion, tables.imported):
         added += _add_documents(connection, table, whole.of(table))
     return Merged(whole.id, fate, added if fate == "known" else 0, waiting_for)
-
-
-def _lock(connection: Connection, run_id: str) -> None:
-    """Two jobs may take in the same run at once; a writing transaction of SQLite is alone anyway."""
-    if connection.dialect.name != "sqlite":
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run, 0))"), {"run": run_id})
 
 
 def _fate(connection: Connection, known: rows.Row, whole: WholeRun) -> Literal["continued", "known"]:

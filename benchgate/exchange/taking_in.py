@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from sqlalchemy import select
 
 from benchgate.errors import EvidenceError, UsageError
+from benchgate.exchange.bulk import insert_rows
+from benchgate.exchange.merging import Merged, merge
 from benchgate.store import tables
-from benchgate.store.bulk import insert_rows
 from benchgate.store.engine import Database, fetch
-from benchgate.store.merging import Merged, merge
+from benchgate.store.promotions import require_made_by_now
 from benchgate.store.soundness import require_sound
 from benchgate.store.whole_run import WholeRun, read_whole
 
@@ -33,20 +34,21 @@ class Taken:
     problem: str | None = None
 
 
-def take_in(database: Database, sources: Iterable[Source]) -> Iterator[Taken]:
+def take_in(target: Callable[[], Database], sources: Iterable[Source]) -> Iterator[Taken]:
     """Takes in one run after another. One that is damaged, hostile or contradicts the store keeps no other out.
 
-    A verdict that compares two runs needs both; what waits for a run is tried again when all have come.
+    A verdict that compares two runs needs both; what waits for a run is tried again when all have come. `target` is
+    asked for the store only once a run is there that can be taken in, so that none is made for nothing.
     """
     waiting: list[tuple[Source, Merged]] = []
     for source in sources:
-        taken = _take(database, source)
+        taken = _take(target, source)
         if taken.merged is not None and taken.merged.waiting_for:
             waiting.append((source, taken.merged))
         else:
             yield taken
     for source, first in waiting:
-        again = _take(database, source)
+        again = _take(target, source)
         if again.merged is not None:
             added = first.added + again.merged.added if first.fate == "known" else 0
             again = replace(again, merged=replace(again.merged, fate=first.fate, added=added))
@@ -63,7 +65,7 @@ def copy_store(origin: Database, target: Database) -> Iterator[Taken]:
     with origin.reading() as connection:
         ids = connection.scalars(select(tables.run.c.id).order_by(tables.run.c.started_at, tables.run.c.id)).all()
         profiles = fetch(connection, select(tables.client_profile))
-    yield from take_in(target, (_run_of(origin, run_id) for run_id in ids))
+    yield from take_in(lambda: target, (_run_of(origin, run_id) for run_id in ids))
     table = tables.client_profile
     with target.writing() as connection:
         known = {(row["fingerprint"], row["measured_at"]) for row in fetch(connection, select(table))}
@@ -79,11 +81,12 @@ def _run_of(origin: Database, run_id: str) -> Source:
     return Source(origin.address.shown, read)
 
 
-def _take(database: Database, source: Source) -> Taken:
+def _take(target: Callable[[], Database], source: Source) -> Taken:
     try:
         whole = source.read()
         require_sound(whole, source.name)
-        with database.writing() as connection:
+        with target().writing() as connection:
+            require_made_by_now(connection, whole.id, (row["promoted_at"] for row in whole.of(tables.promotion)))
             return Taken(source.name, merge(connection, whole))
     except EvidenceError as exc:
         return Taken(source.name, None, str(exc))

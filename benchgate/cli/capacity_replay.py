@@ -1,0 +1,70 @@
+"""What `benchgate capacity` is told of a fleet that scales, and the traffic replayed against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchgate.cost.rehearsal import Rehearsed
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """As the command line has them; nothing is replayed without `most`."""
+
+    least: int
+    most: int | None
+    places: int | None
+    wait: str
+    look: str
+    cooldown: str
+    target_load: str
+    request_cv: float
+    balance: str
+    seed: int
+
+
+def rehearsed(
+    asked: ReplayOptions,
+    hours: Sequence[float] | None,
+    service_s: float | None,
+    cold_start_s: float | None,
+    usd_per_hour: float | None,
+) -> Rehearsed | None:
+    """The hours (requests per second) replayed; None where that was not asked for. Raises UsageError for what lacks."""
+    import numpy as np
+
+    from benchgate.cli.capacity_asked import read_option
+    from benchgate.cost.rehearsal import Service, rehearse
+    from benchgate.cost.replay import Balance, Scaling
+    from benchgate.units import parse_percent_ratio, parse_span_s
+
+    if asked.most is None:
+        return None
+    if hours is None:
+        raise UsageError("--max-replicas replays hours of requests; give --traffic with a column requests_per_s")
+    if service_s is None or asked.places is None:
+        raise UsageError("--max-replicas needs --request-time and --places, what a replica answers at once, or a run")
+    if asked.balance not in list(Balance):
+        raise UsageError(f"--balance is {asked.balance!r}; expected {', '.join(Balance)}")
+    try:
+        scaling = Scaling(
+            places=asked.places,
+            least=asked.least,
+            most=asked.most,
+            target_ratio=read_option("--target-load", asked.target_load, parse_percent_ratio),
+            look_s=read_option("--look", asked.look, parse_span_s),
+            cooldown_s=read_option("--cooldown", asked.cooldown, parse_span_s),
+            cold_start_s=cold_start_s or 0.0,
+            balance=Balance(asked.balance),
+        )
+        wait_s = read_option("--wait", asked.wait, parse_span_s)
+        generator = np.random.default_rng(asked.seed)
+        service = Service(service_s, asked.request_cv)
+        return rehearse(hours, service, scaling, wait_s=wait_s, usd_per_hour=usd_per_hour, generator=generator)
+    except ValueError as error:
+        raise UsageError(f"this cannot be replayed: {error}") from None

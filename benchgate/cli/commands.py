@@ -1,0 +1,56 @@
+"""Commands that a command prints for whoever reads it: they run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchgate.cli.places import DEFAULT_STORE
+
+_OF_A_SUITE = ("plan", "calibrate")
+_OF_A_STORE = ("plan", "calibrate", "doctor --client", "store upgrade")
+_BARE = re.compile(rf"`benchgate ({'|'.join(_OF_A_STORE)})`")
+
+
+def run_command(
+    suite: Path, *, store: str, said: Sequence[tuple[str, str | None]], flags: Sequence[tuple[str, bool]]
+) -> str:
+    """`benchgate run suite.yaml --store runs.db`, with what else was said of a run when it was begun.
+
+    `said` are options with their values, None for those that were not given; `flags` those that have none, and whether
+    they were given.
+    """
+    words = ["benchgate", "run", str(suite), *_of_store(store)]
+    for option, value in said:
+        words += [option, value] if value is not None else []
+    return shlex.join([*words, *(option for option, given in flags if given)])
+
+
+def completed(text: str, *, suite: Path | None, store: str | None) -> str:
+    """A text of the core's, which knows neither suite nor store, with both in the commands that it names.
+
+    `suite` and `store` are None where there is none to name.
+    """
+
+    def whole(bare: re.Match[str]) -> str:
+        words = ["benchgate", *bare[1].split()]
+        words += [str(suite)] if suite is not None and bare[1] in _OF_A_SUITE else []
+        words += _of_store(store) if store is not None else []
+        return f"`{shlex.join(words)}`"
+
+    return _BARE.sub(whole, text)
+
+
+def _of_store(store: str) -> list[str]:
+    """`--store FILE`, where it has to be said: not of the usual one, nor of the one that the environment names.
+
+    Without a password: the reader of a log is not to have it.
+    """
+    from benchgate.store.engine import Address
+
+    if store in (DEFAULT_STORE, os.environ.get("BENCHGATE_STORE")):
+        return []
+    return ["--store", Address.parse(store).shown]

@@ -1,0 +1,144 @@
+"""How much memory the keys and values of a request take, by the model's own configuration.
+
+For every token, every layer with full attention keeps a key and a value of each of its KV heads:
+2 · layers · KV heads · head size · bytes of one number (Pope et al. 2022, arXiv 2211.05102, section 2). Layers with a
+sliding window keep no more than the window; latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) keeps one
+compressed vector and the rotary part of one key instead; layers with linear attention keep a state that does not grow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+
+BYTES = MappingProxyType(
+    {
+        "float32": 4.0, "f32": 4.0, "bfloat16": 2.0, "bf16": 2.0, "float16": 2.0, "f16": 2.0, "half": 2.0,
+        "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "float8_e4m3fn": 1.0, "int8": 1.0,
+        # llama.cpp's blocks of 32 numbers carry a scale of two bytes each
+        "q8_0": 34 / 32, "q5_0": 22 / 32, "q4_0": 18 / 32,
+    }
+)  # fmt: skip
+_FULL = ("full_attention", "attention", "global")
+_SLIDING = ("sliding_attention", "sliding", "local", "chunked_attention")
+_STATE = ("linear_attention", "mamba", "recurrent", "ssm", "conv")
+_PAGE_TOKENS = 16  # what vLLM, SGLang and TensorRT-LLM hand out at once unless told otherwise
+
+
+class ConfigError(ValueError):
+    """A model's configuration that does not say what its cache holds: which key, and what was expected of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """What one token leaves behind: numbers a token in the layers that grow, and in those with a window."""
+
+    growing_numbers: int  # of all layers that keep every token
+    sliding_numbers: int  # of all layers that keep a window
+    window_tokens: int | None
+    state_layers: int  # layers whose memory does not grow with the tokens, and is not counted
+    dtype: str  # what the configuration says the numbers are; "" where it does not
+
+    def bytes_per_token(self, dtype: str = "") -> float:
+        """Bytes that one more token takes while it is within every window. Raises ConfigError for an unknown type."""
+        return (self.growing_numbers + self.sliding_numbers) * number_bytes(dtype or self.dtype)
+
+    def bytes_per_request(self, tokens: int, dtype: str = "", *, page_tokens: int = _PAGE_TOKENS) -> float:
+        """Bytes of a request of so many tokens, prompt and answer together, in whole pages.
+
+        Raises ConfigError for an unknown type, ValueError for fewer tokens than one.
+        """
+        if tokens < 1 or page_tokens < 1:
+            raise ValueError(f"{tokens} tokens in pages of {page_tokens}; expected 1 or more of both")
+        held = math.ceil(tokens / page_tokens) * page_tokens
+        windowed = held if self.window_tokens is None else min(held, self.window_tokens)
+        return (self.growing_numbers * held + self.sliding_numbers * windowed) * number_bytes(dtype or self.dtype)
+
+    def requests_that_fit(self, memory_bytes: float, tokens: int, dtype: str = "") -> int:
+        """How many requests of so many tokens fit into the memory that is left for the cache, at once."""
+        if not (math.isfinite(memory_bytes) and memory_bytes >= 0):
+            raise ValueError(f"memory for the cache is {memory_bytes!r}; expected bytes, 0 or more")
+        return int(memory_bytes // self.bytes_per_request(tokens, dtype))
+
+
+def number_bytes(dtype: str) -> float:
+    """Bytes of one number of a type, `bf16` or `torch.bfloat16`. Raises ConfigError, with the nearest that is known."""
+    name = dtype.removeprefix("torch.").lower()
+    if name in BYTES:
+        return BYTES[name]
+    if not name:
+        raise ConfigError("the configuration does not say of what type its numbers are; give the cache's type")
+    near = get_close_matches(name, BYTES, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"{dtype!r} is no type of the cache's numbers{hint} Known: {', '.join(BYTES)}")
+
+
+def cache_layout(config: Mapping[str, object]) -> CacheLayout:
+    """The layout by a model's `config.json` as Transformers writes it; of one with pictures too, its text part.
+
+    Raises ConfigError where a key that is needed is missing or cannot be.
+    """
+    text = config.get("text_config", config)
+    if not isinstance(text, Mapping):
+        raise ConfigError("`text_config` is no object")
+    layers = _count(text, "num_hidden_layers", "n_layer", "num_layers")
+    full, sliding, state = _layers_by_kind(text, layers)
+    numbers = _numbers_a_layer(text)
+    window = _window(text) if sliding else None
+    dtype = text.get("torch_dtype", text.get("dtype", config.get("torch_dtype", config.get("dtype", ""))))
+    return CacheLayout(full * numbers, sliding * numbers, window, state, dtype if isinstance(dtype, str) else "")
+
+
+def _numbers_a_layer(text: Mapping[str, object]) -> int:
+    if text.get("kv_lora_rank") is not None:
+        return _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim")
+    heads = _count(text, "num_attention_heads", "n_head")
+    kv_heads = _count(text, "num_key_value_heads") if text.get("num_key_value_heads") is not None else heads
+    if text.get("head_dim") is not None:
+        return 2 * kv_heads * _count(text, "head_dim")
+    width = _count(text, "hidden_size", "n_embd")
+    if width % heads:
+        raise ConfigError(f"hidden_size {width} is no multiple of num_attention_heads {heads}; expected `head_dim`")
+    return 2 * kv_heads * (width // heads)
+
+
+def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
+    """How many layers keep every token, how many a window of them, how many only a state."""
+    kinds = text.get("layer_types")
+    if kinds is None:
+        return _by_pattern(text, layers)
+    if not isinstance(kinds, Sequence) or isinstance(kinds, str) or len(kinds) != layers:
+        raise ConfigError(f"`layer_types` does not name the kind of each of the {layers} layers")
+    unknown = [kind for kind in kinds if kind not in (*_FULL, *_SLIDING, *_STATE)]
+    if unknown:
+        raise ConfigError(f"`layer_types` has {unknown[0]!r}, of which it is not known what it keeps")
+    full, sliding, state = (sum(kind in of for kind in kinds) for of in (_FULL, _SLIDING, _STATE))
+    return full, sliding, state
+
+
+def _by_pattern(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
+    # A window alone does not say which layers have one: all are counted as if they kept everything, which is no less
+    # than they do.
+    windowed = text.get("sliding_window") is not None and text.get("sliding_window_pattern") is not None
+    if not windowed or text.get("use_sliding_window") is False:
+        return layers, 0, 0
+    full = layers // _count(text, "sliding_window_pattern")  # every n-th layer sees everything (Gemma 3)
+    return full, layers - full, 0
+
+
+def _window(text: Mapping[str, object]) -> int:
+    return _count(text, "sliding_window", "attention_chunk_size")
+
+
+def _count(text: Mapping[str, object], *names: str) -> int:
+    for name in names:
+        value = text.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"`{name}` is {value!r}; expected a whole number, at least 1")
+        return value
+    raise ConfigError(f"there is no `{names[0]}`; expected the `config.json` of a model with attention")

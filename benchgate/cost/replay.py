@@ -1,0 +1,243 @@
+"""A stretch of traffic against a fleet that grows and shrinks: how many wait, how long, and what it costs.
+
+Requests come one by one, each takes one place of a replica until it is answered, and where all places are taken it
+waits, first come first served: in one line for the whole fleet, or in the line of the replica that a balancer gave it
+to. A replica has so many places; how long a request keeps one is drawn by the caller, from what was measured at that
+many at once. A new replica takes its cold start until it takes requests, and is paid from the moment it is asked for;
+one that is let go takes no further requests and is paid until its last is answered. With a fixed fleet and one line
+this is the G/G/c queue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+class Balance(StrEnum):
+    """Which replica a request is given to: none before it has a place, each in turn, or the one with fewest inside."""
+
+    ONE_LINE = "one-line"
+    IN_TURN = "in-turn"
+    LEAST = "least"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How many replicas there are, who gets a request, and when their number changes.
+
+    Every `look_s` seconds the requests inside and in line are counted: so many replicas are wanted that each has
+    `target_ratio` of its places taken. More are asked for at once; fewer only where fewer were wanted at every look of
+    the last `cooldown_s` seconds. With `least == most` nothing scales.
+    """
+
+    places: int  # requests that one replica answers at once
+    least: int
+    most: int
+    target_ratio: float = 0.8
+    look_s: float = 15.0
+    cooldown_s: float = 300.0
+    cold_start_s: float = 0.0
+    balance: Balance = Balance.ONE_LINE
+
+    def __post_init__(self) -> None:
+        whole = {"places": self.places, "least": self.least, "most": self.most - self.least + 1}
+        for name, value in whole.items():
+            if value < 1:
+                raise ValueError(f"{name} of the fleet cannot be: {self}")
+        if not (0 < self.target_ratio <= 1 and self.look_s > 0 and self.cooldown_s >= 0 and self.cold_start_s >= 0):
+            raise ValueError(f"the scaling cannot be: {self}")
+
+    def wanted(self, inside: int) -> int:
+        """Replicas for so many requests."""
+        return min(self.most, max(self.least, math.ceil(inside / (self.places * self.target_ratio))))
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of the traffic: how long each request waited for a place, and the replicas that were paid for."""
+
+    waits_s: Floats  # by arrival
+    replica_hours: float
+    highest: int  # replicas paid for at once
+    scaled_up: int  # times that more were asked for
+    scaled_down: int
+
+    def share_within(self, wait_s: float) -> float | None:
+        """The share of requests that waited no longer; None where there were none."""
+        return float(np.mean(self.waits_s <= wait_s)) if self.waits_s.size else None
+
+
+def replay(arrivals_s: Floats, services_s: Floats, scaling: Scaling, until_s: float) -> Replayed:
+    """Requests at `arrivals_s` (ascending, from 0), each of which keeps its place for its `services_s`.
+
+    Those who wait at `until_s` are answered still. Raises ValueError where the two differ in length or time runs
+    backwards.
+    """
+    if arrivals_s.shape != services_s.shape or arrivals_s.ndim != 1:
+        raise ValueError(f"{arrivals_s.shape} arrivals with {services_s.shape} services; expected as many")
+    if arrivals_s.size and (arrivals_s[0] < 0 or arrivals_s[-1] > until_s or np.any(np.diff(arrivals_s) < 0)):
+        raise ValueError("arrivals must ascend from 0 to the end")
+    return _Fleet(scaling, until_s).serve(arrivals_s.tolist(), services_s.tolist())
+
+
+def hourly_arrivals(requests_per_s: Floats, generator: np.random.Generator) -> Floats:
+    """Arrivals of a Poisson process whose rate is constant within each hour, in seconds, ascending."""
+    if np.any(~np.isfinite(requests_per_s)) or np.any(requests_per_s < 0):
+        raise ValueError("a rate of an hour must be a number, 0 or more")
+    counts = generator.poisson(requests_per_s * 3600.0)
+    within = [np.sort(generator.random(int(n))) * 3600.0 + hour * 3600.0 for hour, n in enumerate(counts)]
+    return np.concatenate(within) if within else np.empty(0)
+
+
+@dataclass(slots=True, eq=False)  # two desks are never the same one
+class _Desk:
+    """Places and the line before them: of one replica, or of all of them where there is one line."""
+
+    places: int
+    busy: int = 0
+    line: deque[tuple[float, int]] = field(default_factory=deque)  # arrival and number of those who wait
+    is_open: bool = True
+
+    @property
+    def inside(self) -> int:
+        return self.busy + len(self.line)
+
+
+class _Fleet:
+    """The fleet while time goes on."""
+
+    def __init__(self, scaling: Scaling, until_s: float) -> None:
+        self._scaling = scaling
+        self._until_s = until_s
+        self._one_line = scaling.balance is Balance.ONE_LINE
+        at_first = 1 if self._one_line else scaling.least
+        self._desks = [_Desk(scaling.places * scaling.least // at_first) for _ in range(at_first)]
+        self._leaving: list[_Desk] = []  # let go, and not empty yet
+        self._ready = scaling.least
+        self._turn = 0
+        self._starting: deque[float] = deque()  # when each that was asked for takes requests
+        self._ends: list[tuple[float, int, _Desk]] = []  # when each request with a place is answered: a heap
+        self._next_look_s = scaling.look_s if scaling.most > scaling.least else math.inf
+        self._fewer_since_s: float | None = None  # fewer were wanted at every look since then
+        self._services: list[float] = []
+        self._waits_s = np.empty(0)
+        self._paid_until_s = 0.0
+        self._paid_replica_s = 0.0
+        self._highest = scaling.least
+        self._scaled_up = self._scaled_down = 0
+
+    def serve(self, arrivals_s: list[float], services_s: list[float]) -> Replayed:
+        self._services, self._waits_s = services_s, np.zeros(len(arrivals_s))
+        for number, at_s in enumerate(arrivals_s):
+            while self._next_s() <= at_s:
+                self._step()
+            desk = self._desk()
+            if desk.busy < desk.places:
+                self._begin(desk, at_s, number)
+            else:
+                desk.line.append((at_s, number))
+        while self._next_s() <= self._until_s or any(desk.line for desk in (*self._desks, *self._leaving)):
+            self._step()
+        self._pay(self._until_s)
+        hours = self._paid_replica_s / 3600.0
+        return Replayed(self._waits_s, hours, self._highest, self._scaled_up, self._scaled_down)
+
+    def _desk(self) -> _Desk:
+        if self._one_line:
+            return self._desks[0]
+        if self._scaling.balance is Balance.LEAST:
+            return min(self._desks, key=lambda desk: desk.inside)
+        self._turn = (self._turn + 1) % len(self._desks)
+        return self._desks[self._turn]
+
+    def _begin(self, desk: _Desk, now_s: float, number: int) -> None:
+        desk.busy += 1
+        heappush(self._ends, (now_s + self._services[number], number, desk))
+
+    def _next_s(self) -> float:
+        found = self._next_look_s
+        if self._ends and self._ends[0][0] < found:
+            found = self._ends[0][0]
+        return self._starting[0] if self._starting and self._starting[0] < found else found
+
+    def _step(self) -> None:
+        """Takes the next event: an answer, a replica that is ready, or a look."""
+        now_s = self._next_s()
+        if self._ends and self._ends[0][0] == now_s:
+            desk = heappop(self._ends)[2]
+            desk.busy -= 1
+            self._call(desk, now_s)
+            if not desk.is_open and not desk.inside:
+                self._pay(now_s)
+                self._leaving.remove(desk)
+        elif self._starting and self._starting[0] == now_s:
+            self._starting.popleft()
+            self._add(now_s)
+        else:
+            self._pay(now_s)
+            self._look(now_s)
+
+    def _call(self, desk: _Desk, now_s: float) -> None:
+        """Gives free places to those who wait for them."""
+        while desk.line and desk.busy < desk.places:
+            at_s, number = desk.line.popleft()
+            self._waits_s[number] = now_s - at_s
+            self._begin(desk, now_s, number)
+
+    def _add(self, now_s: float) -> None:
+        """One more replica takes requests."""
+        self._ready += 1
+        if self._one_line:
+            self._desks[0].places += self._scaling.places
+            self._call(self._desks[0], now_s)
+        else:
+            self._desks.append(_Desk(self._scaling.places))
+
+    def _look(self, now_s: float) -> None:
+        scaling = self._scaling
+        there = self._ready + len(self._starting)
+        wanted = scaling.wanted(sum(desk.inside for desk in (*self._desks, *self._leaving)))
+        self._next_look_s = now_s + scaling.look_s
+        if wanted >= there:
+            self._fewer_since_s = None
+        elif self._fewer_since_s is None:
+            self._fewer_since_s = now_s
+        if wanted > there:
+            self._starting.extend([now_s + scaling.cold_start_s] * (wanted - there))
+            self._scaled_up += 1
+            self._highest = max(self._highest, wanted)
+        elif self._fewer_since_s is not None and now_s - self._fewer_since_s >= scaling.cooldown_s:
+            self._let_go(there - wanted)
+            self._fewer_since_s = None
+            self._scaled_down += 1
+
+    def _let_go(self, count: int) -> None:
+        """First those that are not ready yet, then those with fewest inside."""
+        while count and self._starting:
+            self._starting.pop()
+            count -= 1
+        self._ready -= count
+        if self._one_line:  # what is inside has a place among those that are kept, or more would be wanted
+            self._desks[0].places -= count * self._scaling.places
+            return
+        for desk in sorted(self._desks, key=lambda desk: desk.inside)[:count]:
+            self._desks.remove(desk)
+            desk.is_open = False
+            if desk.inside:
+                self._leaving.append(desk)
+
+    def _pay(self, now_s: float) -> None:
+        """All that are there, starting or leaving, since they were last paid: called before their number changes."""
+        now_s = min(now_s, self._until_s)
+        paid = self._ready + len(self._starting) + len(self._leaving)
+        self._paid_replica_s += paid * max(0.0, now_s - self._paid_until_s)
+        self._paid_until_s = max(self._paid_until_s, now_s)

@@ -1,0 +1,62 @@
+"""Traffic by the hour, as text: one row an hour, in order, with its mean rate per second."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from benchgate.errors import UsageError
+
+TOKENS, REQUESTS = "output_tokens_per_s", "requests_per_s"
+_KNOWN = (TOKENS, REQUESTS)
+_FIRST_ROW = 2  # below the heading
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Consecutive hours. `column` is what their rates count, TOKENS or REQUESTS."""
+
+    column: str
+    per_s: tuple[float, ...]
+
+
+def read_traffic(text: str, name: str) -> Traffic:
+    """CSV with a heading, of which one column is `output_tokens_per_s` or `requests_per_s`; others are not read.
+
+    Raises UsageError with the place of what is wrong.
+    """
+    try:
+        rows = list(csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True)))
+    except csv.Error as error:
+        raise UsageError(f"{name}: this is no CSV: {error}") from None
+    heading = [cell.strip() for cell in rows[0]] if rows else []
+    column = _column(heading, name)
+    at = heading.index(column)
+    rates = [_rate(row, at, column, f"{name}:{line}") for line, row in enumerate(rows[1:], _FIRST_ROW) if row]
+    if not rates:
+        raise UsageError(f"{name}: there is no hour below the heading; write one row an hour with its {column}")
+    return Traffic(column, tuple(rates))
+
+
+def _column(heading: list[str], name: str) -> str:
+    found = [column for column in _KNOWN if column in heading]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{name}:1: there are both {TOKENS} and {REQUESTS}; keep the one that is the demand")
+    near = [(cell, match[0]) for cell in heading if (match := get_close_matches(cell, _KNOWN, n=1))]
+    hint = f"; did you mean {near[0][1]} by {near[0][0]!r}?" if near else ""
+    raise UsageError(f"{name}:1: no column is called {TOKENS} or {REQUESTS}{hint}")
+
+
+def _rate(row: list[str], at: int, column: str, place: str) -> float:
+    cell = row[at].strip() if at < len(row) else ""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{place}: {column} is {cell[:40]!r}; expected a mean rate per second, 0 or more")
+    return value

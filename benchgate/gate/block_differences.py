@@ -1,0 +1,71 @@
+"""The paired difference of each block that a check of the load rests on: what its mean and its limits are made of.
+
+It shows what the check was given and decides nothing. The blocks are those that the check itself looked at: without
+those in which the load generator set the pace, or clouded the tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchgate.gate.block_pairs import block_pairs
+from benchgate.gate.clouded import Cleared, Tail, cleared
+from benchgate.gate.comparison import Comparison, paired_load
+from benchgate.gate.guard import SPEED_METRICS
+from benchgate.gate.rule import Problem
+from benchgate.gate.shares import differences_of, tally_of
+from benchgate.gate.specs import CheckSpec, concrete_checks
+from benchgate.gate.usable_blocks import usable
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
+from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS
+from benchgate.suite.schema import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDifferences:
+    """Of the check `id`: its harm in each block, or group of `together` blocks, in order; positive is worse.
+
+    On the scale of the check: ln of a ratio, or a difference of two shares. +inf where the candidate alone has no
+    finite value.
+    """
+
+    id: str
+    harms: tuple[float, ...]
+    together: int = 1
+
+
+def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifferences, ...]:
+    """One for every check of the load against the live baseline, in the order of the policy; none without blocks.
+
+    Two stored runs have no such blocks: their checks rest on two groups that were not paired.
+    """
+    comparison = Comparison(evidence)
+    timed = usable(comparison, suite)
+    found = (
+        _of_check(spec, comparison, timed)
+        for spec in concrete_checks(suite, evidence)
+        if spec.stage is not None and spec.check.margin is not None and KINDS[spec.check.metric].needs == "load"
+    )
+    return tuple(one for one in found if one is not None and one.harms)
+
+
+def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison) -> BlockDifferences | None:
+    assert spec.stage is not None, "only checks of a stage are asked for"
+    metric = spec.check.metric
+    looked_at = timed if metric in SPEED_METRICS else comparison
+    clear = cleared(Cleared(looked_at), Tail(metric, spec.q, spec.stage), tuple(Arm))
+    if clear.problem is not None:
+        return None
+    if metric in SHARE_METRICS:
+        return _of_shares(spec, spec.stage, clear.comparison.judged)
+    pairs = block_pairs(clear.comparison.judged, spec.stage, spec.measure)
+    return None if isinstance(pairs, Problem) else BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
+
+
+def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifferences | None:
+    tally = tally_of(spec.check.metric, spec.slo, spec.check.of)
+    pairs = paired_load(judged, stage)
+    if any(tally(side)[1] == 0 for pair in pairs for side in pair):
+        return None
+    return BlockDifferences(spec.id, tuple(differences_of(pairs, tally).tolist()))

@@ -1,0 +1,109 @@
+"""The numbers of a report as one JSON text: what its tables and charts are made of, unrounded, with its SHA-256.
+
+The text stands in the page as a block of data that no browser runs. It holds no `<`, `>` or `&`, so nothing in it can
+end its element, and it is still plain JSON: what a reader takes out has the hash that the page shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchgate.gate.metric_rows import metric_rows
+from benchgate.model import metrics
+from benchgate.model.run import Evidence, LoadObservation, MetricRow
+from benchgate.report.stage_rows import Executions, StageRow
+from benchgate.report.terms import Terms
+
+SCHEMA = "benchgate.numbers/1"
+_DIGITS = 12  # more would carry the last bits of different CPUs' arithmetic into the bytes
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The text of the block, and the SHA-256 over its bytes in hexadecimal."""
+
+    text: str
+    sha256: str
+
+    @property
+    def taken_out_by(self) -> str:
+        """Commands that take the text out of a saved page and show its hash."""
+        element = r's|^<script type="application/json" id="benchgate-numbers">\(.*\)</script>$|\1|p'
+        return f"sed -n '{element}' report.html | tr -d '\\n' > numbers.json\nsha256sum numbers.json"
+
+
+def numbers(
+    verdict: Mapping[str, object],
+    rows: Sequence[StageRow],
+    seen: Executions,
+    evidence: Evidence,
+    against: Evidence | None,
+    terms: Terms,
+) -> Numbers:
+    """The verdict's document, every derived number of either run with its limits, and what every block came to.
+
+    Those of the run that is judged are by the SLO it is judged by, whatever it was measured under. Infinities are the
+    texts "inf" and "-inf", as in the document; what was not measured is null.
+    """
+    suite = terms.suite(evidence.run).to_stored()
+    judged = replace(evidence, run=replace(evidence.run, suite=suite))
+    runs = (judged, *(() if against is None else (against,)))
+    document = {
+        "schema": SCHEMA,
+        "verdict": verdict,
+        "metrics": {run.run.id: [_metric(row) for row in metric_rows(run)] for run in runs},
+        "blocks": [_block(row, block) for row in rows for block in seen.get((row.stage, row.role), ())],
+    }
+    plain = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    for character, escape in _ESCAPES.items():
+        plain = plain.replace(character, escape)
+    return Numbers(plain, hashlib.sha256(plain.encode("ascii")).hexdigest())
+
+
+def _metric(row: MetricRow) -> dict[str, object]:
+    places = {"statistic": row.statistic, "stage": row.stage, "task": row.task}
+    return {
+        "arm": row.arm.value,
+        "name": row.name,
+        **{name: place for name, place in places.items() if place is not None},
+        "value": _number(row.value),
+        "lower": _number(row.lower),
+        "upper": _number(row.upper),
+        "n": row.n,
+    }
+
+
+def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
+    """One execution of a stage; `arm` is the part it plays in this report."""
+    columns = block.requests
+    ttft, tpot, e2e = (
+        metrics.quantiles(values, (0.5, 0.95))
+        for values in (metrics.ttft_s(columns), metrics.tpot_s(columns), metrics.e2e_s(columns))
+    )
+    return {
+        "stage": row.stage,
+        "arm": row.role.value,
+        "block": block.block + 1,
+        "position": block.position,
+        "window_s": _number(block.window_s),
+        "scheduled": len(columns),
+        "succeeded": int(metrics.succeeded(columns).sum()),
+        "good": None if row.slo is None else int(metrics.good(columns, row.slo).sum()),
+        "output_tokens_per_s": _number(metrics.output_tokens_per_s(columns, block.window_s)),
+        "ttft_s": {"p50": _number(ttft[0]), "p95": _number(ttft[1])},
+        "tpot_s": {"p50": _number(tpot[0]), "p95": _number(tpot[1])},
+        "e2e_s": {"p50": _number(e2e[0]), "p95": _number(e2e[1])},
+    }
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None:
+        return None
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return float(f"{value:.{_DIGITS}g}") + 0.0

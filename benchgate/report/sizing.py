@@ -1,0 +1,125 @@
+"""A fleet for a demand as plain lines and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from benchgate.cost.rehearsal import Rehearsed
+from benchgate.cost.sizing import Cache, Level, Sizing
+from benchgate.gate.best_row import BestRow
+from benchgate.report import show
+from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.units import show_duration, show_number, show_percent, show_size
+
+SCHEMA = "benchgate.capacity/1"
+_TITLES = ("demand", "per second", "replicas", "with factor", "with spares", "by lower limit", "load", "$/h", "$/month")
+
+
+def sizing_document(found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None) -> dict[str, object]:
+    """All of it: rates per second, dollars, ratios; null where something is not known.
+
+    `row` is the level of load of the run that what a replica carries was read from, `replayed` what a week's traffic
+    met.
+    """
+    beside = {"measured": row, "replayed": replayed}
+    document: dict[str, object] = {"schema": SCHEMA, **asdict(found)}
+    document |= {name: None if one is None else asdict(one) for name, one in beside.items()}
+    cache = found.question.cache
+    if cache is not None:
+        names = ("bytes_per_token", "bytes_per_request", "requests_that_fit")
+        document["cache"] = {name: getattr(cache, name) for name in names}
+    return document
+
+
+def sizing_text(found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None) -> str:
+    """What one replica carries, the fleet at every level of the demand, and what follows from it."""
+    lines = [*_replica(found), *_measured(row), "", *_table(found), "", *_notes(found), *_replayed(replayed)]
+    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+
+
+def _replica(found: Sizing) -> Iterator[str]:
+    replica, unit = found.question.replica, found.question.unit
+    lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
+    paid = "" if replica.usd_per_hour is None else f", at ${show_number(replica.usd_per_hour)}/h"
+    yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
+    if found.full_usd_per_million_tokens is not None:
+        yield f"Always full, 1M output tokens cost {show.usd(found.full_usd_per_million_tokens)}."
+
+
+def _measured(row: BestRow | None) -> Iterator[str]:
+    if row is not None:
+        shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
+        yield (
+            f"That is stage {one_line(row.stage)}, the highest whose goodput is shown to reach its target"
+            f" ({shown} at least, target {target})."
+        )
+
+
+def _table(found: Sizing) -> Iterator[str]:
+    rows = [_TITLES, *(_cells(level) for level in found.levels)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
+    for row in rows:
+        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield "  ".join((row[0].ljust(widths[0]), *others))
+
+
+def _cells(level: Level) -> tuple[str, ...]:
+    sized = level.sized
+    dollars = ["-" if value is None else f"{value:,.2f}" for value in (sized.usd_per_hour, sized.usd_per_month)]
+    counts = [f"{count:,}" for count in (sized.bare, sized.replicas, sized.with_spares)]
+    by_lower = "-" if sized.by_lower is None else f"{sized.by_lower:,}"
+    return level.name, show_number(sized.demand_per_s), *counts, by_lower, show_percent(sized.load_ratio), *dollars
+
+
+def _notes(found: Sizing) -> Iterator[str]:
+    question = found.question
+    spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
+    factor = show_number(question.safety_factor)
+    yield f"With factor: {factor} times the demand. With spares: and {spares}; these are what is paid."
+    for level in found.levels:
+        if level.usd_per_million_tokens is not None:
+            what = show.usd(level.usd_per_million_tokens)
+            yield f"At the {level.name} demand that fleet costs {what} per 1M output tokens."
+        if level.in_flight is not None:
+            inside = show_number(level.in_flight)
+            yield f"At the {level.name} demand {inside} requests are inside at once (Little's law)."
+    if found.ahead is not None and question.cold_start_s is not None:
+        starts = show_duration(question.cold_start_s)
+        yield f"A replica takes {starts} to start: be {found.ahead:,} ahead of the demand where it rises steepest."
+    if question.residence_s is not None and all(level.in_flight is None for level in found.levels):
+        yield "How many are inside at once follows from the tokens of an answer; give --output-tokens."
+    if question.cache is not None:
+        yield from _cache(question.cache, found.levels)
+
+
+def _cache(cache: Cache, levels: Sequence[Level]) -> Iterator[str]:
+    inside = max((level.in_flight or 0.0) / max(1, level.sized.replicas) for level in levels)
+    token, request = show_size(round(cache.bytes_per_token)), show_size(round(cache.bytes_per_request))
+    yield (
+        f"In the cache a token takes {token} and a request of {cache.request_tokens:,} tokens {request}:"
+        f" {cache.requests_that_fit:,} of them fit into {show_size(round(cache.memory_bytes))}."
+    )
+    if inside > cache.requests_that_fit:
+        yield (
+            f"Each replica would have {show_number(inside)} requests inside: were all as long as that, some would wait"
+            " or push others out."
+        )
+
+
+def _replayed(found: Rehearsed | None) -> Iterator[str]:
+    if found is None:
+        return
+    yield ""
+    yield (
+        f"Replayed: {found.requests:,} requests, {show.percent(found.within_ratio)} of which waited at most"
+        f" {show_duration(found.wait_s)} for a place (mean {show.duration(found.wait_mean_s)}, p99"
+        f" {show.duration(found.wait_p99_s)})."
+    )
+    if found.worst_hour is not None:
+        yield f"The worst hour is number {found.worst_hour}, with {show.percent(found.worst_within_ratio)}."
+    dollars = "" if found.usd is None else f", ${found.usd:,.2f}"
+    yield (
+        f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once,"
+        f" scaled up {found.scaled_up:,} times and down {found.scaled_down:,} times."
+    )

@@ -1,0 +1,275 @@
+"""One number over the runs of a store, as a chart: lines with interval bands, one place across for each run.
+
+Runs stand side by side whatever time lay between them. A filled point is of a candidate that its verdict let through, a
+hollow one of any other, and a ring is around what was promoted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import vl_convert
+
+from benchgate.report.drawing import CONFIG, HEIGHT, PAGE_COLOUR, WIDTH, short_name, svg_of
+
+_Spec = dict[str, object]
+
+MOST_SERIES = 4
+"""As many can be told apart; which others there are is the caller's to say."""
+
+_COLOURS = ("#3d7dd8", "#c2672a", "#2f8f5b", "#9a6bd0")  # each 3:1 on white and on near-black
+_DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+_SHAPES = ("square", "circle", "triangle-up", "triangle-down")
+_INK, _PAPER = "#1b1f24", "#ffffff"  # of a chart that stands alone
+_PADDING = {"left": 44, "right": 84, "top": 40, "bottom": 40}
+_ROOM = 0.08  # of the span, above and below
+_FROM_ZERO = 0.35  # where the smallest is below this share of the largest, the axis begins at 0
+_LABEL_GAP = 15  # pixels between the names beside the plot
+_DIGITS = 6
+_SCALE = 2  # of a PNG
+
+
+@dataclass(frozen=True, slots=True)
+class TrendValue:
+    """One run's value, in the metric's own unit; `at` is the run's place, 0 for the oldest drawn."""
+
+    at: int
+    value: float
+    lower: float | None
+    upper: float | None
+    promotes: bool
+    promoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrendSeries:
+    """One line of a chart: of a stage, a task or a suite."""
+
+    name: str
+    values: tuple[TrendValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrendMark:
+    """That something changed with the run at a place, as one capital letter."""
+
+    at: int
+    letter: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrendChart:
+    """What a chart shows, at most `MOST_SERIES` lines. `days` has one text for each place; no line crosses a break."""
+
+    metric: str
+    title: str
+    days: tuple[str, ...]
+    series: tuple[TrendSeries, ...]
+    marks: tuple[TrendMark, ...] = ()
+    breaks: frozenset[int] = frozenset()
+
+
+def inline_svg(chart: TrendChart, label: str) -> str:
+    """The chart to stand in a page, in the page's colours; `label` is for readers who do not see it."""
+    return svg_of(_spec(chart), label)
+
+
+def whole_svg(chart: TrendChart, label: str) -> str:
+    """The chart as a file of its own, on white."""
+    opening, _, inner = inline_svg(chart, label).replace('"currentColor"', f'"{_INK}"').partition(">")
+    named = opening.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f'{named}><rect width="100%" height="100%" fill="{_PAPER}"/>{inner}\n'
+
+
+def whole_png(chart: TrendChart) -> bytes:
+    """The same picture in pixels, twice as many each way as it is wide and high."""
+    spec = json.dumps(_spec(chart) | {"background": _PAPER}).replace(PAGE_COLOUR, _INK)
+    return vl_convert.vegalite_to_png(spec, scale=_SCALE, allowed_base_urls=[])
+
+
+def _spec(chart: TrendChart) -> _Spec:
+    factor, unit = _unit(chart)
+    low, high = _span(chart, factor)
+    y: _Spec = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}}
+    x: _Spec = {"field": "x", "type": "quantitative", "axis": None}
+    x |= {"scale": {"domain": [-0.5, len(chart.days) - 0.5], "nice": False}}
+    layers = [_frame(x, y, f"{chart.title}, {unit}" if unit else chart.title), *_days(chart.days, x)]
+    layers += _marks(chart.marks, x)
+    for number, series in enumerate(chart.series):
+        layers += _line(number, _parts(series, chart.breaks, factor), len(chart.days), x, y)
+    layers += _names(chart, factor, low, high)
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "width": WIDTH,
+        "height": HEIGHT,
+        "padding": _PADDING,
+        "autosize": {"type": "none"},
+        "background": None,
+        "layer": layers,
+        "resolve": {"axis": {"y": "shared"}},
+        "config": CONFIG,
+    }
+
+
+def _unit(chart: TrendChart) -> tuple[float, str]:
+    """What values are multiplied by to be drawn, and the unit they are then in."""
+    name, values = chart.metric, [abs(one.value) for series in chart.series for one in series.values]
+    if name.startswith("usd_"):
+        return 1.0, "$"
+    if name.endswith("_ratio"):
+        return 100.0, "%"
+    if name.endswith("tokens_per_s"):
+        return 1.0, "tok/s"
+    if name.endswith("_per_s"):
+        return 1.0, "req/s"
+    if name.endswith("_nats"):
+        return 1.0, "nats"
+    if name.endswith("_s"):
+        return (1.0, "s") if max(values, default=0.0) >= 10 else (1e3, "ms")
+    return 1.0, ""
+
+
+def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
+    """From where to where the axis goes: around all values and limits, from 0 where that costs little."""
+    values = [one for series in chart.series for one in series.values]
+    ends = [end * factor for one in values for end in (one.value, one.lower, one.upper) if end is not None]
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
+    room = _ROOM * (high - low) or _ROOM * abs(high) or 1.0
+    from_zero = 0 <= low <= _FROM_ZERO * high
+    return _rounded(0.0 if from_zero else low - room), _rounded(high + room)
+
+
+def _frame(x: _Spec, y: _Spec, title: str) -> _Spec:
+    """The first layer, whose axis is the chart's: its title lies flat above it, as a reader reads."""
+    axis = {"title": title, "titleAngle": 0, "titleAlign": "left", "titleX": -34, "titleY": -28}
+    axis |= {"titleBaseline": "middle", "tickCount": 4, "grid": True, "labelOverlap": False}
+    mark = {"type": "point", "opacity": 0, "size": 0}
+    return {
+        "data": {"values": [{"x": 0}]},
+        "mark": mark,
+        "encoding": {"x": x, "y": {"field": "y", **y, "axis": axis}},
+    }
+
+
+def _days(days: Sequence[str], x: _Spec) -> Iterator[_Spec]:
+    """The first, the middle and the last day below the plot, and each once."""
+    places = [0, (len(days) - 1) // 2, len(days) - 1] if len(days) > 2 else [0, len(days) - 1]
+    wanted = {days[at]: at for at in reversed(places)} if days else {}
+    for day, at in wanted.items():
+        align = "center"
+        if len(wanted) > 1:
+            align = "left" if at == 0 else "right" if at == len(days) - 1 else "center"
+        mark = {"type": "text", "align": align, "baseline": "top", "y": HEIGHT + 8, "fontSize": 11}
+        yield {
+            "data": {"values": [{"x": at, "day": day}]},
+            "mark": mark,
+            "encoding": {"x": x, "text": {"field": "day"}},
+        }
+
+
+def _marks(marks: Sequence[TrendMark], x: _Spec) -> Iterator[_Spec]:
+    """A dashed rule where something changed, with all its letters above."""
+    by_place = {at: "".join(sorted({one.letter for one in some})) for at, some in groupby(_by_place(marks), _place)}
+    if not by_place:
+        return
+    data = {"values": [{"x": at - 0.5, "letters": letters} for at, letters in by_place.items()]}
+    rule = {"type": "rule", "color": PAGE_COLOUR, "opacity": 0.6, "strokeDash": [3, 3]}
+    text = {"type": "text", "y": -10, "fontSize": 11, "fontWeight": "bold"}
+    yield {"data": data, "mark": rule, "encoding": {"x": x}}
+    yield {"data": data, "mark": text, "encoding": {"x": x, "text": {"field": "letters"}}}
+
+
+def _place(mark: TrendMark) -> int:
+    return mark.at
+
+
+def _by_place(marks: Sequence[TrendMark]) -> list[TrendMark]:
+    return sorted(marks, key=_place)
+
+
+def _parts(series: TrendSeries, breaks: frozenset[int], factor: float) -> list[list[_Spec]]:
+    """The values as they are drawn, cut where a line may not go through."""
+    parts: list[list[_Spec]] = []
+    before: int | None = None
+    for one in series.values:
+        if before is None or any(before < at <= one.at for at in breaks):
+            parts.append([])
+        ends = {name: end for name, end in (("low", one.lower), ("high", one.upper)) if end is not None}
+        drawn = {name: _rounded(end * factor) for name, end in (("y", one.value), *ends.items())}
+        state = "promoted" if one.promoted else "let through" if one.promotes else "not"
+        parts[-1].append({"x": one.at, "part": len(parts), "state": state, **drawn})
+        before = one.at
+    return parts
+
+
+def _line(number: int, parts: list[list[_Spec]], places: int, x: _Spec, y: _Spec) -> Iterator[_Spec]:
+    colour, size = _COLOURS[number], 50 if places <= 20 else 22 if places <= 40 else 12
+    across: _Spec = {"x": x, "detail": {"field": "part"}}
+    up: _Spec = {"y": {"field": "y", **y}}
+    within: _Spec = {"y": {"field": "low", **y}, "y2": {"field": "high"}}
+    every = [value for part in parts for value in part]
+    bands = [value for part in parts for some in _with_limits(part) if len(some) > 1 for value in some]
+    alone = [value for part in parts for some in _with_limits(part) if len(some) == 1 for value in some]
+    stroke: _Spec = {"type": "line", "color": colour, "strokeWidth": 1.5, "strokeDash": _DASHES[number]}
+    yield from _layer({"type": "area", "color": colour, "opacity": 0.18}, bands, across | within)
+    yield from _layer({"type": "rule", "color": colour, "opacity": 0.5}, alone, {"x": x} | within)
+    yield from _layer(stroke, every, across | up)
+    for state in ("let through", "promoted", "not"):
+        some = [value for value in every if value["state"] == state]
+        point: _Spec = {"type": "point", "shape": _SHAPES[number], "size": size, "opacity": 1, "color": colour}
+        yield from _layer(point | {"filled": state != "not", "strokeWidth": 1}, some, {"x": x} | up)
+        if state == "promoted":
+            ring: _Spec = {
+                "type": "point",
+                "shape": "circle",
+                "size": max(90, 3 * size),
+                "filled": False,
+                "strokeWidth": 1.5,
+            }
+            yield from _layer(ring | {"color": PAGE_COLOUR, "opacity": 1}, some, {"x": x} | up)
+
+
+def _layer(mark: _Spec, values: list[_Spec], encoding: _Spec) -> Iterator[_Spec]:
+    if values:
+        yield {"data": {"values": values}, "mark": mark, "encoding": encoding}
+
+
+def _with_limits(part: list[_Spec]) -> Iterator[list[_Spec]]:
+    """Stretches of values that have limits; each one a band of its own."""
+    for there, some in groupby(part, lambda value: "low" in value and "high" in value):
+        if there:
+            stretch = list(some)
+            yield [value | {"part": stretch[0]["x"]} for value in stretch]
+
+
+def _names(chart: TrendChart, factor: float, low: float, high: float) -> Iterator[_Spec]:
+    """Every line's name beside its last value, moved apart where they would lie on each other."""
+    drawn = [(i, s, s.values[-1].value * factor) for i, s in enumerate(chart.series) if s.values and s.name]
+    drawn.sort(key=lambda one: -one[2])
+    pixels = [HEIGHT * (high - value) / (high - low) for _, _, value in drawn]
+    for (number, series, _), pixel in zip(drawn, _apart(pixels), strict=True):
+        data = {"values": [{"name": short_name(series.name), "pixel": round(pixel, 1)}]}
+        y = {"field": "pixel", "type": "quantitative", "scale": None, "axis": None}
+        mark = {"type": "point", "shape": _SHAPES[number], "x": WIDTH + 8, "size": 50, "filled": True, "opacity": 1}
+        text = {"type": "text", "align": "left", "baseline": "middle", "x": WIDTH + 16, "fontSize": 11}
+        yield {"data": data, "mark": mark | {"color": _COLOURS[number]}, "encoding": {"y": y}}
+        yield {"data": data, "mark": text, "encoding": {"y": y, "text": {"field": "name"}}}
+
+
+def _apart(pixels: Sequence[float]) -> list[float]:
+    """Places from the top down, at least a line of text apart, and inside the plot."""
+    placed = list[float]()
+    for pixel in pixels:
+        placed.append(max(pixel, placed[-1] + _LABEL_GAP) if placed else pixel)
+    beyond = max(0.0, placed[-1] - HEIGHT) if placed else 0.0
+    placed = [pixel - beyond for pixel in placed]
+    assert all(b - a >= _LABEL_GAP - 1e-6 for a, b in pairwise(placed)), "moved as one"
+    return placed
+
+
+def _rounded(value: float) -> float:
+    """No finer than anyone sees: the last bits differ between machines."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,62 @@
+"""What a suite's newest run came to, as a badge: an SVG of our own, and the JSON that shields.io makes one of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchgate.model.run import RunStatus
+from benchgate.model.verdict import Outcome
+from benchgate.report.show import MARKS
+from benchgate.report.untrusted import one_line
+from benchgate.site.listed import NO_VERDICT
+from benchgate.store.overview import Glance
+
+_COLOURS = {
+    Outcome.PASS: "#17713f",
+    Outcome.WARN: "#8a5a00",
+    Outcome.BLOCK: "#b3261e",
+    Outcome.INCONCLUSIVE: "#5b45b0",
+    Outcome.INVALID: "#4d5763",
+}  # white on each is 4.5:1 or more
+_UNKNOWN = "#4d5763"
+_LONGEST_LABEL = 40
+_CHARACTER, _MARGIN = 7, 12  # pixels; the text is stretched or pressed to what this makes of it
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """Two words and a colour; the widths are of its two halves, in pixels."""
+
+    label: str
+    message: str
+    colour: str
+    label_width: int
+    message_width: int
+
+
+def newest_judging(runs: Sequence[Glance]) -> Glance | None:
+    """The newest run (they come oldest first) that judges a candidate, and is over or was cut short.
+
+    No calibration and no file of another tool does.
+    """
+    judging = (one for one in reversed(runs) if not one.run.calibrates and one.run.measured_by is None)
+    return next((one for one in judging if one.run.status is not RunStatus.RUNNING), None)
+
+
+def badge_of(suite: str, runs: Sequence[Glance]) -> Badge:
+    """The badge of a suite. A newest run without a verdict says so: an older one's is not the newest."""
+    newest = newest_judging(runs)
+    outcome = newest.said[-1].outcome if newest is not None and newest.said else None
+    label = one_line(suite, _LONGEST_LABEL) or "benchgate"
+    message = NO_VERDICT if outcome is None else f"{MARKS[outcome]} {outcome.value}"
+    colour = _UNKNOWN if outcome is None else _COLOURS[outcome]
+    widths = [_CHARACTER * len(text) + _MARGIN for text in (label, message)]
+    return Badge(label, message, colour, *widths)
+
+
+def badge_json(badge: Badge) -> bytes:
+    """As shields.io reads it from an address: https://shields.io/badges/endpoint-badge."""
+    said = {"schemaVersion": 1, "label": badge.label, "message": badge.message, "color": badge.colour}
+    return (json.dumps(said, sort_keys=True) + "\n").encode()

@@ -1,0 +1,258 @@
+"""The numbers of a suite's runs as charts, and what changed between the runs that makes them hard to compare.
+
+Only the newest runs are drawn. A change of what was asked, or of the hardware, ends every line: numbers before and
+after it are not comparable. Changes of level are looked for after the newest of these, as the gate looks for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchgate.gate.drift import LEAST_RUNS, level_changes
+from benchgate.model.deployment import Arm
+from benchgate.model.noise import hardware_of, version_of
+from benchgate.model.run import Run, TrendPoint
+from benchgate.report.drawing import Figure
+from benchgate.report.metric_values import in_its_unit
+from benchgate.report.tables import Column, Table
+from benchgate.report.trend_chart import (
+    MOST_SERIES,
+    TrendChart,
+    TrendMark,
+    TrendSeries,
+    TrendValue,
+    inline_svg,
+)
+from benchgate.report.untrusted import one_line
+from benchgate.site.listed import name_of
+from benchgate.site.names import run_file
+from benchgate.store.overview import Glance
+from benchgate.store.repository import Store
+
+MOST_DRAWN = 60
+"""Runs in a chart: as many as can be told apart in it."""
+
+_ALPHA = 0.05  # of all series of a page together: how often one of them is said to have changed when none did
+_LONGEST = 60
+_NO_PLACE = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A number that a page draws: its metric, the statistic of it, and what a reader calls it."""
+
+    metric: str
+    statistic: str | None
+    title: str
+
+
+KINDS = (
+    Kind("ttft_s", "p50", "TTFT p50"),
+    Kind("ttft_s", "p95", "TTFT p95"),
+    Kind("tpot_s", "p50", "TPOT p50"),
+    Kind("output_tokens_per_s", None, "Throughput"),
+    Kind("goodput_ratio", None, "Goodput"),
+    Kind("capacity_per_s", None, "Capacity"),
+    Kind("capacity_in_flight", None, "Capacity in flight"),
+    Kind("accuracy_ratio", None, "Accuracy"),
+    Kind("score", None, "Score"),
+    Kind("shadow_excess_ratio", None, "Shadow excess"),
+    Kind("usd_per_million_output_tokens", None, "Cost of 1M output tokens"),
+    Kind("usd_per_million_good_tokens", None, "Cost of 1M good tokens"),
+)
+"""What a suite's page follows, in the order of the page; a suite that does not measure one has no chart of it."""
+
+Points = Mapping[Kind, Sequence[TrendPoint]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that a chart marks with a letter: with which run it came, and what it is."""
+
+    letter: str
+    file: str
+    run: str
+    day: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trends:
+    """What a suite's page draws. `drawn` and `measured` count runs."""
+
+    figures: tuple[Figure, ...]
+    changes: tuple[Change, ...]
+    drawn: int
+    measured: int
+
+
+def points_by_suite(store: Store) -> dict[str, dict[Kind, list[TrendPoint]]]:
+    """Every number of `KINDS` of every candidate, oldest run first."""
+    found: dict[str, dict[Kind, list[TrendPoint]]] = {}
+    for kind in KINDS:
+        for point in store.trend(kind.metric, statistic=kind.statistic, arm=Arm.CANDIDATE):
+            found.setdefault(point.suite, {}).setdefault(kind, []).append(point)
+    return found
+
+
+def drawn_runs(runs: Sequence[Glance], points: Points) -> list[Glance]:
+    """The newest runs that have a number, oldest first."""
+    measured = {point.run_id for some in points.values() for point in some}
+    return [glance for glance in runs if glance.run.id in measured][-MOST_DRAWN:]
+
+
+def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
+    """Everything that the charts of these runs are made from, as plain JSON."""
+    ids = {glance.run.id for glance in drawn}
+    of_runs = [
+        [glance.run.id, glance.run.seed, glance.run.measurement_sha256, _hardware(glance.run), _engine(glance.run)]
+        for glance in drawn
+    ]
+    of_points = [
+        [kind.metric, kind.statistic, one.run_id, one.stage, one.task, one.value, one.lower, one.upper]
+        for kind in KINDS
+        for one in points.get(kind, ())
+        if one.run_id in ids
+    ]
+    measured = len({point.run_id for some in points.values() for point in some})
+    return [*of_runs, *of_points, measured]
+
+
+def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> Trends:
+    """The charts of the newest of a suite's `runs` (oldest first); `promoted` are the ids of those that stand."""
+    drawn = drawn_runs(runs, points)
+    places = {glance.run.id: at for at, glance in enumerate(drawn)}
+    lines = {kind: _lines(some, places, drawn, promoted) for kind, some in points.items()}
+    breaking = [(at, change) for at, change in _circumstances(drawn) if change.letter != "E"]
+    breaks = frozenset(at for at, _ in breaking)
+    shifts = list(_shifts(lines, drawn, max(breaks, default=0)))
+    common = list(_circumstances(drawn))
+    figures = []
+    for kind in KINDS:
+        if lines.get(kind):
+            of_kind = [*common, *((at, change) for at, which, change in shifts if which is kind)]
+            figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks))
+    told = sorted([*common, *((at, change) for at, _, change in shifts)], key=lambda one: -one[0])
+    measured = len({point.run_id for some in points.values() for point in some})
+    return Trends(tuple(figures), tuple(change for _, change in told), len(drawn), measured)
+
+
+def _lines(
+    points: Sequence[TrendPoint], places: Mapping[str, int], drawn: Sequence[Glance], promoted: frozenset[str]
+) -> dict[str, list[TrendValue]]:
+    """The values of the runs drawn, by stage or task; those seen most first, for only so many can be drawn."""
+    found: dict[str, list[TrendValue]] = {}
+    for point in points:
+        at = places.get(point.run_id)
+        if at is None:
+            continue
+        said = drawn[at].said
+        promotes = bool(said) and said[-1].outcome.promotes
+        value = TrendValue(at, point.value, point.lower, point.upper, promotes, point.run_id in promoted)
+        found.setdefault(point.stage or point.task or _NO_PLACE, []).append(value)
+    return dict(sorted(found.items(), key=lambda one: -len(one[1])))
+
+
+def _circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
+    """Where what was asked, the hardware or the engine is another than in the run before."""
+    for at in range(1, len(drawn)):
+        before, run = drawn[at - 1].run, drawn[at].run
+        if before.measurement_sha256 != run.measurement_sha256:
+            yield at, _change("S", drawn[at], "the suite asks something else than before")
+        for letter, what, of in (("H", "hardware", _hardware), ("E", "engine", _engine)):
+            old, new = of(before), of(run)
+            if old != new:
+                told = f"{what} of the candidate: {one_line(old, _LONGEST)} → {one_line(new, _LONGEST)}"
+                yield at, _change(letter, drawn[at], told)
+
+
+def _hardware(run: Run) -> str:
+    return hardware_of(run.arms[Arm.CANDIDATE], run.environment) if Arm.CANDIDATE in run.arms else "none"
+
+
+def _engine(run: Run) -> str:
+    if Arm.CANDIDATE not in run.arms:
+        return "none"
+    deployment = run.arms[Arm.CANDIDATE]
+    return " ".join(filter(None, (deployment.engine, version_of(deployment))))
+
+
+def _shifts(
+    lines: Mapping[Kind, Mapping[str, Sequence[TrendValue]]], drawn: Sequence[Glance], since: int
+) -> Iterator[tuple[int, Kind, Change]]:
+    """Where the level of a line changed, of all lines of the page together."""
+    newest = {
+        (kind, name): [one for one in values if one.at >= since]
+        for kind, of_kind in lines.items()
+        for name, values in of_kind.items()
+    }
+    looked_at = {key: values for key, values in newest.items() if len(values) >= 2 * LEAST_RUNS}
+    for (kind, name), values in looked_at.items():
+        as_ratio = all(one.value > 0 for one in values)  # what multiplies is looked at as what multiplies
+        series = [math.log(one.value) if as_ratio else one.value for one in values]
+        for change in level_changes(series, drawn[-1].run.seed, _ALPHA, len(looked_at)):
+            ends = [math.exp(end) if as_ratio else end for end in (change.before, change.after)]
+            old, new = (in_its_unit(kind.metric, end) for end in ends)
+            at = values[change.at].at
+            where = "" if name == _NO_PLACE else f" of {one_line(name, _LONGEST)}"
+            yield at, kind, _change("L", drawn[at], f"{kind.title}{where} went from {old} to {new}")
+
+
+def _change(letter: str, glance: Glance, told: str) -> Change:
+    run = glance.run
+    return Change(letter, run_file(run.id), name_of(glance), run.started_at[:10], told)
+
+
+def _figure(
+    kind: Kind,
+    lines: Mapping[str, Sequence[TrendValue]],
+    drawn: Sequence[Glance],
+    changes: Sequence[tuple[int, Change]],
+    breaks: frozenset[int],
+) -> Figure:
+    shown = list(lines)[:MOST_SERIES]
+    chart = TrendChart(
+        metric=kind.metric,
+        title=kind.title,
+        days=tuple(one_line(glance.run.started_at[:10], 10) for glance in drawn),
+        series=tuple(TrendSeries("" if name == _NO_PLACE else name, tuple(lines[name])) for name in shown),
+        marks=tuple(TrendMark(at, change.letter) for at, change in changes),
+        breaks=breaks,
+    )
+    caption = f"{kind.title} of the candidates of {_counted(len(drawn), 'run')}, oldest first."
+    if len(shown) < len(lines):
+        caption += f" Of {len(lines)} lines {len(shown)} are drawn; all are in the table."
+    anchor = "-".join(filter(None, (kind.metric, kind.statistic))).replace("_", "-")
+    return Figure(anchor, caption, inline_svg(chart, caption), _table(kind, lines, drawn))
+
+
+def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequence[Glance]) -> Table:
+    """Newest first: what is looked for is at the top."""
+    by_place = {name: {one.at: one for one in values} for name, values in lines.items()}
+    names = [kind.title if name == _NO_PLACE else one_line(name, _LONGEST) for name in lines]
+    rows = [
+        (
+            name_of(glance),
+            glance.run.started_at[:10],
+            *(_with_limits(kind.metric, of_line.get(at)) for of_line in by_place.values()),
+        )
+        for at, glance in reversed(list(enumerate(drawn)))
+    ]
+    columns = (Column("run", numeric=False), Column("day", numeric=False), *(Column(name) for name in names))
+    return Table(f"{kind.title}, with 95 % intervals", columns, tuple(rows))
+
+
+def _with_limits(metric: str, value: TrendValue | None) -> str:
+    if value is None:
+        return "-"
+    shown = in_its_unit(metric, value.value)
+    if value.lower is None or value.upper is None:
+        return shown
+    lower, upper = (in_its_unit(metric, end) for end in (value.lower, value.upper))
+    return f"{shown} ({lower} to {upper})"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,169 @@
+"""How many replicas a demand needs, what they cost, and what a cache holds: against figures published elsewhere."""
+
+import math
+
+import pytest
+
+from benchgate.cost.demand import Demand, demand_of_hours
+from benchgate.cost.fleet import Replica, in_flight, replicas_while_one_starts, size
+from benchgate.cost.kv_cache import ConfigError, cache_layout, number_bytes
+
+LLAMA_70B = {
+    "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def test_five_thousand_tokens_per_second_need_eight_replicas_of_seven_hundred() -> None:
+    found = size(5000, Replica(700, usd_per_hour=1.2), spares=0)
+    assert (found.replicas, found.with_spares) == (8, 8)
+    assert found.usd_per_hour == pytest.approx(9.6)
+    assert found.usd_per_month == pytest.approx(7008)
+    assert found.load_ratio == pytest.approx(5000 / 5600)
+
+
+def test_spares_and_a_safety_factor_are_paid_for_and_the_lower_limit_asks_for_more() -> None:
+    found = size(5000, Replica(700, lower_per_s=600, usd_per_hour=1.2), safety_factor=1.3, spares=1)
+    assert (found.replicas, found.with_spares, found.by_lower) == (10, 11, 12)
+    assert found.usd_per_hour == pytest.approx(13.2)
+
+
+@pytest.mark.parametrize(
+    ("demand", "carries", "replicas"), [(0, 700, 0), (0.3, 0.1, 3), (2100, 700, 3), (2101, 700, 4)]
+)
+def test_replicas_are_the_least_whole_number_that_carries_the_demand(
+    demand: float, carries: float, replicas: int
+) -> None:
+    assert size(demand, Replica(carries)).replicas == replicas
+    assert size(demand, Replica(carries)).usd_per_hour is None
+
+
+@pytest.mark.parametrize(
+    ("demand", "options"),
+    [(-1, (1, 0)), (math.inf, (1, 0)), (1, (0.9, 0)), (1, (math.nan, 0)), (1, (1, -1))],
+)
+def test_fleet_that_cannot_be_is_refused(demand: float, options: tuple[float, int]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        size(demand, Replica(1), safety_factor=options[0], spares=options[1])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"per_s": 0}, {"per_s": math.inf}, {"per_s": 1, "lower_per_s": 0}, {"per_s": 1, "usd_per_hour": -1}]
+)
+def test_replica_that_carries_nothing_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Replica(**wrong)
+
+
+def test_requests_inside_are_arrivals_times_residence() -> None:
+    assert in_flight(12, 2.5) == pytest.approx(30)
+    with pytest.raises(ValueError, match="expected numbers"):
+        in_flight(1, math.inf)
+
+
+def test_fleet_is_ahead_of_a_demand_that_grows_while_a_replica_starts() -> None:
+    assert replicas_while_one_starts(2.0, 180, Replica(100)) == 4  # 360 more by then
+    assert replicas_while_one_starts(-2.0, 180, Replica(100)) == 0
+    with pytest.raises(ValueError, match="finite"):
+        replicas_while_one_starts(1, math.inf, Replica(1))
+
+
+def test_demand_of_hours_is_their_mean_their_busy_hours_and_their_steepest_rise() -> None:
+    found = demand_of_hours([*range(1, 100), 460])
+    assert found.mean_per_s == pytest.approx(54.1)
+    assert (found.p95_per_s, found.peak_per_s) == (95, 460)
+    assert found.growth_per_s2 == pytest.approx(361 / 3600)
+    assert found.times(2).levels[1:] == (("p95", 190), ("peak", 920))
+    assert demand_of_hours([7, 5]).growth_per_s2 == 0
+    assert demand_of_hours([7]).growth_per_s2 is None
+    assert Demand(7).times(3) == Demand(21)
+
+
+@pytest.mark.parametrize("wrong", [(-1,), (math.nan,), (2, None, 1), (1, 3, 2)])
+def test_demand_that_contradicts_itself_is_refused(wrong: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"demand|above"):
+        Demand(*wrong)
+    with pytest.raises(ValueError, match="no hour"):
+        demand_of_hours([])
+
+
+def test_request_of_8192_tokens_of_a_70b_takes_2_7_gb_and_half_of_it_in_fp8() -> None:
+    layout = cache_layout(LLAMA_70B)
+    assert layout.bytes_per_token() == 327_680
+    assert layout.bytes_per_request(8192) / 1e9 == pytest.approx(2.7, abs=0.05)
+    assert 32 * layout.bytes_per_request(8192) / 1e9 == pytest.approx(86, abs=0.5)
+    assert layout.bytes_per_request(8192, "fp8") * 2 == layout.bytes_per_request(8192)
+    assert layout.requests_that_fit(86e9, 8192) == 32
+    assert layout.requests_that_fit(1e9, 8192) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "bytes_per_token"),
+    [
+        # published: Llama-2-7B 0.5 MB a token; DeepSeek-V3 70,272 bytes (576 numbers x 61 layers); GPT-2 36,864
+        ({"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096, "dtype": "float16"}, 524_288),
+        ({"num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512,
+          "qk_rope_head_dim": 64, "torch_dtype": "bfloat16"}, 70_272),
+        ({"n_layer": 12, "n_head": 12, "n_embd": 768, "torch_dtype": "float16"}, 36_864),
+        ({"text_config": {"num_hidden_layers": 2, "num_attention_heads": 3, "head_dim": 8}, "dtype": "float32"}, 384),
+    ],
+)  # fmt: skip
+def test_token_takes_what_the_model_keeps_of_it(config: dict[str, object], bytes_per_token: int) -> None:
+    assert cache_layout(config).bytes_per_token() == bytes_per_token
+
+
+def test_layer_with_a_window_keeps_no_more_than_its_window() -> None:
+    gemma = {
+        "num_hidden_layers": 12, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+        "sliding_window": 1024, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    layout = cache_layout(gemma)
+    one = 2 * 4 * 64 * 2  # bytes of a token in a layer
+    assert layout.bytes_per_request(512) == 12 * 512 * one
+    assert layout.bytes_per_request(8192) == (2 * 8192 + 10 * 1024) * one
+    kinds = ["sliding_attention"] * 10 + ["full_attention", "linear_attention"]
+    mixed = cache_layout({**gemma, "layer_types": kinds})
+    assert mixed.bytes_per_request(8192) == (8192 + 10 * 1024) * one
+    assert mixed.state_layers == 1
+
+
+def test_window_of_which_no_layer_is_named_is_not_relied_on() -> None:
+    assert cache_layout({**LLAMA_70B, "sliding_window": 4096}) == cache_layout(LLAMA_70B)
+    off = {**LLAMA_70B, "sliding_window": 4096, "sliding_window_pattern": 2, "use_sliding_window": False}
+    assert cache_layout(off) == cache_layout(LLAMA_70B)
+
+
+def test_tokens_are_kept_in_whole_pages() -> None:
+    layout = cache_layout(LLAMA_70B)
+    assert layout.bytes_per_request(1) == layout.bytes_per_request(16) == 16 * 327_680
+    assert layout.bytes_per_request(17, page_tokens=1) == 17 * 327_680
+    for tokens, page in ((0, 16), (1, 0)):
+        with pytest.raises(ValueError, match="1 or more"):
+            layout.bytes_per_request(tokens, page_tokens=page)
+    with pytest.raises(ValueError, match="0 or more"):
+        layout.requests_that_fit(math.nan, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"num_attention_heads": "64"}, "num_attention_heads"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads"),
+        ({"hidden_size": 8193}, "multiple"),
+        ({"layer_types": ["full_attention"]}, "each of the 80"),
+        ({"layer_types": ["strange"] * 80}, "strange"),
+        ({"text_config": 3}, "text_config"),
+    ],
+)
+def test_configuration_that_does_not_say_what_it_keeps_is_refused(change: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        cache_layout({**LLAMA_70B, **change})
+
+
+def test_type_that_is_not_known_is_an_error_with_the_nearest_one() -> None:
+    assert (number_bytes("torch.bfloat16"), number_bytes("q8_0")) == (2, 34 / 32)
+    with pytest.raises(ConfigError, match="did you mean bf16"):
+        number_bytes("bf17")
+    with pytest.raises(ConfigError, match="does not say of what type"):
+        cache_layout({**LLAMA_70B, "torch_dtype": None}).bytes_per_token()

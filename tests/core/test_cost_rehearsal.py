@@ -1,0 +1,99 @@
+"""Traffic replayed by the hour: what is drawn, what is told of it, and that a fleet that fits waits less."""
+
+import numpy as np
+import pytest
+
+from benchgate.cost.rehearsal import Service, rehearse
+from benchgate.cost.replay import Balance, Scaling, replay
+
+RNG_SEED = 20261121
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(RNG_SEED)
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 2.0])
+def test_services_have_their_mean_and_their_variation(cv: float) -> None:
+    drawn = Service(2.5, cv).draw(200_000, rng())
+    assert drawn.mean() == pytest.approx(2.5, rel=0.02)
+    assert drawn.std() / drawn.mean() == pytest.approx(cv, abs=0.03)
+
+
+@pytest.mark.parametrize(("mean", "cv"), [(0.0, 1.0), (float("inf"), 1.0), (1.0, -1.0), (1.0, float("nan"))])
+def test_service_that_cannot_be_is_refused(mean: float, cv: float) -> None:
+    with pytest.raises(ValueError, match="cannot be"):
+        Service(mean, cv)
+
+
+def test_worst_hour_is_the_one_in_which_most_wait() -> None:
+    found = rehearse(
+        [0.5, 3.0, 0.0, 0.5], Service(1.0), Scaling(2, 1, 1), wait_s=1.0, usd_per_hour=4.0, generator=rng()
+    )
+    assert found.worst_hour == 1
+    assert found.within_ratio is not None
+    assert found.worst_within_ratio is not None
+    assert found.worst_within_ratio < found.within_ratio < 1
+    assert (found.replica_hours, found.usd) == pytest.approx((4, 16))
+    assert found.highest == 1
+
+
+def test_fleet_that_may_grow_lets_fewer_wait_and_is_paid_for() -> None:
+    rates = [0.5, 3.0, 0.5]
+    fixed, scaled = (
+        rehearse(rates, Service(1.0), Scaling(2, 1, most), wait_s=1.0, usd_per_hour=None, generator=rng())
+        for most in (1, 4)
+    )
+    assert fixed.requests == scaled.requests
+    assert (fixed.within_ratio or 0) + 0.2 < (scaled.within_ratio or 0)
+    assert fixed.replica_hours < scaled.replica_hours < 12
+    assert scaled.usd is None
+    assert scaled.scaled_up > 0 < scaled.scaled_down
+
+
+def test_no_traffic_has_no_waits() -> None:
+    found = rehearse([0.0, 0.0], Service(1.0), Scaling(1, 2, 2), wait_s=1.0, usd_per_hour=1.0, generator=rng())
+    assert (found.requests, found.within_ratio, found.wait_mean_s, found.wait_p99_s) == (0, None, None, None)
+    assert (found.worst_hour, found.worst_within_ratio) == (None, None)
+    assert found.usd == pytest.approx(4)
+
+
+def test_more_than_is_worth_waiting_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="give fewer hours"):
+        rehearse([1e6], Service(1.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=None, generator=rng())
+
+
+def test_line_of_its_own_makes_a_request_wait_while_others_are_free() -> None:
+    arrivals, services = np.array([0.0, 0.0, 0.1, 0.2]), np.array([10.0, 1.0, 1.0, 1.0])
+    in_turn, least, one_line = (
+        replay(arrivals, services, Scaling(1, 2, 2, balance=balance), 20.0).waits_s
+        for balance in (Balance.IN_TURN, Balance.LEAST, Balance.ONE_LINE)
+    )
+    assert in_turn[2] == pytest.approx(9.9)  # behind the long one, whose turn it is again
+    assert one_line[2] == pytest.approx(0.9)
+    assert least.sum() <= in_turn.sum()
+    assert replay(arrivals, services, Scaling(1, 2, 2, balance=Balance.LEAST), 20.0).waits_s[3] > 0
+
+
+@pytest.mark.parametrize("balance", [Balance.IN_TURN, Balance.LEAST])
+def test_replica_that_is_let_go_ends_what_it_has_and_is_paid_for_so_long(balance: Balance) -> None:
+    # three are wanted at 10 s; at 20 s all but the long one are answered, and two are let go
+    scaling = Scaling(1, 1, 3, target_ratio=1.0, look_s=10.0, cooldown_s=0.0, cold_start_s=0.0, balance=balance)
+    arrivals, services = np.array([0.0, 1.0, 2.0, 11.0, 12.0]), np.array([9.5, 3.0, 3.0, 100.0, 3.0])
+    found = replay(arrivals, services, scaling, 200.0)
+    assert found.scaled_down >= 1
+    assert found.highest <= 3
+    assert found.replica_hours * 3600 >= 200 + 10
+    assert found.waits_s[0] == 0
+
+
+def test_every_request_is_served_whoever_it_was_given_to() -> None:
+    generator = rng()
+    arrivals = np.cumsum(generator.exponential(0.05, 3000))
+    services = generator.exponential(1.0, 3000)
+    for balance in Balance:
+        scaling = Scaling(4, 1, 10, look_s=2.0, cooldown_s=4.0, cold_start_s=3.0, balance=balance)
+        found = replay(arrivals, services, scaling, float(arrivals[-1]) + 60)
+        assert np.all(found.waits_s >= 0)
+        assert found.scaled_up > 3 < found.scaled_down
+        assert 0 < found.replica_hours < 10 * (arrivals[-1] + 60) / 3600

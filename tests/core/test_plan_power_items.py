@@ -1,0 +1,188 @@
+"""What a plan tells of checks that are not of the load: evals, recorded prompts, fixed texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchgate.model.noise import Disagreement
+from benchgate.plan.divergence import Piece
+from benchgate.plan.evals import PlannedTask
+from benchgate.plan.power_row import CheckPower
+from benchgate.plan.refusals import shortfalls
+from benchgate.plan.schedule import Plan
+from benchgate.plan.shadow import ShadowPrompt
+from benchgate.suite.schema import Suite
+from tests.core.test_plan_power import Line, calibrated, only, told
+from tests.fakes.evals import suite_of
+
+CONFIG: dict[str, object] = {"test_split": "test", "output_type": "generate_until"}
+
+
+def task(name: str, n: int, **more: Any) -> PlannedTask:
+    return PlannedTask(name, CONFIG, tuple({"id": str(i), "passage": f"p{i // 10}"} for i in range(n)), **more)
+
+
+def evals(check: Line, *tasks: PlannedTask, **quality: Any) -> CheckPower:
+    names = list(dict.fromkeys(one.name.partition("/")[0] for one in tasks))
+    suite = suite_of([check], names, **quality)
+    return only(suite, Plan(0, (), (), tasks, ()))
+
+
+@pytest.mark.parametrize(
+    ("check", "items", "says"),
+    [
+        ({"task": "each"}, {"t": 9}, "accuracy@t cannot pass: with 9 items"),
+        ({}, {"t": 9, "u": 5}, "accuracy cannot pass: with 14 items"),
+        ({"margin": "5 points"}, {"g/a": 400, "g/b": 400}, None),
+        ({"task": "g"}, {"g/a": 9, "g/b": 9}, "accuracy@g cannot pass: with 18 items"),
+        ({"task": "each", "margin": "15 points"}, {"t": 50}, None),
+    ],
+)
+def test_a_check_that_no_answer_could_pass_is_known_before_the_run(
+    check: Line, items: dict[str, int], says: str | None
+) -> None:
+    row = evals({"metric": "accuracy", "margin": "2 points", **check}, *(task(name, n) for name, n in items.items()))
+    (line,) = shortfalls((row,)).certain or (None,)
+    assert (line is None) if says is None else (line is not None and line.startswith(says))
+
+
+def test_items_see_and_need_what_connors_formula_says() -> None:
+    row = evals({"metric": "accuracy", "margin": "2 points"}, task("t", 1348))
+    assert (row.has, row.needs) == (1348, 1348)
+    assert row.sees_95 == pytest.approx(0.02, abs=1e-4)
+    assert row.passes == pytest.approx(0.94, abs=0.02)
+    small = evals({"metric": "accuracy", "margin": "2 points"}, task("t", 771))
+    assert small.sees_80 == pytest.approx(0.02, abs=1e-4)
+
+
+def test_tasks_of_unlike_sizes_are_worth_what_equal_weights_make_of_them() -> None:
+    even = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 500), task("u", 500))
+    uneven = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 950), task("u", 50))
+    assert even.has == uneven.has == 1000
+    assert (uneven.sees_80 or 0) > 2 * (even.sees_80 or 0)
+
+
+def test_clusters_are_worth_less_and_too_few_are_worth_nothing() -> None:
+    alone = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 400))
+    together = evals({"metric": "accuracy", "margin": "5 points"}, task("t", 400, cluster_key="passage"))
+    assert (together.sees_80 or 0) > (alone.sees_80 or 1)
+    assert "worth 108 independent" in (together.note or "")
+    few = evals({"metric": "accuracy", "margin": "50 points"}, task("t", 90, cluster_key="passage"))
+    assert (few.short, few.passes) == ("certain", 0.0)
+    assert "9 clusters" in (few.cannot or "")
+
+
+def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
+    for check in ({"metric": "accuracy", "margin": "5 points"}, {"metric": "accuracy", "min": "50%"}):
+        row = evals(check, task("t", 40), task("u", 0, needs="openai/gsm8k"))
+        assert row.note == "not foretold: data of its tasks was not read"
+        assert row.short is None
+
+
+def test_a_floor_that_even_all_right_answers_do_not_show() -> None:
+    row = evals({"metric": "accuracy", "min": "99%"}, task("t", 298))
+    assert (row.short, row.needs) == ("certain", 299)
+    assert evals({"metric": "accuracy", "min": "99%"}, task("t", 299)).short is None
+    whole = evals({"metric": "accuracy", "min": "100%"}, task("t", 5000))
+    assert (whole.short, whole.needs, whole.remedy) == ("certain", None, "give it a lower bound")
+
+
+def test_flips_and_scores() -> None:
+    flips = {"metric": "flips", "margin": "5 points", "required": True}
+    suite = suite_of([{"metric": "accuracy", "margin": "50 points"}, flips], ["t"], repeat_baseline=True)
+    plan = Plan(0, (), (), (task("t", 400),), ())
+    row = told(suite, plan).checks[1]
+    # 3.29 · √(0.75 · 0.05) / 0.05, squared
+    assert (row.needs, row.source) == (163, "assumed")
+    assert row.passes == pytest.approx(0.99, abs=0.01)
+    floor = calibrated(disagreement=(Disagreement("task", "t", 0.2, 400), Disagreement("task", "other", 0.9, 400)))
+    noisy = told(suite, plan, floor).checks[1]
+    assert noisy.spread == pytest.approx(0.2)
+    assert noisy.measured
+    assert (noisy.passes or 1) < (row.passes or 0)
+    hopeless = told(suite, Plan(0, (), (), (task("t", 20),), ())).checks[1]
+    assert hopeless.short == "certain"
+    score = evals({"metric": "score", "margin": "5 points"}, task("t", 30, scale="continuous"))
+    assert "scores of two answers" in (score.note or "")
+
+
+def shadow_suite(check: Line, **shadow: Any) -> Suite:
+    return Suite.model_validate(
+        {
+            "suite": "planned",
+            "deployments": {
+                "baseline": {"url": "http://b", "model": "m"},
+                "candidate": {"url": "http://c", "model": "m"},
+            },
+            "shadow": {"prompts": "p.jsonl", **shadow},
+            "gate": {"checks": [check]},
+        }
+    )
+
+
+def prompts(n: int, once: int = 0) -> Plan:
+    return Plan(0, (), (), (), tuple(ShadowPrompt(str(i), "p", once=i < once) for i in range(n)))
+
+
+def test_recorded_prompts_by_how_their_answers_are_compared() -> None:
+    excess = {"metric": "shadow_excess", "margin": "2 points"}
+    forms = only(shadow_suite(excess, compare={"by": "json"}), prompts(1000))
+    assert (forms.needs, forms.spread) == (1015, 0.05)
+    assert forms.sees_95 == pytest.approx(0.02, abs=3e-4)
+    free = only(shadow_suite(excess), prompts(1000))
+    assert (free.spread, free.source) == (0.3, "assumed")
+    assert (free.passes or 1) < (forms.passes or 0)
+    sampled = only(shadow_suite(excess, compare={"by": "json"}, secondary="30%"), prompts(1000, once=700))
+    assert (sampled.sees_80 or 0) > (forms.sees_80 or 1)
+    assert "300 of the 1,000" in (sampled.note or "")
+    seen = only(
+        shadow_suite(excess), prompts(1000), calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 500),))
+    )
+    assert (seen.sees_80, seen.needs, seen.passes) == (0.0, 1, 1.0)
+    never_twice = only(shadow_suite(excess, secondary="1%"), prompts(10, once=10))
+    assert "twice" in (never_twice.cannot or "")
+    quiet = only(
+        shadow_suite(excess, secondary="50%"), prompts(100, once=50),
+        calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 50),)),
+    )  # fmt: skip
+    assert quiet.passes is None
+    assert only(shadow_suite(excess), prompts(0)).note == "not foretold: there are no prompts"
+    assert only(shadow_suite(excess), prompts(30)).short == "certain"
+
+
+def test_validity_and_a_judges_losses_are_items_like_any_other() -> None:
+    validity = only(shadow_suite({"metric": "shadow_validity", "margin": "2 points"}), prompts(1348))
+    assert validity.needs == 1348
+    assert only(shadow_suite({"metric": "shadow_validity", "margin": "2 points"}), prompts(30)).short == "certain"
+    assert only(shadow_suite({"metric": "shadow_validity", "min": "99%"}), prompts(100)).short == "certain"
+    judge_spec = {"url": "http://j", "model": "j", "send_text": True}
+    losses = only(shadow_suite({"metric": "judge_loss", "margin": "5 points"}, judge=judge_spec), prompts(400))
+    assert losses.spread == pytest.approx(0.136)
+
+
+def text_plan(pieces: int, positions: int = 20) -> Plan:
+    return Plan(0, (), (), (), (), tuple(Piece("t", n, "x", positions) for n in range(pieces)))
+
+
+def test_fixed_texts_in_too_few_pieces() -> None:
+    def rows(plan: Plan) -> dict[str, CheckPower]:
+        suite = Suite.model_validate(
+            {
+                "suite": "planned",
+                "deployments": {
+                    "baseline": {"url": "http://b", "model": "m"},
+                    "candidate": {"url": "http://c", "model": "m"},
+                },
+                "divergence": {"texts": "t.jsonl"},
+                "gate": {"checks": [{"metric": "perplexity", "margin": "2%"}, {"metric": "same_top1", "min": "99.9%"}]},
+            }
+        )
+        return {row.metric: row for row in told(suite, plan).checks}
+
+    assert [row.short for row in rows(text_plan(9)).values()] == ["certain", "certain"]
+    enough = rows(text_plan(10))
+    assert (enough["perplexity"].short, enough["same_top1"].short) == (None, "certain")  # 200 positions, 2,995 needed
+    assert enough["same_top1"].needs == 2995
+    assert rows(text_plan(0))["same_top1"].short is None

@@ -1,0 +1,191 @@
+"""A fleet for a demand: what it is sized by, what it says, and what it refuses to count on."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchgate.cost.demand import Demand
+from benchgate.cost.fleet import Replica
+from benchgate.cost.kv_cache import cache_layout
+from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizing
+from benchgate.cost.traffic import REQUESTS as REQUEST_COLUMN
+from benchgate.cost.traffic import TOKENS, read_traffic
+from benchgate.errors import UsageError
+from benchgate.gate.best_row import BestRow, best_row
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow
+from benchgate.report.sizing import sizing_document, sizing_text
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.schema import Suite
+
+SUITE = """
+suite: sized
+deployments:
+  a: {engine: openai, url: http://a.example, model: m}
+  b: {engine: openai, url: http://b.example, model: m}
+baseline: a
+candidate: b
+slo: {ttft: 500ms, target: 95%}
+load:
+  workload: {input: 100, output: 50}
+  sweep:
+    - {stage: c4, concurrency: 4, requests: 100}
+    - {stage: c8, concurrency: 8, requests: 100}
+    - {stage: c16, concurrency: 16, requests: 100}
+gate: {checks: [{metric: error_rate, max: 10%}]}
+"""
+
+
+def a_suite(text: str = SUITE) -> Suite:
+    return parse_suite(text, "suite.yaml")
+
+
+def level(stage: str, tokens: float, goodput: tuple[float, float | None], arm: Arm = Arm.CANDIDATE) -> list[MetricRow]:
+    share, lower = goodput
+    return [
+        MetricRow(arm, "output_tokens_per_s", None, stage, None, tokens, 5, tokens * 0.9, tokens * 1.1),
+        MetricRow(arm, "requests_per_s", None, stage, None, tokens / 50, 5, tokens / 60, tokens / 40),
+        MetricRow(arm, "goodput_ratio", None, stage, None, share, 500, lower, 1.0),
+        MetricRow(arm, "e2e_s", "mean", stage, None, 2.0, 500, 1.9, 2.1),
+    ]
+
+
+LEVELS = [*level("c4", 400, (0.99, 0.97)), *level("c8", 700, (0.98, 0.955)), *level("c16", 900, (0.96, 0.93))]
+
+
+def test_best_level_is_the_fastest_that_is_shown_to_hold_its_slo() -> None:
+    found = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
+    assert isinstance(found, BestRow)
+    assert (found.stage, found.tokens_per_s, found.e2e_mean_s) == ("c8", 700, 2.0)
+    assert (found.tokens_lower, found.goodput_lower, found.target_ratio) == (630, 0.955, 0.95)
+    assert (found.tokens_per_request, found.in_flight) == (50, 28)
+    assert replace(found, e2e_mean_s=None).in_flight is None
+    assert replace(found, e2e_mean_s=0.001).in_flight == 1
+    bare = best_row([row for row in LEVELS if row.name != "e2e_s"], a_suite(), Arm.CANDIDATE)
+    assert isinstance(bare, BestRow)
+    assert (bare.e2e_mean_s, bare.ttft_p95_s) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "suite", "said"),
+    [
+        ([], SUITE, "no numbers of a load on the candidate"),
+        (level("c4", 400, (1, 1), Arm.BASELINE), SUITE, "no numbers of a load on the candidate"),
+        (LEVELS, SUITE.replace("slo: {ttft: 500ms, target: 95%}\n", ""), "no SLO with a target"),
+        (level("c4", 400, (0.99, None)), SUITE, "no level of load was measured"),
+        (level("c4", 0.0, (0.99, 0.97)), SUITE, "no level of load was measured"),
+        (LEVELS[:2], SUITE, "no level of load was measured"),
+        (LEVELS, SUITE.replace("95%", "98%"), "nearest is c4, whose goodput may be as low as 97.0 %"),
+    ],
+)
+def test_level_that_is_not_shown_to_hold_is_not_counted_on(rows: list[MetricRow], suite: str, said: str) -> None:
+    found = best_row(rows, a_suite(suite), Arm.CANDIDATE)
+    assert isinstance(found, str)
+    assert said in found
+
+
+def a_question(**changed: Any) -> Question:
+    return replace(
+        Question(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2), safety_factor=1.0, spares=0), **changed
+    )
+
+
+def test_fleet_of_the_guide_costs_what_the_guide_says() -> None:
+    # $32/h for 4 replicas of 1,800 tokens/s: $1.23 per 1M when full, twice that at half, a quarter more with overhead
+    full = sizing(a_question(demand=Demand(7200), replica=Replica(1800, None, 8.0)))
+    half = sizing(a_question(demand=Demand(3600), replica=Replica(1800, None, 8.0), safety_factor=2.0))
+    dearer = sizing(a_question(demand=Demand(3600), replica=Replica(1800, None, 10.0), safety_factor=2.0))
+    assert [round(one.levels[0].usd_per_million_tokens or 0, 2) for one in (full, half, dearer)] == [1.23, 2.47, 3.09]
+    assert full.full_usd_per_million_tokens == full.levels[0].usd_per_million_tokens
+    assert [one.levels[0].sized.usd_per_hour for one in (full, half)] == [32, 32]
+
+
+def test_every_level_of_the_demand_has_its_fleet_and_its_requests_inside() -> None:
+    asked = a_question(
+        unit=REQUESTS, demand=Demand(10, 20, 30, 0.05), replica=Replica(4, 3, 2.0), residence_s=2.5, cold_start_s=120.0,
+        tokens_per_request=100.0, spares=1,
+    )  # fmt: skip
+    found = sizing(asked)
+    assert [(one.name, one.sized.bare, one.sized.with_spares, one.sized.by_lower) for one in found.levels] == [
+        ("mean", 3, 4, 5), ("p95", 5, 6, 8), ("peak", 8, 9, 11),
+    ]  # fmt: skip
+    assert [one.in_flight for one in found.levels] == [25, 50, 75]
+    assert found.ahead == 2  # six more per second by then
+    # 8 dollars an hour for 10 · 100 · 3600 tokens
+    assert found.levels[0].usd_per_million_tokens == pytest.approx(8 / 3.6)
+    assert found.full_usd_per_million_tokens == pytest.approx(2 / 1.44)
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    found = sizing(a_question(replica=Replica(700), residence_s=2.0))
+    assert (found.full_usd_per_million_tokens, found.levels[0].in_flight, found.ahead) == (None, None, None)
+    text = sizing_text(found)
+    assert "$" not in text.replace("$/h", "").replace("$/month", "")
+    assert "give --output-tokens" in text
+    assert sizing(a_question(unit=REQUESTS)).levels[0].usd_per_million_tokens is None
+
+
+def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
+    layout = cache_layout(
+        {"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "dtype": "bf16"}
+    )
+    cache = Cache(layout, 40 * 2.0**30, 8192)
+    asked = a_question(
+        demand=Demand(5000, None, 9000, 1.0), residence_s=20.0, tokens_per_request=50.0, cold_start_s=700.0,
+        cache=cache, replica=Replica(700, 600, 1.2), spares=2,
+    )  # fmt: skip
+    row = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
+    assert isinstance(row, BestRow)
+    text = sizing_text(sizing(asked), row)
+    for said in (
+        "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
+        "stage c8, the highest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
+        "and 2 spare replicas",
+        "be 1 ahead",
+        "a request of 8,192 tokens 2.50 GiB: 16 of them fit into 40.0 GiB",
+        "Each replica would have 277 requests inside",
+    ):
+        assert said in text
+    assert "Each replica" not in sizing_text(sizing(a_question(cache=cache)))
+
+
+def test_document_is_plain_json_without_anything_left_out() -> None:
+    cache = Cache(cache_layout({"n_layer": 12, "n_head": 12, "n_embd": 768, "dtype": "f16"}), 1e9, 1024)
+    document = json.loads(json.dumps(sizing_document(sizing(a_question(cache=cache))), allow_nan=False))
+    assert document["levels"][0]["sized"]["replicas"] == 8
+    assert document["cache"] == {"bytes_per_token": 36864, "bytes_per_request": 37748736, "requests_that_fit": 26}
+    assert document["measured"] is None
+
+
+def test_traffic_is_one_row_an_hour_in_either_unit() -> None:
+    assert read_traffic("\ufeffhour, requests_per_s\n0,1.5\n\n1,2\n", "t.csv").per_s == (1.5, 2.0)
+    assert read_traffic("requests_per_s\n1\n", "t.csv").column == REQUEST_COLUMN
+    assert read_traffic("output_tokens_per_s\n1\n", "t.csv").column == TOKENS
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "t.csv:1: no column"),
+        ("request_per_s\n1\n", "did you mean requests_per_s by 'request_per_s'?"),
+        ("requests_per_s,output_tokens_per_s\n1,1\n", "there are both"),
+        ("requests_per_s\n", "no hour"),
+        ("requests_per_s\n1\nmany\n", "t.csv:3: requests_per_s is 'many'"),
+        ("hour,requests_per_s\n1\n", "t.csv:2: requests_per_s is ''"),
+        ("requests_per_s\nnan\n", "expected a mean rate"),
+        ("requests_per_s\n-1\n", "expected a mean rate"),
+        (f'requests_per_s\n"{"x" * 200_000}"\n', "this is no CSV"),
+    ],
+)
+def test_traffic_that_cannot_be_read_is_refused_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_traffic(text, "t.csv")
+    assert said in str(caught.value)
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected"):
+        sizing(a_question(safety_factor=math.inf))

@@ -1,0 +1,244 @@
+"""Distributions, SLOs met, paired blocks and the numbers of a report: what they show of a run, and what they do not."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.gate.decide import judge
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report.distribution_charts import distribution_figures
+from benchgate.report.distribution_section import Distributions
+from benchgate.report.drawing import Figure
+from benchgate.report.html import render_html
+from benchgate.report.paired_charts import paired_figures
+from benchgate.report.paired_section import PairedSection
+from benchgate.report.view import ReportView, report_view
+from tests.fakes import evidence as fake
+from tests.fakes import hostile
+from tests.fakes.measured import Effect, SuiteText, measured
+
+DASH = "\N{EN DASH}"
+
+
+@functools.cache
+def usual() -> ReportView:
+    return report_view(fake.evidence(), fake.verdict())
+
+
+def texts(figure: Figure) -> set[str]:
+    return {element.text or "" for element in ElementTree.fromstring(figure.svg).iter("text")}
+
+
+def shapes(view: ReportView) -> Distributions:
+    assert view.distributions is not None
+    return view.distributions
+
+
+def test_the_stage_that_fails_stands_open_and_the_others_are_folded() -> None:
+    assert {one.stage for one in shapes(usual()).first} == {"c4"}
+    assert {one.stage for one in shapes(usual()).rest} == {"c1"}
+    assert [one.metric for one in shapes(usual()).first] == ["ttft", "tpot", "itl"]
+
+
+def test_a_curve_ends_below_the_top_by_what_failed_and_says_so() -> None:
+    ttft = shapes(usual()).first[0]
+    ends = {side.role: (side.curve.n, side.curve.never, side.curve.shares[-1]) for side in ttft.sides}
+    assert ends == {Arm.BASELINE: (96, 0, 1.0), Arm.CANDIDATE: (96, 2, 94 / 96)}
+    (figure,) = distribution_figures([ttft])
+    assert figure.anchor == "figure-ecdf-ttft-c4"
+    assert "2 of the candidate failed and never come" in figure.caption
+    assert "The upright rule is the SLO of 50 ms." in figure.caption
+    assert {"baseline", "candidate", "SLO"} <= texts(figure)
+    row = dict(zip((column.title for column in figure.numbers.columns), figure.numbers.rows[1], strict=True))
+    assert (row["arm"], row["requests"], row["failed"], row["slowest"]) == ("candidate", "96", "2", "∞")
+
+
+def test_a_run_without_load_has_none_of_its_parts() -> None:
+    view = report_view(replace(fake.evidence(), load=()), fake.verdict())
+    assert (view.load, view.distributions, view.attainment, view.paired, view.timeline) == (None,) * 5
+
+
+def test_where_every_request_failed_there_is_no_curve_of_that_side() -> None:
+    evidence = replace(fake.evidence(), load=fake.load(failing_arm=Arm.CANDIDATE))
+    ttft = shapes(report_view(evidence, fake.verdict())).first[0]
+    (figure,) = distribution_figures([ttft])
+    assert "96 of the candidate failed" in figure.caption
+    assert "candidate: half within ∞" in figure.svg
+
+
+def test_stages_beyond_the_eighth_are_named_and_not_drawn() -> None:
+    template = [o for o in fake.load() if o.stage == "c1"]
+    names = [f"s{number}" for number in range(10)]
+    load = tuple(replace(o, stage=name) for name in names for o in template[:2])
+    view = report_view(replace(fake.evidence(), load=load), replace(fake.verdict(), checks=()))
+    assert shapes(view).left == ("s8", "s9")
+
+
+def test_what_was_missed_is_told_by_the_bound_that_was_missed() -> None:
+    """c4 of the candidate: first tokens after 47 to 55 ms against 50, tokens 11 ms apart against 12, two failures."""
+    section = usual().attainment
+    assert section is not None
+    assert section.reasons == ("failed", "TTFT", "TPOT")
+    c4 = section.rows[3]
+    assert (c4.stage, c4.arm, c4.of) == ("c4", "candidate", "42 of 96")
+    assert c4.missed == ("2 (2.08 %)", "52 (54.2 %)", "0")
+    assert (c4.width, c4.target) == (43.75, 95.0)
+    assert section.rows[0].met == "100 %"
+    assert [row.starts for row in section.rows] == [False, False, True, False]
+
+
+def test_without_an_slo_nothing_is_said_of_one() -> None:
+    evidence = fake.evidence()
+    free = replace(evidence, run=replace(evidence.run, suite={**evidence.run.suite, "slo": None}))
+    assert report_view(free, fake.verdict()).attainment is None
+
+
+def test_a_stage_that_was_never_measured_met_nothing_and_missed_nothing() -> None:
+    view = report_view(replace(fake.evidence(), load=fake.load(stages=("c1",))), fake.verdict())
+    assert view.attainment is not None
+    unmeasured = view.attainment.rows[2]
+    assert (unmeasured.met, unmeasured.width, set(unmeasured.missed)) == ("not measured", None, {DASH})
+
+
+def paired(view: ReportView) -> PairedSection:
+    assert view.paired is not None
+    return view.paired
+
+
+def test_paired_blocks_show_the_change_in_each_with_the_checks_own_mean_and_margin() -> None:
+    failing, throughput = paired(usual()).first
+    assert (failing.title, len(failing.changes), failing.worse_is_up) == ("TTFT p50 at c4", fake.BLOCKS, True)
+    assert failing.allowed == pytest.approx(10.0)
+    assert failing.mean == pytest.approx(math.expm1(0.348) * 100)
+    assert throughput.allowed == pytest.approx(-10.0)
+    assert not throughput.worse_is_up
+    figures = paired_figures(paired(usual()).first)
+    assert [figure.anchor for figure in figures] == ["figure-blocks-ttft-p50-c4", "figure-blocks-output-throughput-c1"]
+    assert {"no change", "margin", "mean"} <= texts(figures[0])
+    assert "Higher is worse." in figures[0].caption
+    assert "Lower is worse." in figures[1].caption
+    assert [row[0] for row in figures[0].numbers.rows] == ["block 1", "block 2", "block 3", "block 4", "mean", "margin"]
+
+
+def judged(checks: list[dict[str, object]], candidate: Effect) -> tuple[Evidence, Verdict]:
+    suite = SuiteText(checks).suite()
+    evidence = measured(suite, candidate)
+    return evidence, judge(suite, evidence)
+
+
+def test_a_block_without_a_value_is_named_and_a_share_is_in_points() -> None:
+    checks: list[dict[str, object]] = [
+        {"metric": "ttft", "margin": "10%"},
+        {"metric": "error_rate", "margin": "5 points"},
+        {"metric": "output_length", "margin": "10%"},
+    ]
+    view = report_view(*judged(checks, Effect(failed=60, failed_block=2)))
+    by_id = {one.id: one for one in (*paired(view).first, *paired(view).rest)}
+    assert by_id["ttft-p50@c4"].changes[2] is None
+    assert by_id["error_rate@c4"].changes[2] == pytest.approx(100.0)
+    figures = {figure.anchor: figure for figure in paired_figures(tuple(by_id.values()))}
+    assert "Not drawn, because the candidate's requests failed: 3." in figures["figure-blocks-ttft-p50-c4"].caption
+    assert "change, points" in texts(figures["figure-blocks-error-rate-c4"])
+    assert "output_length@c4" not in by_id  # in that block no request was answered by both
+
+
+def test_a_change_that_may_go_either_way_has_a_margin_on_both_sides() -> None:
+    view = report_view(*judged([{"metric": "output_length", "margin": "10%"}], Effect(tokens=11)))
+    (figure,) = paired_figures(paired(view).first)
+    assert "Either way is a change." in figure.caption
+    assert [element.text for element in ElementTree.fromstring(figure.svg).iter("text")].count("margin") == 2
+
+
+def test_a_margin_far_beyond_every_point_is_told_and_does_not_flatten_them() -> None:
+    view = report_view(*judged([{"metric": "ttft", "margin": "90%"}], Effect()))
+    (figure,) = paired_figures(paired(view).first)
+    assert "margin +90 %." in figure.caption
+    assert "The margin lies outside the plot." in figure.caption
+    assert "margin" not in texts(figure)
+
+
+def test_two_stored_runs_have_no_paired_blocks() -> None:
+    view = report_view(fake.evidence("run-b"), fake.verdict(Outcome.PASS), against=fake.evidence("run-a"))
+    assert view.paired is None
+
+
+def test_the_cost_has_an_interval_and_the_change_of_what_a_good_token_costs() -> None:
+    load = usual().load
+    assert load is not None and load.cost is not None
+    shown = [dict(zip((c.title for c in load.cost.columns), row, strict=True)) for row in load.cost.rows]
+    assert shown[0]["$ per 1M output tokens"] == "$6.94"  # 2 / (3600 * 80) * 1e6
+    candidate = shown[3]
+    assert re.fullmatch(r"\$[\d.]+ to \$[\d.]+", candidate["95 % interval"])
+    assert candidate["good tokens, against the baseline"].startswith("+")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_without_prices_says_that_there_is_none() -> None:
+    evidence = fake.evidence()
+    free = {arm: replace(one, price_usd_per_hour=None) for arm, one in evidence.run.arms.items()}
+    source = render_html(replace(evidence, run=replace(evidence.run, arms=free)), fake.verdict())
+    assert "No price is given" in source
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_numbers_come_out_of_the_page_with_the_hash_that_it_shows(tmp_path: Path) -> None:
+    view = usual()
+    (tmp_path / "report.html").write_text(render_html(fake.evidence(), fake.verdict()), encoding="utf-8")
+    told = subprocess.run(["bash", "-c", view.numbers.taken_out_by], cwd=tmp_path, capture_output=True, check=True)
+    assert told.stdout.decode().split()[0] == view.numbers.sha256
+    taken = (tmp_path / "numbers.json").read_bytes()
+    assert hashlib.sha256(taken).hexdigest() == view.numbers.sha256
+    document: dict[str, Any] = json.loads(taken)
+    assert document["schema"] == "benchgate.numbers/1"
+    assert document["verdict"] == json.loads(view.document_json)
+    assert len(document["blocks"]) == 2 * 2 * fake.BLOCKS
+    worst = next(b for b in document["blocks"] if (b["stage"], b["arm"], b["block"]) == ("c4", "candidate", 3))
+    assert (worst["scheduled"], worst["succeeded"]) == (24, 22)
+    of_tasks = [m for m in document["metrics"][fake.run().id] if m["name"] == "accuracy_ratio"]
+    accuracy = {(m["arm"], m["task"]): m["value"] for m in of_tasks}
+    assert (accuracy["baseline", "tiny_add"], accuracy["candidate", "tiny_add"]) == (38 / 40, 36 / 40)
+
+
+def test_failed_blocks_are_infinite_in_the_numbers_and_missing_ones_null() -> None:
+    evidence = replace(fake.evidence(), load=fake.load(failing_arm=Arm.CANDIDATE))
+    document = json.loads(report_view(evidence, fake.verdict()).numbers.text)
+    failed = next(b for b in document["blocks"] if b["arm"] == "candidate")
+    assert (failed["ttft_s"]["p50"], failed["output_tokens_per_s"], failed["good"]) == ("inf", 0.0, 0)
+
+
+@pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "<!--<script>", "&lt;", "\u2028]]>"])
+def test_no_text_ends_the_element_that_the_numbers_stand_in(text: str) -> None:
+    numbers = report_view(hostile.evidence(text), hostile.verdict(text)).numbers
+    assert not set("<>&\u2028\n") & set(numbers.text)
+    assert json.loads(numbers.text)["verdict"]["reason"] == text
+
+
+def test_reproducing_is_told_for_the_page_the_check_and_the_measurement() -> None:
+    lines = [command.line for command in usual().provenance.more]
+    run = fake.run().id
+    assert lines == [
+        f"benchgate report {run} --out report.html",
+        f"benchgate gate {run} --explain ttft-p50@c4",
+        "benchgate run SUITE",
+    ]
+    assert "benchgate 0.1.0" in usual().provenance.more[-1].what
+
+
+def test_two_stored_runs_have_the_numbers_of_both_by_their_ids() -> None:
+    view = report_view(fake.evidence("run-b"), fake.verdict(Outcome.PASS), against=fake.evidence("run-a"))
+    document = json.loads(view.numbers.text)
+    assert {run: len(rows) > 50 for run, rows in document["metrics"].items()} == {"run-a": True, "run-b": True}
+    assert {block["arm"] for block in document["blocks"]} == {"baseline", "candidate"}

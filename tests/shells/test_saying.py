@@ -1,0 +1,86 @@
+"""Standard output that is full, closed or cannot show a mark: a verdict is never lost in a traceback."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchgate.cli.commands import completed, run_command
+from benchgate.cli.saying import say
+from benchgate.cli.suite_files import placed_in
+from benchgate.errors import BudgetError, PublishError, UsageError
+
+SUITE = """\
+suite: placed
+deployments:
+  old: {url: "${env:OLD_URL}", model: m}
+error_budget:
+  objective: 99%
+  spent: {prometheus: {url: "${env:PROM}", query: up}}
+"""
+
+
+def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    say("■ BLOCK: \u22125 %\n")
+    assert raw.getvalue() == b"\\u25a0 BLOCK: \\u22125 %\n"
+
+
+def test_closed_output_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(PublishError, match="standard output is closed"):
+        say("PASS\n")
+    gone = io.StringIO()
+    gone.close()
+    monkeypatch.setattr(sys, "stdout", gone)
+    with pytest.raises(PublishError, match="standard output could not be written: I/O operation on closed file"):
+        say("PASS\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_process_whose_output_is_full_ends_with_13_and_no_traceback() -> None:
+    program = "import sys\nsys.argv = ['benchgate', 'init', '--list']\nfrom benchgate.cli.app import main\nmain()\n"
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 13
+    assert ended.stderr == "benchgate: standard output could not be written: No space left on device\n"
+
+
+def test_what_a_suite_refers_to_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(SUITE)
+    with pytest.raises(BudgetError) as asked, placed_in(path):
+        raise BudgetError("error_budget.spent: Prometheus at http://p:9090 does not answer")
+    assert str(asked.value) == f"{path}:6:10: error_budget.spent: Prometheus at http://p:9090 does not answer"
+    with pytest.raises(UsageError) as unset, placed_in(path):
+        raise UsageError("error_budget.spent.prometheus: the environment variable PROM is not set; set it")
+    assert str(unset.value).startswith(f"{path}:6:29: error_budget.spent.prometheus: the environment variable PROM is ")
+    for message in ("the environment variable OTHER is not set", "no such store"):
+        with pytest.raises(UsageError) as elsewhere, placed_in(path):
+            raise UsageError(message)
+        assert str(elsewhere.value) == message
+    path.unlink()
+    with pytest.raises(BudgetError, match=r"^error_budget"), placed_in(path):
+        raise BudgetError("error_budget.spent: it is gone")
+
+
+def test_printed_commands_name_suite_and_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCHGATE_STORE", raising=False)
+    suite = Path("my suites/a.yaml")
+    said = [("--candidate", "fp8"), ("--cluster", None)]
+    told = run_command(suite, store="postgresql://me:hunter2@db/runs", said=said, flags=[("--allow-code", True)])
+    assert told == ("benchgate run 'my suites/a.yaml' --store postgresql://me@db/runs --candidate fp8 --allow-code")
+    text = "`benchgate plan` tells, `benchgate calibrate` measures, `benchgate doctor --client` and `benchgate gate`"
+    whole = completed(text, suite=Path("a.yaml"), store="runs.db")
+    assert whole == (
+        "`benchgate plan a.yaml --store runs.db` tells, `benchgate calibrate a.yaml --store runs.db` measures, "
+        "`benchgate doctor --client --store runs.db` and `benchgate gate`"
+    )
+    assert completed(text, suite=None, store=None) == text
+    monkeypatch.setenv("BENCHGATE_STORE", "runs.db")
+    assert "--store" not in completed(text, suite=Path("a.yaml"), store="runs.db")

@@ -1,0 +1,135 @@
+"""What a suite's page draws of its runs, and which changes between them it marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Run, TrendPoint
+from benchgate.model.verdict import Outcome
+from benchgate.report.trend_chart import MOST_SERIES
+from benchgate.site import names, trends
+from benchgate.site.badge import badge_of
+from benchgate.site.inputs import ReportInputs
+from benchgate.site.trends import KINDS, MOST_DRAWN, Kind
+from benchgate.store.overview import Glance, Overview, Said
+from tests.fakes import evidence as fake
+
+TTFT, THROUGHPUT = KINDS[0], KINDS[3]
+
+
+def glance(number: int, outcome: Outcome | None = Outcome.PASS, **changes: Any) -> Glance:
+    run = replace(fake.run(f"run-{number:04}"), label=f"pr-{number}", **changes)
+    said = () if outcome is None else (Said(outcome, "because", "0" * 64, None),)
+    return Glance(run, said, "e" * 64, 0, None, None)
+
+
+def with_facts(run: Run, **facts: object) -> dict[Arm, Any]:
+    return {arm: replace(of, url="http://a", facts=facts) for arm, of in run.arms.items()}
+
+
+def points(values: Sequence[float], stage: str = "c4") -> list[TrendPoint]:
+    fields: dict[str, Any] = {"label": None, "suite": "s", "deployment": "q4", "outcome": None, "task": None}
+    where: dict[str, Any] = {"started_at": "2026-01-01T00:00:00Z", "arm": Arm.CANDIDATE, "n": 9}
+    return [
+        TrendPoint(
+            run_id=f"run-{at:04}", stage=stage, value=value, lower=value * 0.9, upper=value * 1.1, **fields, **where
+        )
+        for at, value in enumerate(values)
+    ]
+
+
+def changed(runs: Sequence[Glance], of: dict[Kind, list[TrendPoint]]) -> list[tuple[str, str, str]]:
+    found = trends.trends(runs, of, frozenset())
+    return [(change.letter, change.run, change.told) for change in found.changes]
+
+
+def test_a_level_that_changed_is_marked_with_its_run_and_both_levels() -> None:
+    values = np.exp(np.random.default_rng(1).normal(0, 0.01, 24)) * ([0.1] * 12 + [0.15] * 12)
+    ((letter, run, told),) = changed([glance(at) for at in range(24)], {TTFT: points(values.tolist())})
+    assert (letter, run) == ("L", "pr-12")
+    assert told.startswith("TTFT p50 of c4 went from 1") and " to 1" in told and "ms" in told
+    assert changed([glance(at) for at in range(12)], {TTFT: points(values[:12].tolist())}) == []
+
+
+def test_other_hardware_engine_and_questions_are_marked_and_level_is_looked_for_after_them() -> None:
+    values = np.exp(np.random.default_rng(2).normal(0, 0.01, 24)) * ([0.1] * 12 + [0.3] * 12)
+    old = with_facts(fake.run(), engine_version="1", accelerator_names=["A100"])
+    new = with_facts(fake.run(), engine_version="2", accelerator_names=["H100", "H100"])
+    runs = [glance(at, arms=old if at < 12 else new) for at in range(24)]
+    assert changed(runs, {TTFT: points(values.tolist())}) == [
+        ("H", "pr-12", "hardware of the candidate: 1 x A100 → 2 x H100"),
+        ("E", "pr-12", "engine of the candidate: llamacpp 1 → llamacpp 2"),
+    ]
+    asked = [glance(at, measurement_sha256="a" * 64 if at < 12 else "b" * 64) for at in range(24)]
+    (only,) = changed(asked, {TTFT: points(values.tolist())})
+    assert only == ("S", "pr-12", "the suite asks something else than before")
+
+
+def test_only_the_newest_runs_are_drawn_and_all_are_counted() -> None:
+    many = MOST_DRAWN + 5
+    found = trends.trends([glance(at) for at in range(many)], {TTFT: points([0.1] * many)}, frozenset())
+    assert (found.drawn, found.measured) == (MOST_DRAWN, many)
+    (figure,) = found.figures
+    assert [row[0] for row in figure.numbers.rows] == [f"pr-{at}" for at in range(many - 1, 4, -1)]
+
+
+def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
+    stages = [f"c{number}" for number in range(MOST_SERIES + 2)]
+    of = {THROUGHPUT: [point for stage in stages for point in points([10.0, 20.0], stage)]}
+    (figure,) = trends.trends([glance(0), glance(1)], of, frozenset()).figures
+    assert "Of 6 lines 4 are drawn" in figure.caption
+    assert [column.title for column in figure.numbers.columns] == ["run", "day", *stages]
+    assert figure.numbers.rows[0] == ("pr-1", "2026-01-02", *["20.0/s (18.0/s to 22.0/s)"] * 6)
+
+
+def test_a_suite_without_numbers_has_no_charts() -> None:
+    assert trends.trends([glance(0)], {}, frozenset()) == trends.Trends((), (), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([glance(0), glance(1, Outcome.BLOCK)], "■ BLOCK"),
+        ([glance(0), glance(1, None)], "no verdict"),  # an older run's verdict is not the newest
+        ([glance(0), glance(1, suite={"calibration": True})], "● PASS"),
+        ([glance(0), glance(1, environment={"measured_by": "vllm"})], "● PASS"),
+        ([], "no verdict"),
+    ],
+)
+def test_a_badge_is_of_the_newest_run_that_judges(runs: list[Glance], message: str) -> None:
+    assert badge_of("chat", runs).message == message
+
+
+def test_files_are_called_by_ids_and_hashes_alone() -> None:
+    uuid = "0190b2c4-7d1e-7a3b-9c5f-2e8d6a4b1f03"
+    assert names.run_file(uuid) == f"runs/{uuid}.html"
+    for odd in ("../../etc/passwd", uuid.upper(), "nul", "", "\ud800", f"{uuid}/x"):
+        assert names.is_ours(names.run_file(odd)) and names.run_file(odd) != f"runs/{odd}.html"
+    assert not any(map(names.is_ours, ("runs/../index.html", "/index.html", "CNAME", "runs/_x.html", "index.html\n")))
+
+
+def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_later() -> None:
+    first = glance(1, started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T01:00:00Z")
+    second = glance(2, started_at="2026-01-02T00:00:00Z", finished_at="2026-01-02T01:00:00Z")
+
+    def hashed(*runs: Glance, noise: tuple[tuple[str, str], ...] = ()) -> str:
+        return ReportInputs.of(Overview(runs, (), noise)).sha256(second)
+
+    def decided(at: str) -> Glance:
+        return replace(first, said=(Said(Outcome.PASS, "", "1" * 64, at),))
+
+    alone = hashed(second)
+    known = hashed(decided("2026-01-01T02:00:00Z"), second)
+    assert known != hashed(decided("2026-01-03T00:00:00Z"), second) != alone
+    later = glance(3, started_at="2026-01-03T00:00:00Z", finished_at="2026-01-03T01:00:00Z")
+    assert hashed(decided("2026-01-01T02:00:00Z"), second, later) == known
+    elsewhere = replace(first, run=replace(first.run, suite_name="other"))
+    assert hashed(elsewhere, second) == alone
+    assert hashed(second, noise=(("2026-01-02T00:30:00Z", "n"),)) != alone
+    assert hashed(second, noise=(("2026-01-02T02:00:00Z", "n"),)) == alone
