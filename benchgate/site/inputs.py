@@ -83,12 +83,13 @@ class ReportInputs:
 
 
 def _facts(glance: Glance) -> Iterator[tuple[str, str]]:
-    """When what of a run came to be known."""
+    """When what of a run came to be known; nothing of one that is not over."""
     run = glance.run
-    if run.finished_at is not None:
-        yield run.finished_at, sha256_of([run.id, run.status.value, run.started_at, glance.evidence_sha256])
+    if run.finished_at is None:
+        return
+    yield run.finished_at, sha256_of([run.id, run.status.value, run.started_at, glance.evidence_sha256])
     for said in glance.said:
-        yield said.decided_at or "", sha256_of([run.id, said.sha256])
+        yield max(said.decided_at or "", run.finished_at), sha256_of([run.id, said.sha256])
 
 
 def _past(facts: Sequence[tuple[str, str]]) -> _Past:

@@ -1,5 +1,6 @@
 """Read delays by the kernel's stamps: real packets on the loopback, and what is made of their delays."""
 
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -31,6 +32,22 @@ from tests.shells.load_helpers import HALO, WHOLE, closed, limits, target_at
 pytestmark = pytest.mark.skipif(
     audit_refusal(ServerAddress.of("http://127.0.0.1")) is not None, reason="this kernel stamps no arrivals"
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel_that_stamps() -> Iterator[None]:
+    """The kernel begins to stamp some time after it was asked, and goes on while any socket asks for it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, socket.socket(type=socket.SOCK_DGRAM) as sender:
+        stamps.ask_for_stamps(asking)
+        asking.bind(("127.0.0.1", 0))
+        for _ in range(1000):
+            sender.sendto(b"now", asking.getsockname())
+            if stamps.stamp_ns(asking.recvmsg(8, 256)[1]) is not None:
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail("the kernel stamps nothing")
+        yield
 
 
 def audited(url: str, count: int = 4, concurrency: int = 1) -> StageResult:
