@@ -10,7 +10,8 @@ import pytest
 from benchgate.gate import metric_limits
 from benchgate.gate.metric_rows import TREND_METRICS, metric_rows
 from benchgate.gate.shares import Counts
-from benchgate.model.deployment import Arm
+from benchgate.gate.unit_costs import unit_cost
+from benchgate.model.deployment import Arm, Deployment
 from benchgate.stats.limits import Limits
 from tests.fakes.evals import Answers, evidence_of, suite_of
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -54,6 +55,21 @@ def test_price_rises_where_the_rate_falls_and_is_open_where_that_may_be_nothing(
     assert metric_limits.price_limits(price, Limits(20.0, 25.0)) == Limits(4.0, 5.0)
     assert metric_limits.price_limits(price, Limits(0.0, 25.0)) is None
     assert metric_limits.price_limits(price, None) is None
+
+
+@pytest.mark.parametrize(("blocks", "cv"), [(5, 0.02), (5, 0.08), (20, 0.04)])
+def test_interval_of_a_cost_covers_what_the_deployment_truly_costs(blocks: int, cv: float) -> None:
+    deployment = Deployment("a", "m", "vllm", "http://a.example", {}, {}, price_usd_per_hour=4.0, accelerators=2)
+    true_usd = 8.0 * 1e6 / (3600 * 1800)  # at 1,800 tokens/s
+    generator, runs = np.random.default_rng(20261121), 3000
+    covered = 0
+    for rates in generator.normal(1800.0, cv * 1800.0, (runs, blocks)):
+        cost, limits = unit_cost(deployment, rates.tolist())
+        lower, upper = ends(limits)
+        assert cost is not None
+        assert lower < cost < upper
+        covered += lower <= true_usd <= upper
+    assert abs(covered / runs - 0.95) <= 0.015
 
 
 def test_share_of_requests_has_the_limits_that_checks_use() -> None:
