@@ -123,7 +123,7 @@ def _execution(stage: str, arm: Arm, block: int, position: int, value: FloatArra
     first_ns = columns.intended_ns + np.rint(ttft_s * 1e9).astype(np.int64)
     chunk_ns = (first_ns[:, None] + np.arange(_TOKENS) * 10 * _MS).ravel()
     requests = replace(columns, chunk_ns=chunk_ns, end_ns=first_ns + _TOKENS * 10 * _MS, first_answer_ns=first_ns)
-    window_s = _TOKENS * len(ttft_s) / float(value) if rate else 2.0
+    window_s = _TOKENS * len(ttft_s) / float(value) if rate else max(2.0, float(requests.end_ns.max()) * 1e-9)
     return LoadObservation(stage, arm, block, position, requests, window_s, _CLIENT, _NONE_LEFT)
 
 
