@@ -83,8 +83,9 @@ class ReportInputs:
 
 
 def _facts(glance: Glance) -> Iterator[tuple[str, str]]:
-    """When what of a run came to be known; nothing of one that is not over."""
+    """When what of a run came to be known: that it measured something, its end, and its verdicts."""
     run = glance.run
+    yield run.started_at, sha256_of([run.id, run.label, glance.measured])
     if run.finished_at is None:
         return
     yield run.finished_at, sha256_of([run.id, run.status.value, run.started_at, glance.evidence_sha256])

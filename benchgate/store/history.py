@@ -24,7 +24,7 @@ from benchgate.store.results import StoredVerdict
 
 MOST_RUNS = 50
 _LOOKED_AT = 4 * MOST_RUNS  # blocked runs among them are no history
-_MEASURED = ("load", "quality", "divergence", "shadow")  # observations of what deployments did when they were asked
+MEASURED = ("load", "quality", "divergence", "shadow")  # observations of what deployments did when they were asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _unjudged(connection: Connection, run: Run) -> tuple[Attempt, ...]:
     Whether one came to its end, or to a verdict, after this one began makes no difference to what is told of it.
     """
     before, seen, stone, said = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
-    measured = select(1).where(seen.run_id == before.id, seen.kind.in_(_MEASURED)).exists()
+    measured = select(1).where(seen.run_id == before.id, seen.kind.in_(MEASURED)).exists()
     removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
     whole = (before.status == RunStatus.COMPLETE.value) & (before.finished_at <= run.started_at)
     in_time = func.coalesce(said.decided_at, "") <= run.started_at

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from benchgate.model.promotion import Promotion
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, results, rows, tables
 from benchgate.store.engine import fetch
+from benchgate.store.history import MEASURED
 from benchgate.store.tombstones import Removal
 
 
@@ -31,13 +32,15 @@ class Glance:
     """One run. `said` are the verdicts of the run itself, oldest first; `removed` tells when its raw records went.
 
     `evidence_sha256` is None while the run is not over; then `n_kept` is how many rows of it there are by now, which is
-    0 of every other run. `noise_sha256` is of the noise profile that a calibration gave.
+    0 of every other run, and `measured` whether anything was measured, which is True of every other run. `noise_sha256`
+    is of the noise profile that a calibration gave.
     """
 
     run: Run
     said: tuple[Said, ...]
     evidence_sha256: str | None
     n_kept: int
+    measured: bool
     removed: Removal | None
     noise_sha256: str | None
 
@@ -62,7 +65,7 @@ def overview(connection: Connection) -> Overview:
     for one in _own_verdicts(connection):
         said[one[0]].append(one[1])
     profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
-    removed, kept = _removed(connection), _kept(connection)
+    removed, kept, measured = _removed(connection), _kept(connection), _measured(connection)
     noise = {run_id: sha256 for run_id, _, sha256 in profiles}
     return Overview(
         runs=tuple(
@@ -71,6 +74,7 @@ def overview(connection: Connection) -> Overview:
                 said=tuple(said[row["id"]]),
                 evidence_sha256=row["evidence_sha256"],
                 n_kept=kept[row["id"]],
+                measured=row["evidence_sha256"] is not None or row["id"] in measured,
                 removed=removed.get(row["id"]),
                 noise_sha256=noise.get(row["id"]),
             )
@@ -94,11 +98,21 @@ def _removed(connection: Connection) -> dict[str, Removal]:
     return {run_id: Removal(at, reason, n_rows, int(n_bytes)) for run_id, at, reason, n_rows, n_bytes in found}
 
 
+def _going_on() -> Select[str]:
+    return select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
+
+
+def _measured(connection: Connection) -> set[str]:
+    """Of the runs that are not over, those of which something was measured."""
+    seen = tables.observation.c
+    wanted = select(seen.run_id).where(seen.run_id.in_(_going_on()), seen.kind.in_(MEASURED))
+    return set(connection.scalars(wanted.distinct()))
+
+
 def _kept(connection: Connection) -> Counter[str]:
     """How many rows there are of each run that is not over."""
-    going_on = select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
     kept: Counter[str] = Counter()
     for table in (tables.observation, tables.telemetry, tables.event):
-        counted = select(table.c.run_id, func.count()).where(table.c.run_id.in_(going_on)).group_by(table.c.run_id)
+        counted = select(table.c.run_id, func.count()).where(table.c.run_id.in_(_going_on())).group_by(table.c.run_id)
         kept.update({run_id: int(count) for run_id, count in connection.execute(counted)})
     return kept

@@ -78,7 +78,7 @@ def test_a_twentieth_of_the_answers_at_a_twentieth_of_the_time_are_from_a_cache(
 def test_answers_are_held_against_the_same_requests_and_only_where_both_came(arm: Arm) -> None:
     """Of requests 10 to 39 on both arms, in other rows on either, one failed on each; 12 others came at once on one."""
     early = execution(arm.other, 0, 0, [4.0] * 10 + [200.0] * 13 + [None] + [200.0] * 16)
-    late = execution(arm, 0, 1, [4.0] * 12 + [None] + [200.0] * 17 + [4.0] * 10, first=10)
+    late = execution(arm, 0, 1, [4.0] * 12 + [None] + [200.0] * 17 + [4.0] * 5 + [200.0] * 5, first=10)
     found = cached(replace(NOTHING, load=(early, late)))
     assert found.tripped
     assert f"12 of 28 answers of the {arm.value} came whole" in found.reason

@@ -341,8 +341,10 @@ def test_the_worst_way_is_that_of_the_promotions_that_are_counted(worse: str) ->
 @pytest.mark.parametrize("worse", ["a", "b"])
 def test_the_best_on_record_is_looked_for_on_the_worst_way_beyond_what_is_counted(worse: str) -> None:
     ways = [fork(k, name, arm("r1"), 0.0, 0.5 if name == worse else 0.0) for k, name in enumerate("ab")]
-    last = promoted(25, arm("r1"), last_baseline(RUN), 0.0, CHECK)
-    history = sorted([*ways[0], *ways[1], last], key=lambda run: run.started_at)
-    line = line_of(suite(required=True, releases=2), with_history(*history))
-    assert (line.outcome, line.n) == (Outcome.WARN, 2)
-    assert f"since the best on record, {worse}0 of run" in line.reason
+    near = [promoted(25, arm("r1"), last_baseline(RUN), 0.0, CHECK)]
+    far = [promoted(25, arm("r1"), arm("r2"), 0.0, CHECK), promoted(26, arm("r2"), last_baseline(RUN), 0.0, CHECK)]
+    for last in (near, far):
+        history = sorted([*ways[0], *ways[1], *last], key=lambda run: run.started_at)
+        line = line_of(suite(required=True, releases=2), with_history(*history))
+        assert (line.outcome, line.n) == (Outcome.WARN, 2)
+        assert f"since the best on record, {worse}0 of run" in line.reason

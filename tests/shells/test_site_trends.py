@@ -26,7 +26,7 @@ TTFT, THROUGHPUT = KINDS[0], KINDS[3]
 def glance(number: int, outcome: Outcome | None = Outcome.PASS, **changes: Any) -> Glance:
     run = replace(fake.run(f"run-{number:04}"), label=f"pr-{number}", **changes)
     said = () if outcome is None else (Said(outcome, "because", "0" * 64, None),)
-    return Glance(run, said, "e" * 64, 0, None, None)
+    return Glance(run, said, "e" * 64, 0, True, None, None)
 
 
 def with_facts(run: Run, **facts: object) -> dict[Arm, Any]:
@@ -129,6 +129,8 @@ def test_a_report_rests_on_what_was_known_when_its_run_began_and_on_nothing_late
     assert known != hashed(decided("2026-01-03T00:00:00Z"), second) != alone
     later = glance(3, started_at="2026-01-03T00:00:00Z", finished_at="2026-01-03T01:00:00Z")
     assert hashed(decided("2026-01-01T02:00:00Z"), second, later) == known
+    begun = replace(later, run=replace(later.run, started_at="2026-01-01T12:00:00Z", finished_at=None))
+    assert hashed(begun, second) != hashed(replace(begun, measured=False), second) != alone
     elsewhere = replace(first, run=replace(first.run, suite_name="other"))
     assert hashed(elsewhere, second) == alone
     assert hashed(second, noise=(("2026-01-02T00:30:00Z", "n"),)) != alone
