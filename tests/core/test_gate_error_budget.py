@@ -183,6 +183,7 @@ def test_waived_check_is_no_clean_pass() -> None:
         (replace(any_check(outcome=Outcome.INCONCLUSIVE), p_holm=0.4, required=False), Outcome.WARN),
         (replace(any_check(outcome=Outcome.INCONCLUSIVE), p_holm=0.4, waiver=WAIVER), Outcome.BLOCK),
         (replace(any_check(outcome=Outcome.INVALID), required=False), Outcome.BLOCK),
+        (replace(any_check(outcome=Outcome.BLOCK), p_holm=0.01, required=False, scale=Scale.ABSOLUTE), Outcome.BLOCK),
     ],
 )
 def test_harm_that_is_shown_is_a_risk_whatever_its_check_makes_of_it(check: CheckResult, outcome: Outcome) -> None:
@@ -255,9 +256,16 @@ def test_evidence_that_cannot_carry_it_is_invalid() -> None:
         update={"error_budget": ErrorBudget.model_validate({"openslo": "slo.yaml", "spent": "1%", "stage": "c4"})}
     )
     nowhere = with_budget(suite, stage="c5")
+
+    def without(key: str) -> Suite:
+        assert suite.error_budget is not None
+        return suite.model_copy(update={"error_budget": suite.error_budget.model_copy(update={key: None})})
+
     for judged, seen_by, told in (
         (suite, one_block, "was not measured in two blocks"),
         (unread, evidence, "slo.yaml was never read"),
+        (without("objective_ratio"), evidence, "was never read"),
+        (without("window_s"), evidence, "was never read"),
         (nowhere, evidence, "its stage was not measured"),
     ):
         (line,) = burn_checks(judged, Comparison(seen_by), (), ())

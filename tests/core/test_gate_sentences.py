@@ -60,6 +60,17 @@ def test_a_capacity_is_not_settled_by_more_requests_at_the_same_level() -> None:
     assert check_advice(found, Outcome.INCONCLUSIVE, ALPHA) == "measure more requests"
 
 
+@pytest.mark.parametrize(("lower", "told"), [(0.02, True), (0.0, False)])
+def test_a_time_whose_limit_is_nothing_has_no_logarithm_to_say_how_many_more_would_settle_it(
+    lower: float, told: bool
+) -> None:
+    found = Finding(
+        unit=Unit.SECONDS, scale=Scale.ABSOLUTE, margin=0.03, method="m", n=8, n_unit="blocks",
+        harm=0.04, limits=Limits(lower, 0.1),
+    )  # fmt: skip
+    assert ("would settle" in (check_advice(found, Outcome.INCONCLUSIVE, ALPHA) or "")) is told
+
+
 @pytest.mark.parametrize(("p_value", "words"), [(0.01, "with all checks together"), (0.06, "by its test")])
 def test_likely_harm_says_whether_the_other_checks_or_its_own_test_leave_it_open(p_value: float, words: str) -> None:
     assert f"not sure enough {words};" in why(fallen(0.2, 0.01, 0.4, p_value), Outcome.INCONCLUSIVE)

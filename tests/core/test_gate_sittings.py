@@ -53,7 +53,8 @@ def test_one_interruption_is_allowed_and_told() -> None:
 def test_who_ends_a_run_until_it_goes_well_gets_no_pass() -> None:
     verdict = judged(MOST_RESUMPTIONS + 1)
     assert verdict.outcome is Outcome.INVALID
-    assert [guard.id for guard in verdict.guards if guard.tripped] == ["few-interruptions"]
+    (guard,) = [guard for guard in verdict.guards if guard.tripped]
+    assert (guard.id, guard.spoils) == ("few-interruptions", ("load", "quality", "divergence", "shadow"))
     assert {check.outcome for check in verdict.checks} == {Outcome.INVALID}
     assert "the run was cut short and went on 2 times" in verdict.reason
     assert verdict.notes == (

@@ -17,6 +17,17 @@ def test_index_is_the_sum_over_categories_of_the_textbook() -> None:
     assert even.index == pytest.approx(0.346574, abs=1e-4)
 
 
+def test_a_half_is_added_to_every_count_and_to_the_sums_what_that_comes_to() -> None:
+    # Shares 3.5/5 and 1.5/5 against 1.5/5 and 3.5/5: 2 * 0.4 * ln(7/3)
+    found = stability([3, 1], [1, 3])
+    assert found is not None
+    assert found.index == pytest.approx(0.8 * 0.8472979, abs=1e-6)
+    smaller = stability([1, 0], [0, 4])  # 1.5/2 and 0.5/2 against 0.5/5 and 4.5/5: 0.65 * (ln 7.5 + ln 3.6)
+    assert smaller is not None
+    assert smaller.index == pytest.approx(0.65 * (2.0149030 + 1.2809338), abs=1e-6)
+    assert stability([0, 0], [3, 1]) is None
+
+
 def test_chance_is_the_quantile_of_chi_square_over_the_sizes() -> None:
     found = stability([40, 30, 20, 10], [400, 300, 200, 100])
     assert found is not None
