@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import UsageError
 
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from benchgate.cost.demand import Demand
     from benchgate.cost.sizing import Cache
     from benchgate.gate.best_row import BestRow
+    from benchgate.model.run import RunStatus
+
+
+_OPTIONS = {
+    "safety_factor": "--safety-factor", "spares": "--spares", "p95_per_s": "--p95", "peak_per_s": "--peak",
+    "mean_per_s": "the mean", "usd_per_hour": "--price-per-hour", "per_s": "rate",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +35,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a stored run says of one replica; `usd_per_hour` is of all its accelerators."""
+    """What a stored run says of one replica; `usd_per_hour` is of all its accelerators, `outcome` the run's own."""
 
     row: BestRow
     usd_per_hour: float | None
+    outcome: str
 
 
 def demand_asked(
@@ -63,7 +72,7 @@ def demand_asked(
     try:
         return Asked(unit, Demand(mean, *beside), None)
     except ValueError as error:
-        raise UsageError(f"this demand cannot be: {error}") from None
+        raise UsageError(f"this demand cannot be: {by_option(error)}") from None
 
 
 def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | None) -> tuple[float, float | None]:
@@ -84,6 +93,14 @@ def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | 
     if own == 0:
         return row.tokens_per_s, row.tokens_lower
     return row.requests_per_s, row.requests_lower
+
+
+def by_option(error: ValueError) -> str:
+    """What was wrong with a number, by the option that said it."""
+    said = str(error)
+    for name, option in _OPTIONS.items():
+        said = re.sub(rf"\b{name}\b", option, said)
+    return said
 
 
 def read_option(option: str, text: str, parse: Callable[[object], float]) -> float:
@@ -110,14 +127,17 @@ def cache_asked(config: Path | None, memory: str | None, request_tokens: int | N
         found = json.loads(config.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise ConfigError("expected an object")
-        cache = Cache(cache_layout(found), float(parse_size_bytes(memory)), request_tokens, dtype)
+        room_bytes = read_option("--cache-memory", memory, parse_size_bytes)
+        cache = Cache(cache_layout(found), room_bytes, request_tokens, dtype)
         _ = cache.bytes_per_request  # a type or a length that cannot be is told of here
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{config}: cannot be read: {error}") from None
     except ConfigError as error:
         raise UsageError(f"{config}: {error}") from None
-    except ValueError as error:  # of JSON, of the size, or of the tokens
-        raise UsageError(f"{config}, --cache-memory or --request-tokens: {error}") from None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{config}:{error.lineno}:{error.colno}: this is no JSON: {error.msg}") from None
+    except ValueError as error:
+        raise UsageError(f"--request-tokens: {error}") from None
     return cache
 
 
@@ -125,8 +145,6 @@ def measured_row(run: str, arm: str, address: str) -> Measured:
     """The best row of a stored run. Raises UsageError where it has none, with the reason."""
     from benchgate.gate.best_row import best_row
     from benchgate.model.deployment import Arm
-    from benchgate.model.run import RunStatus
-    from benchgate.model.verdict import Outcome
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
@@ -135,9 +153,10 @@ def measured_row(run: str, arm: str, address: str) -> Measured:
     role = Arm(arm)
     with Store.open(address, create=False) as opened:
         stored = opened.run(opened.resolve(run))
-        rows, judged = opened.metrics(stored.id), opened.own_outcome(stored.id)
-    if stored.status is not RunStatus.COMPLETE or judged is Outcome.INVALID:
-        why = "was cut short" if judged is not Outcome.INVALID else "is INVALID: its evidence is not usable"
+        rows = opened.metrics(stored.id)
+        judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
+    verdict = judged[-1] if judged else None
+    if (why := _unfit(stored.status, verdict)) is not None:
         raise UsageError(f"run {stored.id} {why}, so nothing is sized by it")
     if role not in stored.arms:
         raise UsageError(f"run {stored.id} has no {role.value}")
@@ -146,4 +165,20 @@ def measured_row(run: str, arm: str, address: str) -> Measured:
         raise UsageError(f"run {stored.id}: {found}")
     deployment = stored.arms[role]
     price = deployment.price_usd_per_hour
-    return Measured(found, None if price is None else price * deployment.accelerators)
+    outcome = "" if verdict is None else str(verdict["outcome"])
+    return Measured(found, None if price is None else price * deployment.accelerators, outcome)
+
+
+def _unfit(status: RunStatus, verdict: Mapping[str, Any] | None) -> str | None:
+    """Why nothing may be sized by a run: only what a verdict was reached on, with a load that no guard objects to."""
+    from benchgate.gate.guard import SPEED, TOKENS
+    from benchgate.model.run import RunStatus
+
+    if status is not RunStatus.COMPLETE:
+        return "is still running" if status is RunStatus.RUNNING else "was cut short"
+    if verdict is None:
+        return "has no verdict yet (`benchgate gate` gives it one)"
+    for guard in verdict.get("guards", ()):
+        if guard["tripped"] and not {"load", SPEED, TOKENS}.isdisjoint(guard["spoils"]):
+            return f"was measured so that its load says nothing: {guard['reason']}"
+    return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.capacity_asked import cache_asked, carried, demand_asked, measured_row, read_option
+from benchgate.cli.capacity_asked import by_option, cache_asked, carried, demand_asked, measured_row, read_option
 from benchgate.cli.capacity_replay import ReplayOptions, rehearsed
 from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say
@@ -109,18 +109,19 @@ def capacity(
     row = measured.row if measured is not None else None
     rates = carried(asked.unit, (replica_tokens_per_s, replica_requests_per_s), row)
     price = price_per_hour if price_per_hour is not None or measured is None else measured.usd_per_hour
-    paid = 1 + (read_option("--overhead", overhead, parse_percent_ratio) if overhead is not None else 0.0)
+    overhead_ratio = read_option("--overhead", overhead, parse_percent_ratio) if overhead is not None else 0.0
     residence_s = read_option("--request-time", request_time, parse_span_s) if request_time is not None else None
     cold_start_s = read_option("--cold-start", cold_start, parse_span_s) if cold_start is not None else None
     if residence_s is None and row is not None:
         residence_s, places = row.e2e_mean_s, places if places is not None else row.in_flight
-    usd_per_hour = None if price is None else price * paid
+    usd_per_hour = None if price is None else price * (1 + overhead_ratio)
     try:
         found = sizing(
             Question(
                 unit=asked.unit,
                 demand=asked.demand,
                 replica=Replica(*rates, usd_per_hour),
+                overhead_ratio=overhead_ratio,
                 safety_factor=safety_factor,
                 spares=spares,
                 residence_s=residence_s,
@@ -132,7 +133,7 @@ def capacity(
             )
         )
     except ValueError as error:
-        raise UsageError(f"this fleet cannot be: {error}") from None
+        raise UsageError(f"this fleet cannot be: {by_option(error)}") from None
     scaled = ReplayOptions(
         min_replicas, max_replicas, places, wait, look, cooldown, target_load, request_cv, balance, seed
     )
@@ -141,4 +142,4 @@ def capacity(
     if output is CareFormat.JSON:
         say(json.dumps(sizing_document(found, row, replayed), indent=2, sort_keys=True) + "\n")
     else:
-        say(sizing_text(found, row, replayed))
+        say(sizing_text(found, row, replayed, judged="" if measured is None else measured.outcome))

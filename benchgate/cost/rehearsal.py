@@ -43,12 +43,15 @@ class Rehearsed:
     Waits are None where no request came, dollars where the price of a replica is not known.
     """
 
+    scaling: Scaling
+    service: Service
     requests: int
     wait_s: float
     within_ratio: float | None
     wait_mean_s: float | None
     wait_p99_s: float | None
-    worst_hour: int | None  # the hour whose share within is lowest, from 0
+    worst_hour: int | None  # the hour whose share within is lowest, from 1
+    worst_per_s: float | None  # its demand
     worst_within_ratio: float | None
     replica_hours: float
     highest: int
@@ -79,12 +82,15 @@ def rehearse(
     hour, worst = _worst_hour(arrivals, found, wait_s)
     waits = found.waits_s
     return Rehearsed(
+        scaling=scaling,
+        service=service,
         requests=int(arrivals.size),
         wait_s=wait_s,
         within_ratio=found.share_within(wait_s),
         wait_mean_s=float(waits.mean()) if waits.size else None,
         wait_p99_s=float(np.quantile(waits, 0.99, method="inverted_cdf")) if waits.size else None,
-        worst_hour=hour,
+        worst_hour=None if hour is None else hour + 1,
+        worst_per_s=None if hour is None else float(rates[hour]),
         worst_within_ratio=worst,
         replica_hours=found.replica_hours,
         highest=found.highest,

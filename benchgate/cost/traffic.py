@@ -41,11 +41,11 @@ def read_traffic(text: str, name: str) -> Traffic:
 
 
 def _column(heading: list[str], name: str) -> str:
-    found = [column for column in _KNOWN if column in heading]
+    found = [column for column in heading if column in _KNOWN]
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{name}:1: there are both {TOKENS} and {REQUESTS}; keep the one that is the demand")
+        raise UsageError(f"{name}:1: {' and '.join(found)} both say the demand; keep the one that does")
     near = [(cell, match[0]) for cell in heading if (match := get_close_matches(cell, _KNOWN, n=1))]
     hint = f"; did you mean {near[0][1]} by {near[0][0]!r}?" if near else ""
     raise UsageError(f"{name}:1: no column is called {TOKENS} or {REQUESTS}{hint}")

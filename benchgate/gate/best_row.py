@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
@@ -16,9 +16,11 @@ RATES = ("output_tokens_per_s", "requests_per_s")
 
 @dataclass(frozen=True, slots=True)
 class BestRow:
-    """What the arm carries at one stage, with the lower 95 % limits, and how it is there.
+    """What the arm carries at one stage, all its classes with an SLO together, with the lower 95 % limits.
 
-    `goodput_lower` is the lower limit of the share of requests that met the SLO, which is at or above `target_ratio`.
+    `goodput_lower` is the lower limit of the share of requests that met the SLO, which is at or above `target_ratio`;
+    of several classes those of the one that came nearest to its target. `is_highest`: no level was measured on which
+    more came through, so it may carry more.
     """
 
     stage: str
@@ -29,7 +31,12 @@ class BestRow:
     goodput_lower: float
     target_ratio: float
     e2e_mean_s: float | None
-    ttft_p95_s: float | None
+    is_highest: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether its goodput is shown to reach its target."""
+        return self.goodput_lower >= self.target_ratio
 
     @property
     def tokens_per_request(self) -> float:
@@ -45,19 +52,24 @@ class BestRow:
 def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str:
     """The stage with the most output tokens per second among those that hold; else why there is none.
 
-    A stage holds where the suite has an SLO with a target for it and the lower limit of its goodput reaches that. What
-    only happened to reach it once is not counted on.
+    A stage holds where the suite has an SLO with a target for it and the lower limit of its goodput reaches that, for
+    every class of it that has one. What only happened to reach it once is not counted on.
     """
     of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
     if not of_arm:
         return f"the run has no numbers of a load on the {arm.value}"
-    bound = [place for place in places(suite) if place.slo is not None and place.target_ratio is not None]
-    if not bound:
+    stages: dict[str, list[Place]] = {}
+    for place in places(suite):
+        if place.slo is not None and place.target_ratio is not None:
+            stages.setdefault(place.stage, []).append(place)
+    if not stages:
         return "the suite states no SLO with a target, so no level of load is known to be good enough; add `slo`"
-    found = [row for place in bound if (row := _row(of_arm, place)) is not None]
+    found = [
+        row for stage, of in stages.items() if (row := _together(stage, [_row(of_arm, p) for p in of])) is not None
+    ]
     if not found:
         return "no level of load was measured on which to count: none has its tokens, requests and goodput kept"
-    held = [row for row in found if row.goodput_lower >= row.target_ratio]
+    held = [row for row in found if row.holds]
     if not held:
         nearest = max(found, key=lambda row: row.goodput_lower - row.target_ratio)
         return (
@@ -65,7 +77,8 @@ def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str
             f" low as {show_percent(nearest.goodput_lower)} where {show_percent(nearest.target_ratio)} is the target;"
             " measure less load, or more requests of it"
         )
-    return max(held, key=lambda row: row.tokens_per_s)
+    best = max(held, key=lambda row: row.tokens_per_s)
+    return replace(best, is_highest=best.tokens_per_s >= max(row.tokens_per_s for row in found))
 
 
 def _row(of_arm: dict[tuple[str | None, str, str | None], MetricRow], place: Place) -> BestRow | None:
@@ -75,9 +88,9 @@ def _row(of_arm: dict[tuple[str | None, str, str | None], MetricRow], place: Pla
         return None
     if not (tokens.value > 0 and requests.value > 0):
         return None
-    mean, p95 = of_arm.get((place.name, "e2e_s", "mean")), of_arm.get((place.name, "ttft_s", "p95"))
+    mean = of_arm.get((place.name, "e2e_s", "mean"))
     return BestRow(
-        stage=place.name,
+        stage=place.stage,
         tokens_per_s=tokens.value,
         tokens_lower=tokens.lower or None,
         requests_per_s=requests.value,
@@ -85,5 +98,29 @@ def _row(of_arm: dict[tuple[str | None, str, str | None], MetricRow], place: Pla
         goodput_lower=goodput.lower,
         target_ratio=place.target_ratio,
         e2e_mean_s=None if mean is None else mean.value,
-        ttft_p95_s=None if p95 is None else p95.value,
     )
+
+
+def _together(stage: str, classes: Sequence[BestRow | None]) -> BestRow | None:
+    """One level of load of all its classes; None where something of one of them is not known."""
+    known = [row for row in classes if row is not None]
+    if len(known) < len(classes):
+        return None
+    nearest = min(known, key=lambda row: row.goodput_lower - row.target_ratio)
+    per_s = sum(row.requests_per_s for row in known)
+    times = [row.e2e_mean_s * row.requests_per_s for row in known if row.e2e_mean_s is not None]
+    return replace(
+        nearest,
+        stage=stage,
+        tokens_per_s=sum(row.tokens_per_s for row in known),
+        tokens_lower=_sum([row.tokens_lower for row in known]),
+        requests_per_s=per_s,
+        requests_lower=_sum([row.requests_lower for row in known]),
+        e2e_mean_s=sum(times) / per_s if len(times) == len(known) else None,
+    )
+
+
+def _sum(limits: Sequence[float | None]) -> float | None:
+    """Limits that each class reaches at least; None where one has none."""
+    known = [limit for limit in limits if limit is not None]
+    return sum(known) if len(known) == len(limits) else None

@@ -13,7 +13,11 @@ from benchgate.report.untrusted import one_line, terminal_line
 from benchgate.units import show_duration, show_number, show_percent, show_size
 
 SCHEMA = "benchgate.capacity/1"
-_TITLES = ("demand", "per second", "replicas", "with factor", "with spares", "by lower limit", "load", "$/h", "$/month")
+_TITLES = (
+    *("demand", "per second", "replicas", "with factor", "with spares", "by lower limit", "load"),
+    *("in flight", "$/h", "$/month", "$/1M tok"),
+)
+_MIB = 2.0**20
 
 
 def sizing_document(found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None) -> dict[str, object]:
@@ -32,28 +36,42 @@ def sizing_document(found: Sizing, row: BestRow | None = None, replayed: Rehears
     return document
 
 
-def sizing_text(found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None) -> str:
-    """What one replica carries, the fleet at every level of the demand, and what follows from it."""
-    lines = [*_replica(found), *_measured(row), "", *_table(found), "", *_notes(found), *_replayed(replayed)]
+def sizing_text(
+    found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None, *, judged: str = ""
+) -> str:
+    """What one replica carries, the fleet at every level of the demand, and what follows from it.
+
+    `judged` is what the run of `row` was judged, where there is one.
+    """
+    lines = [*_replica(found), *_measured(row, judged), "", *_table(found), "", *_notes(found), *_replayed(replayed)]
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
 def _replica(found: Sizing) -> Iterator[str]:
-    replica, unit = found.question.replica, found.question.unit
+    question = found.question
+    replica, unit, overhead = question.replica, question.unit, question.overhead_ratio
     lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
-    paid = "" if replica.usd_per_hour is None else f", at ${show_number(replica.usd_per_hour)}/h"
+    paid = ""
+    if replica.usd_per_hour is not None:
+        beside = f" and {show_percent(overhead)} overhead" if overhead else ""
+        paid = f", at ${replica.usd_per_hour / (1 + overhead):,.2f}/h{beside}"
     yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
     if found.full_usd_per_million_tokens is not None:
-        yield f"Always full, 1M output tokens cost {show.usd(found.full_usd_per_million_tokens)}."
+        yield f"Always full, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}."
 
 
-def _measured(row: BestRow | None) -> Iterator[str]:
-    if row is not None:
-        shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
-        yield (
-            f"That is stage {one_line(row.stage)}, the highest whose goodput is shown to reach its target"
-            f" ({shown} at least, target {target})."
-        )
+def _measured(row: BestRow | None, judged: str) -> Iterator[str]:
+    if row is None:
+        return
+    shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
+    yield (
+        f"That is stage {one_line(row.stage)}, the fastest whose goodput is shown to reach its target"
+        f" ({shown} at least, target {target})."
+    )
+    if row.is_highest:
+        yield "No level was measured on which more came through: it carries at least this, and may carry more."
+    if judged not in ("", "PASS"):
+        yield f"The run's own verdict is {one_line(judged)}: read why before the fleet is bought."
 
 
 def _table(found: Sizing) -> Iterator[str]:
@@ -66,10 +84,15 @@ def _table(found: Sizing) -> Iterator[str]:
 
 def _cells(level: Level) -> tuple[str, ...]:
     sized = level.sized
-    dollars = ["-" if value is None else f"{value:,.2f}" for value in (sized.usd_per_hour, sized.usd_per_month)]
+    dollars = [
+        "-" if value is None else f"{value:,.2f}"
+        for value in (sized.usd_per_hour, sized.usd_per_month, level.usd_per_million_tokens)
+    ]
     counts = [f"{count:,}" for count in (sized.bare, sized.replicas, sized.with_spares)]
     by_lower = "-" if sized.by_lower is None else f"{sized.by_lower:,}"
-    return level.name, show_number(sized.demand_per_s), *counts, by_lower, show_percent(sized.load_ratio), *dollars
+    inside = "-" if level.in_flight is None else show_number(level.in_flight)
+    load = show_percent(sized.load_ratio)
+    return level.name, show_number(sized.demand_per_s), *counts, by_lower, load, inside, *dollars
 
 
 def _notes(found: Sizing) -> Iterator[str]:
@@ -77,49 +100,58 @@ def _notes(found: Sizing) -> Iterator[str]:
     spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
     factor = show_number(question.safety_factor)
     yield f"With factor: {factor} times the demand. With spares: and {spares}; these are what is paid."
-    for level in found.levels:
-        if level.usd_per_million_tokens is not None:
-            what = show.usd(level.usd_per_million_tokens)
-            yield f"At the {level.name} demand that fleet costs {what} per 1M output tokens."
-        if level.in_flight is not None:
-            inside = show_number(level.in_flight)
-            yield f"At the {level.name} demand {inside} requests are inside at once (Little's law)."
     if found.ahead is not None and question.cold_start_s is not None:
         starts = show_duration(question.cold_start_s)
         yield f"A replica takes {starts} to start: be {found.ahead:,} ahead of the demand where it rises steepest."
     if question.residence_s is not None and all(level.in_flight is None for level in found.levels):
-        yield "How many are inside at once follows from the tokens of an answer; give --output-tokens."
+        yield "How many are in flight follows from the tokens of an answer; give --output-tokens."
     if question.cache is not None:
         yield from _cache(question.cache, found.levels)
 
 
 def _cache(cache: Cache, levels: Sequence[Level]) -> Iterator[str]:
     inside = max((level.in_flight or 0.0) / max(1, level.sized.replicas) for level in levels)
-    token, request = show_size(round(cache.bytes_per_token)), show_size(round(cache.bytes_per_request))
+    token, request = _bytes(cache.bytes_per_token), _bytes(cache.bytes_per_request)
     yield (
         f"In the cache a token takes {token} and a request of {cache.request_tokens:,} tokens {request}:"
-        f" {cache.requests_that_fit:,} of them fit into {show_size(round(cache.memory_bytes))}."
+        f" {cache.requests_that_fit:,} of them fit into {_bytes(cache.memory_bytes)}."
     )
     if inside > cache.requests_that_fit:
         yield (
-            f"Each replica would have {show_number(inside)} requests inside: were all as long as that, some would wait"
-            " or push others out."
+            f"Each replica would have {show_number(inside)} requests in flight: were all as long as that, some would"
+            " wait or push others out."
         )
 
 
 def _replayed(found: Rehearsed | None) -> Iterator[str]:
     if found is None:
         return
+    scaling, service = found.scaling, found.service
+    look, starts, fewer = (show_duration(s) for s in (scaling.look_s, scaling.cold_start_s, scaling.cooldown_s))
     yield ""
     yield (
-        f"Replayed: {found.requests:,} requests, {show.percent(found.within_ratio)} of which waited at most"
-        f" {show_duration(found.wait_s)} for a place (mean {show.duration(found.wait_mean_s)}, p99"
-        f" {show.duration(found.wait_p99_s)})."
+        f"Replayed: {found.requests:,} requests of {show_duration(service.mean_s)} each against {scaling.least:,} to"
+        f" {scaling.most:,} replicas of {scaling.places:,} places ({scaling.balance}), of which"
+        f" {show_percent(scaling.target_ratio)} shall be taken; a look every {look}, a start takes {starts}, fewer"
+        f" after {fewer}."
     )
-    if found.worst_hour is not None:
-        yield f"The worst hour is number {found.worst_hour}, with {show.percent(found.worst_within_ratio)}."
+    yield (
+        f"{show.percent(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
+        f" {show.duration(found.wait_mean_s)}, p99 {show.duration(found.wait_p99_s)})."
+    )
+    if found.worst_hour is not None and found.worst_per_s is not None:
+        demand, within = f"{show_number(found.worst_per_s)} requests/s", show.percent(found.worst_within_ratio)
+        yield f"The worst is row {found.worst_hour} below the heading, {demand}: {within}."
     dollars = "" if found.usd is None else f", ${found.usd:,.2f}"
     yield (
-        f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once,"
-        f" scaled up {found.scaled_up:,} times and down {found.scaled_down:,} times."
+        f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once."
+        f" More were asked for {found.scaled_up:,} times, and some let go {found.scaled_down:,} times."
     )
+
+
+def _usd(value: float) -> str:
+    return f"${value:,.2f}" if value >= 1 else show.usd(value)
+
+
+def _bytes(size: float) -> str:
+    return show_size(round(size)) if size >= _MIB else f"{size / 1024:,.4g} KiB"

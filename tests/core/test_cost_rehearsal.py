@@ -30,7 +30,7 @@ def test_worst_hour_is_the_one_in_which_most_wait() -> None:
     found = rehearse(
         [0.5, 3.0, 0.0, 0.5], Service(1.0), Scaling(2, 1, 1), wait_s=1.0, usd_per_hour=4.0, generator=rng()
     )
-    assert found.worst_hour == 1
+    assert (found.worst_hour, found.worst_per_s) == (2, 3.0)
     assert found.within_ratio is not None
     assert found.worst_within_ratio is not None
     assert found.worst_within_ratio < found.within_ratio < 1
@@ -54,7 +54,7 @@ def test_fleet_that_may_grow_lets_fewer_wait_and_is_paid_for() -> None:
 def test_no_traffic_has_no_waits() -> None:
     found = rehearse([0.0, 0.0], Service(1.0), Scaling(1, 2, 2), wait_s=1.0, usd_per_hour=1.0, generator=rng())
     assert (found.requests, found.within_ratio, found.wait_mean_s, found.wait_p99_s) == (0, None, None, None)
-    assert (found.worst_hour, found.worst_within_ratio) == (None, None)
+    assert (found.worst_hour, found.worst_per_s, found.worst_within_ratio) == (None, None, None)
     assert found.usd == pytest.approx(4)
 
 

@@ -66,7 +66,42 @@ def test_best_level_is_the_fastest_that_is_shown_to_hold_its_slo() -> None:
     assert replace(found, e2e_mean_s=0.001).in_flight == 1
     bare = best_row([row for row in LEVELS if row.name != "e2e_s"], a_suite(), Arm.CANDIDATE)
     assert isinstance(bare, BestRow)
-    assert (bare.e2e_mean_s, bare.ttft_p95_s) == (None, None)
+    assert bare.e2e_mean_s is None
+    assert not found.is_highest
+    alone = best_row(LEVELS[:8], a_suite(), Arm.CANDIDATE)
+    assert isinstance(alone, BestRow)
+    assert alone.is_highest
+
+
+CLASSES = SUITE.replace(
+    """    - {stage: c4, concurrency: 4, requests: 100}
+    - {stage: c8, concurrency: 8, requests: 100}
+    - {stage: c16, concurrency: 16, requests: 100}
+""",
+    """    - stage: mix
+      classes:
+        chat: {workload: short, rate: 4/s, requests: 100}
+        batch: {workload: long, rate: 1/s, requests: 100, slo: {ttft: 5s, target: 90%}}
+""",
+).replace("load:\n", "load:\n  workloads: {short: {input: 10, output: 5}, long: {input: 100, output: 50}}\n")
+
+
+def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
+    held = [*level("mix/chat", 400, (0.99, 0.97)), *level("mix/batch", 200, (0.99, 0.96))]
+    found = best_row(held, a_suite(CLASSES), Arm.CANDIDATE)
+    assert isinstance(found, BestRow)
+    assert (found.stage, found.tokens_per_s, found.tokens_lower, found.requests_per_s) == ("mix", 600, 540, 12)
+    assert (found.goodput_lower, found.target_ratio, found.e2e_mean_s) == (0.97, 0.95, 2.0)
+    failed = [*level("mix/chat", 400, (0.0, 0.0)), *level("mix/batch", 988, (1.0, 0.99))]
+    said = best_row(failed, a_suite(CLASSES), Arm.CANDIDATE)
+    assert isinstance(said, str)
+    assert "nearest is mix, whose goodput may be as low as 0 %" in said
+    missing = best_row(held[:4], a_suite(CLASSES), Arm.CANDIDATE)
+    assert isinstance(missing, str)
+    unlimited = [replace(row, lower=None) if row.name == "output_tokens_per_s" else row for row in held]
+    found = best_row([row for row in unlimited if row.name != "e2e_s"], a_suite(CLASSES), Arm.CANDIDATE)
+    assert isinstance(found, BestRow)
+    assert (found.tokens_lower, found.e2e_mean_s) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +158,7 @@ def test_what_is_not_known_is_not_told() -> None:
     found = sizing(a_question(replica=Replica(700), residence_s=2.0))
     assert (found.full_usd_per_million_tokens, found.levels[0].in_flight, found.ahead) == (None, None, None)
     text = sizing_text(found)
-    assert "$" not in text.replace("$/h", "").replace("$/month", "")
+    assert "$" not in text.replace("$/", "")
     assert "give --output-tokens" in text
     assert sizing(a_question(unit=REQUESTS)).levels[0].usd_per_million_tokens is None
 
@@ -142,11 +177,12 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     text = sizing_text(sizing(asked), row)
     for said in (
         "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
-        "stage c8, the highest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
+        "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
         "and 2 spare replicas",
         "be 1 ahead",
         "a request of 8,192 tokens 2.50 GiB: 16 of them fit into 40.0 GiB",
-        "Each replica would have 277 requests inside",
+        "In the cache a token takes 320 KiB",
+        "Each replica would have 277 requests in flight",
     ):
         assert said in text
     assert "Each replica" not in sizing_text(sizing(a_question(cache=cache)))
@@ -171,7 +207,8 @@ def test_traffic_is_one_row_an_hour_in_either_unit() -> None:
     [
         ("", "t.csv:1: no column"),
         ("request_per_s\n1\n", "did you mean requests_per_s by 'request_per_s'?"),
-        ("requests_per_s,output_tokens_per_s\n1,1\n", "there are both"),
+        ("requests_per_s,output_tokens_per_s\n1,1\n", "both say the demand"),
+        ("requests_per_s,requests_per_s\n1,2\n", "both say the demand"),
         ("requests_per_s\n", "no hour"),
         ("requests_per_s\n1\nmany\n", "t.csv:3: requests_per_s is 'many'"),
         ("hour,requests_per_s\n1\n", "t.csv:2: requests_per_s is ''"),

@@ -37,6 +37,7 @@ def stored(tmp_path: Path) -> Path:
         base = [MetricRow(Arm.BASELINE, row.name, row.statistic, row.stage, None, row.value, 1) for row in LEVELS]
         run = write_run(store, suite=suite.to_stored())
         store.save_metrics(run.id, [*LEVELS, *base])
+        store.save_verdict(run.id, {"outcome": "PASS", "guards": []})
     return tmp_path
 
 
@@ -49,7 +50,8 @@ def test_fleet_of_the_lesson_needs_no_run(tmp_path: Path) -> None:
     said = here(
         tmp_path, *ASKED, "--replica-tokens-per-s", "700", "--price-per-hour", "1.2", "--overhead", "25%"
     ).stdout
-    assert "One replica carries 700 output tokens/s, at $1.50/h." in said
+    assert "One replica carries 700 output tokens/s, at $1.20/h and 25.0 % overhead." in said
+    assert "15.00" in said  # ten of them, an hour
 
 
 def test_stored_run_says_what_a_replica_carries_where_its_slo_held(stored: Path) -> None:
@@ -78,7 +80,7 @@ def test_traffic_is_replayed_against_a_fleet_that_grows(stored: Path) -> None:
     asked = ("capacity", "--traffic", "day.csv", "--max-replicas", "4", "--cold-start", "60s")
     alone = (*asked, "--replica-requests-per-s", "2", "--request-time", "1s", "--places", "2", "--price-per-hour", "3")
     found = capacity(stored, *alone, "--balance", "least")["replayed"]
-    assert found["worst_hour"] == 1
+    assert found["worst_hour"] == 2
     assert 3 < found["replica_hours"] < 12
     assert found["usd"] == pytest.approx(3 * found["replica_hours"])
     assert capacity(stored, *alone, "--seed", "1")["replayed"]["requests"] != found["requests"]
@@ -86,7 +88,7 @@ def test_traffic_is_replayed_against_a_fleet_that_grows(stored: Path) -> None:
     assert of_run["within_ratio"] == 1  # 28 places, of which 8 are taken at most
     said = here(stored, *alone).stdout
     assert "Replayed: " in said
-    assert "The worst hour is number 1" in said
+    assert "The worst is row 2 below the heading, 4.00 requests/s" in said
     for wrong, expected in (
         (alone[:-2], None), ((*alone, "--balance", "fair"), "--balance is 'fair'; expected one-line"),
         ((*alone, "--min-replicas", "9"), "cannot be"), ((*alone, "--look", "often"), "--look: "),
@@ -116,8 +118,8 @@ def test_cache_holds_what_the_models_configuration_says(tmp_path: Path) -> None:
         (ASKED, "what does a replica carry?"),
         ((*ASKED, "--replica-requests-per-s", "3"), "the demand is in output tokens"),
         ((*ASKED, "--replica-tokens-per-s", "0"), "expected a rate above 0"),
-        ((*ASKED, "--replica-tokens-per-s", "700", "--spares", "-1"), "expected 0 or more"),
-        ((*ASKED, "--peak", "10", "--replica-tokens-per-s", "700"), "above peak_per_s"),
+        ((*ASKED, "--replica-tokens-per-s", "700", "--spares", "-1"), "--spares is -1; expected 0 or more"),
+        ((*ASKED, "--peak", "10", "--replica-tokens-per-s", "700"), "above --peak"),
         ((*ASKED, "--replica-tokens-per-s", "700", "--request-time", "2"), "--request-time: "),
         ((*ASKED, "--replica-tokens-per-s", "700", "--cache-memory", "1GiB"), "needs --model-config and --request-"),
         ((*ASKED, "--replica-tokens-per-s", "700", "--cache-dtype", "fp8"), "also needs --model-config"),
@@ -135,7 +137,7 @@ def test_what_is_not_said_is_asked_for(tmp_path: Path, arguments: tuple[str, ...
 @pytest.mark.parametrize(
     ("config", "more", "said"),
     [
-        ("{", (), "config.json, --cache-memory"),
+        ("{", (), "config.json:1:2: this is no JSON"),
         ("[]", (), "config.json: expected an object"),
         (json.dumps(LLAMA_70B), (), "config.json: the configuration does not say of what type"),
         (json.dumps(LLAMA_70B), ("--cache-dtype", "bf17"), "did you mean bf16?"),
@@ -157,11 +159,23 @@ def test_run_that_is_not_usable_sizes_nothing(stored: Path) -> None:
     with Store.open(str(stored / STORE)) as store:
         cut = make_run(suite=suite)
         store.begin_run(cut, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
-        bad = write_run(store, suite=suite)
-        store.save_metrics(bad.id, LEVELS)
-        store.save_verdict(bad.id, {"outcome": "INVALID"})
+        bad = [write_run(store, suite=suite).id for _ in range(4)]
+        guard = {"id": "client-keeps-up", "tripped": True, "reason": "the client lagged", "spoils": ["speed"]}
+        store.save_verdict(bad[1], {"outcome": "INVALID", "guards": []})
+        store.save_verdict(bad[2], {"outcome": "BLOCK", "guards": [guard]})
+        store.save_verdict(bad[3], {"outcome": "BLOCK", "guards": [guard | {"spoils": ["quality"]}]})
+        for run_id in bad:
+            store.save_metrics(run_id, LEVELS)
     assert f"run {cut.id} was cut short" in here(stored, *ASKED, cut.id).stderr
-    assert "its evidence is not usable" in here(stored, *ASKED, bad.id).stderr
+    expected = ("has no verdict yet", "its evidence is not usable", "its load says nothing: the client lagged")
+    for run_id, said in zip(bad[:3], expected, strict=True):
+        assert said in here(stored, *ASKED, run_id).stderr
+    assert "own verdict is BLOCK" in here(stored, *ASKED, bad[3]).stdout
+    with Store.open(str(stored / STORE)) as store:
+        running = make_run(suite=suite)
+        writer = store.begin_run(running, PLAN)
+        assert "is still running" in here(stored, *ASKED, running.id).stderr
+        writer.finish(RunStatus.PARTIAL, DONE_AT)
 
 
 def test_run_of_which_no_level_holds_sizes_nothing(stored: Path) -> None:
