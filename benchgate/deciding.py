@@ -16,6 +16,7 @@ from benchgate.circumstances import utc_now
 from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.decide import judge
 from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.reference_doubt import doubted
 from benchgate.gate.stored_numbers import number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Verdict
@@ -88,6 +89,7 @@ def decide_stored(
         reference_outcome=store.own_outcome(against) if against is not None else None,
     )
     verdict = judge(terms.suite(evidence.run), evidence, reference, waivers=waivers)
+    verdict = doubted(verdict, terms.reference_outcome)
     document = verdict_document(evidence.run, verdict, against=reference.run if reference else None, terms=terms)
     fault = _keep(store, evidence, verdict, document, against) if keep else None
     return Decision(evidence, reference, verdict, terms, document, fault)

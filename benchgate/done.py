@@ -65,7 +65,8 @@ class Done:
     """How far a run had come. `position` is the number of the next execution of a stage, whatever became of the others.
 
     `starts` are whole rounds of starts. `tasks` are the evals whose every asking is there. `down`: a deployment was
-    not there, by which the run ended. `resumptions`: how often it went on already.
+    not there, by which the run ended. `budget` is where the error budget's reading stands. `resumptions`: how often it
+    went on already.
     """
 
     load: LoadDone = field(default_factory=LoadDone)
@@ -74,7 +75,7 @@ class Done:
     tasks: Mapping[str, tuple[QualityObservation, ...]] = field(default_factory=dict)
     divergence: bool = False
     shadow: bool = False
-    budget: bool = False
+    budget: tuple[int, ...] = ()
     begun: tuple[Begun, ...] = ()
     down: TargetFault | None = None
     resumptions: int = 0
@@ -104,7 +105,7 @@ def done_so_far(suite: Suite, plan: Plan, journal: Sequence[Entry]) -> Done:
         tasks=tasks,
         divergence=once[DivergenceObservation] is True,
         shadow=once[ShadowObservation] is True,
-        budget=any(isinstance(entry.what, BudgetSpent) for entry in there),
+        budget=tuple(entry.seq for entry in there if isinstance(entry.what, BudgetSpent)),
         begun=(*begun, *unstarted, *unasked, *(one for one in once.values() if isinstance(one, Begun))),
         resumptions=sum(isinstance(entry.what, Event) and entry.what.kind == RESUMED for entry in there),
         down=next((entry.what for entry in there if isinstance(entry.what, TargetFault)), None),

@@ -30,7 +30,7 @@ from benchgate.load.fleet import Fleet
 from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import Evidence, TargetFault
+from benchgate.model.run import PROCESSES, Evidence, TargetFault
 from benchgate.model.waiver import Waivers
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
@@ -40,8 +40,9 @@ from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
 from benchgate.suite.arms import measured_arms
-from benchgate.suite.schema import Load, Suite
+from benchgate.suite.schema import DeploymentSpec, Load, Suite
 from benchgate.targets.dialect import Target
+from benchgate.telemetry.process import process_of
 from benchgate.telemetry.sources import sources_of
 from benchgate.telemetry.watch import Watch
 
@@ -61,6 +62,10 @@ class Sitting:
     def keep(self, arm: Arm, deployment: Deployment) -> None:
         """What a deployment says it is, as it was brought up for this sitting."""
         self.writer.set_arm(arm, deployment)
+
+    def answered(self, processes: Mapping[Arm, str | None]) -> None:
+        """Which process answers for each arm that is not ours to start, by its metrics; None where they do not say."""
+        self.writer.event(PROCESSES, {arm.value: marker for arm, marker in processes.items()})
 
     def begin(self) -> None:
         """The first thing is about to be measured. May be told more than once."""
@@ -101,6 +106,7 @@ def measure(work: Work) -> bool:
             targets = _brought_up(work, stack)
             said = said_by(work.suite, targets)
             _require_scoring(work.suite, work.plan, targets)
+            work.sitting.answered(_processes(work.suite, targets))
             work.sitting.begin()
             _measure_load(work, stack, targets)
             _measure_quality(work, targets)
@@ -143,6 +149,16 @@ def _brought_up(work: Work, stack: ExitStack) -> dict[Arm, Target]:
     return targets
 
 
+def _processes(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, str | None]:
+    """Which process serves each arm that benchgate did not start itself."""
+    found: dict[Arm, str | None] = {}
+    for arm, target in targets.items():
+        spec = _spec(suite, arm)
+        if spec.url is not None:
+            found[arm] = process_of(sources_of(spec, target, os.environ), target)
+    return found
+
+
 def _require_scoring(suite: Suite, plan: Plan, targets: dict[Arm, Target]) -> None:
     """Raises TargetDown where a task needs the log-probabilities of given texts and a deployment cannot tell them."""
     for arm, fault in probe_scoring(targets, plan.tasks, suite.limits).items():
@@ -183,8 +199,11 @@ def _fleet(load: Load, work: Work) -> Fleet | ClusterFleet:
 
 
 def _watch(suite: Suite, arm: Arm, target: Target) -> Watch:
-    spec = suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
-    return Watch(sources_of(spec, target, os.environ), target)
+    return Watch(sources_of(_spec(suite, arm), target, os.environ), target)
+
+
+def _spec(suite: Suite, arm: Arm) -> DeploymentSpec:
+    return suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
 
 
 def _measure_quality(work: Work, targets: dict[Arm, Target]) -> None:

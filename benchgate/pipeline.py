@@ -96,7 +96,7 @@ def measured_run(
     arms = {Arm.BASELINE: declared(suite, suite.baseline), Arm.CANDIDATE: declared(suite, suite.candidate)}
     run = _describe(suite, Identity(plan.sha256, measurement_sha256(suite, plan)), options, arms)
     spool, may_go_on = spool_of(options.work_dir, run.id), not (options.calibration or options.part)
-    began, again = sitting_of(suite, suite_dir, os.environ, run.id, spool), options.again
+    began, again = sitting_of(suite, os.environ, run.id, spool), options.again
     store.settle()
     with recorded(
         store, run, plan.canonical, may_go_on=may_go_on, again=again, spool=spool, note=progress.note

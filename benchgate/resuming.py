@@ -7,10 +7,11 @@ deployments say of themselves). Until all of that is found to be as it was, noth
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from benchgate.circumstances import known_client, usable_cpus, utc_now
 from benchgate.deciding import Decision, Kept, decide_kept
@@ -27,10 +28,18 @@ from benchgate.plan.schedule import Plan
 from benchgate.recording import as_kept, cut_short, measure_to_the_end
 from benchgate.sitting import sitting_of, spool_of
 from benchgate.spending import read_spent
-from benchgate.spools import bring_in, unstored
+from benchgate.spools import SpoolFound, bring_in, unstored
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.schema import Suite
-from benchgate.unchanged import require_able, require_same_facts, require_unchanged
+from benchgate.unchanged import (
+    processes_before,
+    require_able,
+    require_same_facts,
+    require_unchanged,
+    same_processes,
+)
+
+NO_PROCESSES: Mapping[Arm, Sequence[str]] = MappingProxyType({})
 
 
 def resume_suite(
@@ -56,15 +65,16 @@ def resume_suite(
         with store.holding(run.id):
             _require_open(store, run)
             spool = spool_of(options.work_dir, run.id)
-            lost = bring_in(store, run, spool, without_spool=without_spool)
+            found = bring_in(store, run, spool, without_spool=without_spool)
             _require_open(store, run)  # a spool may have told how it ended
-            began = sitting_of(suite, suite_dir, os.environ, run.id, spool)
+            began = sitting_of(suite, os.environ, run.id, spool)
             require_unchanged(run, suite, plan, store.events(run.id), began)
-            done = done_so_far(suite, plan, store.journal(run.id))
+            journal = store.journal(run.id)
+            done = done_so_far(suite, plan, journal)
             require_able(run, done, by_cluster=options.cluster is not None)
-            spent = None if done.budget else read_spent(suite, suite_dir, os.environ, utc_now())
+            spent = read_spent(suite, suite_dir, os.environ, utc_now())
             reopen = partial(store.reopen_run, run.id, spool=spool, note=progress.note)
-            sitting = ResumedSitting(run, done, reopen, spent, began, without_spool=lost)
+            sitting = ResumedSitting(run, done, reopen, spent, began, processes_before(journal), found)
             work = Work(
                 suite=suite,
                 suite_dir=suite_dir,
@@ -86,7 +96,9 @@ def resume_suite(
 class ResumedSitting(Sitting):
     """The sitting of a run that goes on: it is opened again when its deployments are found to be as they were.
 
-    `began` is what the journal keeps of this sitting; `without_spool`: see `Resumption`.
+    `spent` is what production has spent by now, which takes the place of what it had when the run began. `began` is
+    what the journal keeps of this sitting, `before` which processes answered in those before it, and `found` what
+    became of the spool.
     """
 
     def __init__(
@@ -96,8 +108,8 @@ class ResumedSitting(Sitting):
         reopen: Callable[[], RunWriter],
         spent: BudgetSpent | None,
         began: Mapping[str, object],
-        *,
-        without_spool: bool = False,
+        before: Mapping[Arm, Sequence[str]] = NO_PROCESSES,
+        found: SpoolFound = SpoolFound.NOT_NEEDED,
     ) -> None:
         self.done = done
         self.number = done.resumptions + 1
@@ -105,7 +117,9 @@ class ResumedSitting(Sitting):
         self._reopen = reopen
         self._spent = spent
         self._began = began
-        self._without_spool = without_spool
+        self._before = before
+        self._spool = found
+        self._same: tuple[Arm, ...] = ()
         self._found: dict[Arm, Deployment] = {}
         self._begun = False
         self._once_begun = ExitStack()
@@ -120,18 +134,26 @@ class ResumedSitting(Sitting):
         else:
             self._found[arm] = deployment
 
+    def answered(self, processes: Mapping[Arm, str | None]) -> None:
+        """Raises UsageError where another process answers than before."""
+        self._same = same_processes(self._run, self._before, processes)
+        self.begin()
+        super().answered(processes)
+
     def begin(self) -> None:
-        """From here on the run goes on: what it had only begun is set aside."""
+        """From here on the run goes on: what it had only begun is set aside, and so is what it knew of its budget."""
         if self._begun:
             return
-        begun = self.done.begun
-        kinds = {"shadow": self.done.shadow, "divergence": self.done.divergence, "error_budget": self.done.budget}
+        begun, over = self.done.begun, self.done.budget if self._spent is not None else ()
+        kinds = {"shadow": self.done.shadow, "divergence": self.done.divergence}
         went_on = Resumption(
             at=utc_now(),
             process=os.getpid(),
             again=tuple(one.what for one in begun),
-            set_aside=tuple(sorted(seq for one in begun for seq in one.seqs)),
-            without_spool=self._without_spool,
+            set_aside=tuple(sorted([*over, *(seq for one in begun for seq in one.seqs)])),
+            without_spool=self._spool is SpoolFound.GONE,
+            by_spool=self._spool is SpoolFound.ALONE,
+            same_process=tuple(arm.value for arm in self._same),
         )
         self.writer = self._reopen()
         try:

@@ -1,8 +1,9 @@
 """What a sitting of a run leaves in the journal for the next one: where it keeps its spool, and whom it asks.
 
 A suite may say whom only by reference (`${env:NAME}`), and what a deployment tells of itself may be what another one
-tells. So the journal has a hash of each address that a reference came to, drawn with the run's id and slowly: an
-address may be a secret, and few enough that all of them could be tried.
+tells. So the journal has a hash of whatever decides which server answers and that a reference came to: an address, a
+proxy, a key, a header that a router goes by. It is drawn with the run's id, and slowly: they are secrets, and some are
+few enough that all of them could be tried.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from typing import Any
 from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.run import SITTING
 from benchgate.store.spool import FILE_NAME
-from benchgate.suite.references import holds_reference
+from benchgate.suite.references import reference_name, resolve_secret
 from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.targets.deployed import target_of
 
 _ROUNDS = 100_000
 
@@ -28,37 +28,45 @@ def spool_of(work_dir: Path, run_id: str) -> Path:
     return work_dir / run_id / FILE_NAME
 
 
-def sitting_of(
-    suite: Suite, suite_dir: Path, environment: Mapping[str, str], run_id: str, spool: Path
-) -> dict[str, object]:
+def sitting_of(suite: Suite, environment: Mapping[str, str], run_id: str, spool: Path) -> dict[str, object]:
     """The data of the event with which this process begins to measure a run. UsageError for a variable that is not set.
 
-    `addresses` has the hash of each arm's address and proxy, of arms whose suite only refers to them.
+    `addresses` has, of each arm whose suite only refers to them, the hash of what every reference came to by its place.
     """
     specs = {Arm.BASELINE: suite.deployments[suite.baseline], Arm.CANDIDATE: suite.deployments[suite.candidate]}
-    addresses: dict[str, str] = {}
-    for arm, spec in specs.items():
-        if _refers(spec):
-            target = target_of(arm, spec, environment, suite_dir)
-            addresses[arm.value] = _hashed(run_id, [target.url, target.route.proxy])
-    return {"process": os.getpid(), "spool": str(spool), "addresses": addresses}
+    found = {
+        arm.value: {place: _hashed(run_id, arm, place, resolve_secret(text, environment)) for place, text in refers}
+        for arm, spec in specs.items()
+        if (refers := list(_references(spec)))
+    }
+    return {"process": os.getpid(), "spool": str(spool), "addresses": found}
 
 
 def moved(events: Sequence[tuple[str, Mapping[str, Any]]], now: Mapping[str, Any], suite: Suite) -> Iterator[str]:
-    """The arms that were asked elsewhere in an earlier sitting of the run with these events, in words."""
+    """What decides who answers and was another in an earlier sitting of the run with these events, in words."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     before = [data.get("addresses", {}) for kind, data in events if kind == SITTING]
     for arm, name in names.items():
-        if any(one.get(arm.value) != now["addresses"].get(arm.value) for one in before):
-            yield (
-                f"the {arm} {name} is asked at another address, or through another proxy, than before: set the "
-                "variables that its `url` and `proxy` refer to as they were"
-            )
+        asked = now["addresses"].get(arm.value, {})
+        was = [one.get(arm.value, {}) for one in before]
+        for place in asked:
+            if any(place not in one or one[place] != asked[place] for one in was):
+                yield (
+                    f"the {arm} {name} is asked with another `{place}` than before: set the variable that it refers to "
+                    "as it was"
+                )
 
 
-def _refers(spec: DeploymentSpec) -> bool:
-    return any(text is not None and holds_reference(text) for text in (spec.url, spec.proxy))
+def _references(spec: DeploymentSpec) -> Iterator[tuple[str, str]]:
+    """Where a deployment's entry in the suite refers to what decides who answers, and who tells of it; in its order."""
+    said = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "metrics", "gpu")}
+    headers = {f"headers.{name}": text for name, text in spec.headers.items()}
+    for place, text in (said | headers).items():
+        if text is not None and reference_name(text) is not None:
+            yield place, text
 
 
-def _hashed(run_id: str, address: Sequence[str | None]) -> str:
-    return pbkdf2_hmac("sha256", canonical_json(list(address)), run_id.encode(), _ROUNDS).hex()
+def _hashed(run_id: str, arm: Arm, place: str, value: str) -> str:
+    """The same for an address with and without its last slash, as for whoever asks it."""
+    told = canonical_json([arm.value, place, value.rstrip("/") if place == "url" else value])
+    return pbkdf2_hmac("sha256", told, run_id.encode(), _ROUNDS).hex()

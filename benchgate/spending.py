@@ -1,4 +1,4 @@
-"""What production has spent of its error budget: asked once, when a run starts, of a file or of Prometheus.
+"""What production has spent of its error budget: asked once in a sitting of a run, of a file or of Prometheus.
 
 A value that cannot be had is an error before anything is measured: nothing spent is a thing to be shown, not assumed.
 Beside it what an OpenSLO file says of the objective, which is read with the suite.

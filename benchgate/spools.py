@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from enum import Enum, auto
 from pathlib import Path
 
 from benchgate.errors import UsageError
@@ -34,8 +35,20 @@ def unstored(work_dir: Path, ref: str | None, address: str, store: Store | None 
     )
 
 
-def bring_in(store: Store, run: Run, spool: Path, *, without_spool: bool) -> bool:
-    """Gives the store what a run's spools have more than it; True where one that may have more is gone.
+class SpoolFound(Enum):
+    """What became of the spool of a run that was cut short.
+
+    `ALONE`: the run was ended without a word, so whether the file is all that was kept nobody can vouch for: a store
+    that was away meanwhile knows nothing of what an older copy of it lacks.
+    """
+
+    NOT_NEEDED = auto()
+    ALONE = auto()
+    GONE = auto()
+
+
+def bring_in(store: Store, run: Run, spool: Path, *, without_spool: bool) -> SpoolFound:
+    """Gives the store what a run's spools have more than it, and says what became of them.
 
     Whoever may leave a spool out chooses among whole blocks, so that is refused unless asked for by name.
     """
@@ -43,15 +56,17 @@ def bring_in(store: Store, run: Run, spool: Path, *, without_spool: bool) -> boo
     there = [path for path in dict.fromkeys([Path(left), spool] if left else [spool]) if _is_there(path)]
     for path in there:
         store.recover(path)
-    if left is None or there:
-        return False
+    if left is None:
+        return SpoolFound.NOT_NEEDED
+    if there:
+        return SpoolFound.ALONE
     if not without_spool:
         raise UsageError(
             f"run {run.id} was ended without a word, and what it measured is kept in {left} too, which is not there: "
             f"go on where that file is, or put it at {spool}. Where it is lost, --without-spool goes on with what the "
             "store has, and the verdict tells that something may be missing"
         )
-    return True
+    return SpoolFound.GONE
 
 
 def _spools(work_dir: Path, ref: str | None) -> Iterator[Path]:

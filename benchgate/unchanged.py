@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from benchgate import __version__
@@ -13,9 +14,11 @@ from benchgate.errors import UsageError
 from benchgate.gate.sittings import MOST_RESUMPTIONS
 from benchgate.gate.what_differs import leaves
 from benchgate.model.deployment import Arm, Deployment, flattened
-from benchgate.model.run import Run
+from benchgate.model.run import PROCESSES, Run
+from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
 from benchgate.sitting import moved
+from benchgate.store.journal import Entry, Event
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_duration, show_percent, show_size
 
@@ -66,6 +69,40 @@ def require_same_facts(arm: Arm, before: Deployment, found: Deployment) -> None:
             f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
             "run the suite from its beginning, without --resume"
         )
+
+
+def processes_before(journal: Sequence[Entry]) -> dict[Arm, tuple[str, ...]]:
+    """Which processes answered for each arm so far, each named once in a row; what was set aside tells too."""
+    told: dict[Arm, list[str]] = {arm: [] for arm in Arm}
+    for entry in journal:
+        if isinstance(entry.what, TelemetryWindow):
+            told[entry.what.arm] += entry.what.markers
+        elif isinstance(entry.what, Event) and entry.what.kind == PROCESSES:
+            for arm, marker in entry.what.data.items():
+                told[Arm(arm)] += [str(marker)] if marker is not None else []
+    return {arm: tuple(marker for marker, _ in groupby(markers)) for arm, markers in told.items()}
+
+
+def same_processes(run: Run, before: Mapping[Arm, Sequence[str]], now: Mapping[Arm, str | None]) -> tuple[Arm, ...]:
+    """The arms that are served by the process they were served by. UsageError where one is served by another.
+
+    A server that was restarted says the same of itself as one that was put in its place. Where several answer in turn,
+    or none tells, it is not known.
+    """
+    same = []
+    for arm, marker in now.items():
+        told = before.get(arm, ())
+        if marker is None or not told or len(told) > len(set(told)):
+            continue
+        if marker == told[-1]:
+            same.append(arm)
+        elif marker not in told:
+            raise UsageError(
+                f"run {run.id} cannot go on: the server of the {arm} {run.arms[arm].name} is not the process it was "
+                "when the run was cut short: it was restarted, or another took its place, and nobody can tell which; "
+                "run the suite from its beginning, without --resume"
+            )
+    return tuple(same)
 
 
 def require_able(run: Run, done: Done, *, by_cluster: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "figures_of", none)
 
 
+SAMPLES_ARE_OVER = "2027-01-02T00:00:00.000Z"
 _MEASURE = Path(__file__).parent / "e2e"
 
 
@@ -39,3 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _MEASURE in item.path.parents and item.get_closest_marker("beside") is None:
             item.add_marker(pytest.mark.alone)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def the_samples_are_of_the_past() -> Iterator[None]:
+    """Samples have fixed days, and a store takes nothing of a time to come: by its clock they are over on any day."""
+    from benchgate.store import clock
+
+    by_the_database = clock.latest
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(clock, "latest", lambda connection: max(by_the_database(connection), SAMPLES_ARE_OVER))
+        yield

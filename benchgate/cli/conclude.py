@@ -137,6 +137,7 @@ def shown(decision: Decision, output: Format, code: ExitCode) -> str:
         from benchgate.report.markdown import render_markdown
 
         return render_markdown(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    from benchgate.report.client_care import client_care
     from benchgate.report.load_end import load_end_lines
     from benchgate.report.quality_section import quality_lines
     from benchgate.report.text import render_text
@@ -150,4 +151,5 @@ def shown(decision: Decision, output: Format, code: ExitCode) -> str:
         terms=decision.terms,
         quality=quality,
         load=load_end_lines(decision.evidence, decision.verdict),
+        cautions=client_care(decision.terms.suite(decision.evidence.run), decision.evidence, decision.reference),
     )

@@ -126,7 +126,7 @@ def validate(
     suites: Annotated[list[str], typer.Argument(help="Suite files, or names of shipped suites.")],
     allow_code: options.AllowCodeOption = False,
 ) -> None:
-    """Check suites and their data: every problem at once, with its place."""
+    """Check suites, and their data once they are right: every problem of either at once, with its place."""
     from benchgate import pipeline
     from benchgate.spending import budget_lines
     from benchgate.suite.rules import each_candidate

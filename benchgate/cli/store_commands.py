@@ -107,6 +107,9 @@ def tell(taken: Iterable[Taken]) -> Counter[str]:
         fates[one.merged.fate] += 1
         more = f", {one.merged.added} added to it" if one.merged.added else ""
         say(f"{one.merged.run_id} {one.merged.fate}{more}\n")
+        if one.merged.bared:
+            said = f"the raw records of run {one.merged.run_id} were removed from this store and stay so"
+            sys.stderr.write(terminal_line(f"benchgate: {said}: keep {one.source}, which has them") + "\n")
         for missing in one.merged.waiting_for:
             said = f"run {one.merged.run_id} was compared with run {missing}, which this store does not have"
             sys.stderr.write(f"benchgate: {said}: that verdict was left out; import both\n")

@@ -102,7 +102,12 @@ def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
         there = [row | {"seq": None} for row in new.of(table)]
         lost += [f"a {table.name}" for row in old.of(table) if row | {"seq": None} not in there][:1]
     raw = (tables.observation, tables.telemetry)
-    lost += ["raw records"] * any(len(old.of(table)) > len(new.of(table)) for table in raw)
+    bared = any(len(old.of(table)) > len(new.of(table)) for table in raw)
+    if bared and not lost:
+        raise EvidenceError(
+            f"{file}: it holds the raw records, which were removed from the store and cannot come back there: keep it, "
+            "and export to another place"
+        )
     if lost:
         raise EvidenceError(
             f"{file}: it holds {lost[0]} that the store lacks; take it in first (`benchgate store import {file}`)"

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.verdict import Outcome
-from benchgate.store import tables
+from benchgate.store import clock, tables
 from benchgate.store.engine import fetch
 from benchgate.store.results import own_outcomes
 from benchgate.store.rows import Row
@@ -57,7 +57,7 @@ def open_metrics(connection: Connection, run_ids: Sequence[str]) -> str:
 def _newest(connection: Connection, run_ids: Sequence[str]) -> list[Row]:
     run = tables.run
     wanted = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
-    by_time = wanted.order_by(run.c.started_at, run.c.id)
+    by_time = wanted.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
     chosen = set(run_ids)
     of_suite = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in chosen}
     return [of_suite[name] for name in sorted(of_suite)]

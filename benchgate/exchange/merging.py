@@ -35,12 +35,14 @@ class Merged:
     """What became of one run: `fate`, and how many verdicts, promotions and such a run that was known got.
 
     `waiting_for` are runs that verdicts compare it with and that the store does not have; those verdicts were left out.
+    `bared`: raw records of it were removed in this store and are not taken in again, so only the other copy has them.
     """
 
     run_id: str
     fate: Literal["new", "continued", "known"]
     added: int
     waiting_for: tuple[str, ...]
+    bared: bool = False
 
 
 def merge(connection: Connection, whole: WholeRun) -> Merged:
@@ -61,7 +63,7 @@ def merge(connection: Connection, whole: WholeRun) -> Merged:
     added, waiting_for = _add_verdicts(connection, whole)
     for table in (tables.noise_profile, tables.promotion, tables.imported):
         added += _add_documents(connection, table, whole.of(table))
-    return Merged(whole.id, fate, added if fate == "known" else 0, waiting_for)
+    return Merged(whole.id, fate, added if fate == "known" else 0, waiting_for, _is_bared(connection, whole))
 
 
 def _fate(connection: Connection, known: rows.Row, whole: WholeRun) -> Literal["continued", "known"]:
@@ -81,6 +83,13 @@ def _fate(connection: Connection, known: rows.Row, whole: WholeRun) -> Literal["
         raise _other(whole, "what was observed here after its end there")
     further = len(theirs) > len(ours) or is_over(whole.run)
     return "continued" if further and not is_over(known) else "known"
+
+
+def _is_bared(connection: Connection, whole: WholeRun) -> bool:
+    """Whether the store has tombstones where this copy of the run has raw records."""
+    stones = tables.tombstone.c
+    removed = set(connection.scalars(select(stones.seq).where(stones.run_id == whole.id)))
+    return any(row["seq"] in removed for table in (tables.observation, tables.telemetry) for row in whole.of(table))
 
 
 def _is_part(story: Story, of: Story) -> bool:

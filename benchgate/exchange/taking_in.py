@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.exchange.bulk import insert_rows
 from benchgate.exchange.merging import Merged, merge
-from benchgate.store import tables
+from benchgate.store import clock, tables
+from benchgate.store.alive import RunLocks
 from benchgate.store.engine import Database, fetch
-from benchgate.store.promotions import require_made_by_now
+from benchgate.store.locks import lock_run
+from benchgate.store.sealing import is_over
 from benchgate.store.soundness import require_sound
 from benchgate.store.whole_run import WholeRun, read_whole
 
@@ -86,7 +89,38 @@ def _take(target: Callable[[], Database], source: Source) -> Taken:
         whole = source.read()
         require_sound(whole, source.name)
         with target().writing() as connection:
-            require_made_by_now(connection, whole.id, (row["promoted_at"] for row in whole.of(tables.promotion)))
-            return Taken(source.name, merge(connection, whole))
+            clock.require_by_now(connection, whole.id, _instants(whole))
+            with _nobody_measuring(target(), connection, whole.id):
+                return Taken(source.name, merge(connection, whole))
     except EvidenceError as exc:
         return Taken(source.name, None, str(exc))
+
+
+@contextmanager
+def _nobody_measuring(database: Database, connection: Connection, run_id: str) -> Iterator[None]:
+    """Holds a run that may go on, as who measures it does, until all of it is written. EvidenceError where one does.
+
+    It is let go of before the caller commits: another job that takes it in waits for that, and must not find it held.
+    """
+    lock_run(connection, run_id)
+    known = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
+    if not known or is_over(known[0]):
+        yield
+        return
+    locks = RunLocks(database)
+    try:
+        if not locks.take(run_id):
+            raise EvidenceError(
+                f"run {run_id} is being measured, by {locks.holder(run_id)}; take it in when it has ended"
+            )
+        yield
+    finally:
+        locks.close()
+
+
+def _instants(whole: WholeRun) -> Iterator[tuple[str, str | None]]:
+    """Everything of a run by whose instant something is the newest, or the first."""
+    yield from (("beginning", whole.run["started_at"]), ("end", whole.run["finished_at"]))
+    yield from (("verdict", row["decided_at"]) for row in whole.of(tables.verdict))
+    yield from (("promotion", row["promoted_at"]) for row in whole.of(tables.promotion))
+    yield from (("noise profile", row["measured_at"]) for row in whole.of(tables.noise_profile))

@@ -6,7 +6,7 @@ those in which the load generator set the pace, or clouded the tail.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchgate.gate.block_pairs import block_pairs
 from benchgate.gate.clouded import Cleared, Tail, cleared
@@ -27,12 +27,15 @@ class BlockDifferences:
     """Of the check `id`: its harm in each block, or group of `together` blocks, in order; positive is worse.
 
     On the scale of the check: ln of a ratio, or a difference of two shares. +inf where the candidate alone has no
-    finite value.
+    finite value. `blocks` are the numbers, counted from 0, of those it looked at, `left_out` those of the others with
+    why it did not.
     """
 
     id: str
     harms: tuple[float, ...]
     together: int = 1
+    blocks: tuple[int, ...] = ()
+    left_out: tuple[tuple[int, str], ...] = ()
 
 
 def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifferences, ...]:
@@ -57,9 +60,13 @@ def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison) -> Blo
     clear = cleared(Cleared(looked_at), Tail(metric, spec.q, spec.stage), tuple(Arm))
     if clear.problem is not None:
         return None
-    if metric in SHARE_METRICS:
-        return _of_shares(spec, spec.stage, clear.comparison.judged)
-    pairs = block_pairs(clear.comparison.judged, spec.stage, spec.measure)
+    seen = clear.comparison.judged
+    found = _of_shares(spec, spec.stage, seen) if metric in SHARE_METRICS else _of_values(spec, spec.stage, seen)
+    return found and _numbered(found, spec.stage, comparison.judged, looked_at.judged, seen)
+
+
+def _of_values(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifferences | None:
+    pairs = block_pairs(judged, stage, spec.measure)
     return None if isinstance(pairs, Problem) else BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
 
 
@@ -69,3 +76,25 @@ def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifference
     if any(tally(side)[1] == 0 for pair in pairs for side in pair):
         return None
     return BlockDifferences(spec.id, tuple(differences_of(pairs, tally).tolist()))
+
+
+def _numbered(
+    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, seen: Evidence
+) -> BlockDifferences:
+    """With the blocks it looked at, `seen`, under their own numbers, and those that went before: `timed` lost some."""
+    looked_at, in_time = _paired_blocks(seen, stage), _paired_blocks(timed, stage)
+    every = {o.block for o in measured.load if o.stage == stage}
+    reasons = {block: ONE_SIDED for block in every}
+    reasons |= {block: OWN_PACE for block in _paired_blocks(measured, stage)}
+    reasons |= {block: OWN_TAIL for block in in_time}
+    left_out = tuple((block, reasons[block]) for block in sorted(every - set(looked_at)))
+    return replace(found, blocks=looked_at, left_out=left_out)
+
+
+def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
+    return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
+
+
+OWN_PACE = "left out: the load generator set the pace"
+OWN_TAIL = "left out: its slowest answers waited for the load generator"
+ONE_SIDED = "left out: measured on one side only"

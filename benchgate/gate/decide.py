@@ -31,7 +31,7 @@ from benchgate.gate.sittings import sitting_notes
 from benchgate.gate.specs import CheckSpec, concrete_checks, family_of
 from benchgate.gate.verdict_sentence import verdict_reason
 from benchgate.gate.waiving import Waived, apply_waivers
-from benchgate.model.run import Evidence
+from benchgate.model.run import Evidence, RunStatus
 from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, policy_sha256
 from benchgate.model.waiver import Waivers
 from benchgate.stats.multiplicity import holm
@@ -57,7 +57,7 @@ def judge(
     names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
     return Verdict(
         outcome=outcome,
-        reason=verdict_reason(outcome, checks, guards, names),
+        reason=f"{_so_far(judged)}{verdict_reason(outcome, checks, guards, names)}",
         checks=checks,
         guards=guards,
         alpha=suite.gate.alpha,
@@ -68,6 +68,10 @@ def judge(
         waivers=waived.states,
         as_of=waivers.as_of if waivers is not None else None,
     )
+
+
+def _so_far(judged: Evidence) -> str:
+    return "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
 
 
 def check_results(

@@ -32,17 +32,17 @@ def pair_notes(
 def _spreads(pairs: BlockPairs) -> tuple[str, ...]:
     """sd of the paired difference, of the baseline, and of the difference that two arms of their own would have.
 
-    Without pairing its variance is var(ln b) + var(ln c). The ratio of the two is how much narrower an interval is.
+    Without pairing its variance is var(ln b) + var(ln c). The ratio of the two is how much pairing narrows or widens.
     """
     baseline, candidate = (float(np.std(np.log(values), ddof=1)) for values in (pairs.baseline, pairs.candidate))
     paired, unpaired = float(np.std(pairs.harm, ddof=1)), math.hypot(baseline, candidate)
     first = f"block-to-block spread of the paired difference {paired:.1%}, of the baseline alone {baseline:.1%}"
     if paired <= 0:
         return (first,)
-    return (
-        first,
-        f"unpaired it would be {unpaired:.1%}: pairing narrows the interval {show_multiple(unpaired / paired)}",
-    )
+    helps = unpaired >= paired
+    times = show_multiple(unpaired / paired if helps else paired / unpaired)
+    does = f"{'narrows' if helps else 'widens'} the interval {times}"
+    return (first, f"unpaired it would be {unpaired:.1%}: pairing {does}")
 
 
 def _by_request(comparison: Comparison, stage: str, measure: Measure, alpha: float) -> str | None:

@@ -29,6 +29,9 @@ def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float, alpha
         return _slo_reason(finding, outcome, estimate, margin, warn_fraction)
     change, harm = _change(finding), "change" if finding.two_sided else "harm"
     match outcome:
+        case Outcome.PASS if finding.limits.upper < 0 and not finding.two_sided:
+            way = "fall" if _falls(finding) else "rise"
+            return f"{change}: better; a {way} of {margin} is allowed"
         case Outcome.PASS:
             return f"{change}, inside the margin of {margin}"
         case Outcome.WARN if finding.warning is not None:
@@ -120,7 +123,7 @@ def _needed_for_bound(finding: Finding, value: float, limits: Limits, alpha: flo
 def _change(finding: Finding) -> str:
     """`rose by 4.2 % (3.1 to 5.3)`: the harm and its one-sided limits in the direction the metric moved.
 
-    An interval that crosses zero stands beside it in the table; a sentence with both signs in it confuses.
+    Of an interval that crosses zero both ends, each by its name: `fell by 1 % (between 4 % better and 2 % worse)`.
     """
     if finding.harm is None or finding.limits is None or math.isinf(finding.harm):
         return "without bound, because requests failed"
@@ -134,9 +137,18 @@ def _change(finding: Finding) -> str:
     verb, sign = ("fell by", -1) if moved[0] < 0 else ("rose by", 1)
     low, high = sorted((sign * moved[1], sign * moved[2]))
     shown = f"{verb} {show(sign * moved[0])}" if moved[0] else "is unchanged"
+    if low < 0 < high:
+        names = ("lower", "higher") if finding.two_sided else ("better", "worse")
+        ends = zip(sorted(moved[1:]) if finding.two_sided else moved[1:], names, strict=True)
+        return f"{shown} (between {' and '.join(f'{show(abs(end))} {name}' for end, name in ends)})"
     if low <= 0:
-        return f"{shown} (at most {show(high)}, and perhaps not at all)" if low < 0 and moved[0] else shown
+        return shown
     return f"{shown} ({show(low).split()[0]} to {show(high).split()[0]})"
+
+
+def _falls(finding: Finding) -> bool:
+    """Whether the metric is worse the lower it is."""
+    return finding.unit in RATES if finding.scale is Scale.LOG_RATIO else finding.falls
 
 
 def so_far(finding: Finding) -> str:

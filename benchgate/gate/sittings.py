@@ -6,11 +6,12 @@ in which nothing goes well so far. What that is worth at most to somebody who se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchgate.gate.comparison import arms_of
 from benchgate.gate.guard import TO_ITS_END, held, tripped
 from benchgate.gate.telemetry_guards import restarts_between
+from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, Resumption, RunStatus
 from benchgate.model.verdict import GuardResult
 
@@ -55,17 +56,28 @@ def _again(one: Resumption) -> str:
 
 
 def _without(one: Resumption) -> str:
-    """Nobody can say what was in a spool that was not there: it may have been whole blocks that went badly."""
-    gone = " without the spool in which records were kept (--without-spool), so what was measured may be missing here"
-    return gone if one.without_spool else ""
+    """Nobody can say what was in a spool that was not there, or is an older copy: whole blocks that went badly."""
+    if one.without_spool:
+        gone = "without the spool in which records were kept (--without-spool)"
+        return f" {gone}, so what was measured may be missing here"
+    if one.by_spool:
+        return " with what store and spool had of it, and nobody can vouch that the spool is all of what was kept"
+    return ""
 
 
 def _restarts(evidence: Evidence) -> Iterator[str]:
-    """What benchgate starts itself is started anew in every sitting; of others the metrics tell, where they do."""
+    """What benchgate starts itself is started anew in every sitting; of others the metrics tell, where they do.
+
+    As each sitting begins they are asked: what they said while load was sent may be of the first sitting alone.
+    """
     known = evidence.run.arms
     theirs = [arm for arm in arms_of(evidence) if arm in known and known[arm].url is not None]
     yield from restarts_between(evidence, theirs)
-    silent = [arm for arm in theirs if not any(w.markers for w in evidence.telemetry if w.arm is arm)]
+    silent = [arm for arm in theirs if not _same_in_all(arm, evidence.resumptions)]
     if silent:
         who = " and ".join(f"the {arm}" for arm in silent)
         yield f"whether the server of {who} was restarted between the sittings is not known"
+
+
+def _same_in_all(arm: Arm, found: Sequence[Resumption]) -> bool:
+    return all(arm.value in one.same_process for one in found)

@@ -96,6 +96,12 @@ def left_out_notes(comparison: Comparison, stage: str, suite: Suite) -> tuple[st
     return tuple(f"{run}{strained.place} were left out: {strained.why}" for run, strained in found if strained.left_out)
 
 
+def paced_by_client(suite: Suite, *runs: Evidence) -> frozenset[tuple[str, int]]:
+    """Stage (of a class its whole stage) and number of every block in which the load generator set the pace."""
+    found = ((place.stage, strained_blocks(run, place, suite).blocks) for run in runs for place in places(suite))
+    return frozenset((stage, block) for stage, blocks in found for block in blocks)
+
+
 def _usable(evidence: Evidence, suite: Suite) -> Evidence:
     left_out = {place.name: strained_blocks(evidence, place, suite).left_out for place in places(suite)}
     return replace(evidence, load=tuple(o for o in evidence.load if o.block not in left_out.get(o.stage, ())))

@@ -197,6 +197,9 @@ RESUMED = "resumed"
 SITTING = "sitting"
 """The kind of the event with which a stretch of measuring begins: who measures, where its spool is, whom it asks."""
 
+PROCESSES = "processes"
+"""The kind of the event that tells which process answered for each arm as a sitting began; its data is by arm."""
+
 ALL_STORED = "all_stored"
 """The kind of the event that says of a run which was cut short that no spool has more of it than the store."""
 
@@ -210,7 +213,8 @@ class Resumption:
 
     `again` is what it had only begun by then, in words: it was measured again from its beginning, and `set_aside` are
     the rows (by their `seq`) that count no more for it. `without_spool`: what was kept beside its store was not there,
-    so whole blocks may have been measured of which nothing is known.
+    so whole blocks may have been measured of which nothing is known. `by_spool`: it was there, and nobody can say that
+    it is all of what was kept. `same_process` are the arms whose server was found to be the process it was before.
     """
 
     at: str
@@ -218,6 +222,8 @@ class Resumption:
     again: tuple[str, ...]
     set_aside: tuple[int, ...]
     without_spool: bool = False
+    by_spool: bool = False
+    same_process: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +260,7 @@ class Evidence:
     history: tuple[PastRun, ...] = ()  # promoting runs of the same measurement before this one, oldest first
     attempts: tuple[Attempt, ...] = ()  # those that did not promote, by their first verdict, oldest first
     unjudged: tuple[Attempt, ...] = ()  # those that had measured something and had no verdict, oldest first
-    budget_spent: BudgetSpent | None = None  # by production, when the run started; None where nobody read it
+    budget_spent: BudgetSpent | None = None  # by production, when it began or went on; None where nobody read it
     resumptions: tuple[Resumption, ...] = ()  # how it went on after it was cut short, oldest first
 
 

@@ -94,15 +94,15 @@ def _sections(view: ReportView) -> Iterator[_Section]:
     checks, alone = view.checks, view.banner.alone
     failing, few = checks.failing, checks.failing[:_FEW]
     every = _checks(failing, alone=alone) + _reasons(failing) + _ids(failing)
-    yield _Section("Failing checks", every, 0, shorter=_checks(few, alone=alone))
+    yield _Section("Checks that need attention", every, 0, shorter=_checks(few, alone=alone))
     yield _Section("Is this measurement sound?" if alone else "Is this comparison fair?", _unfair(view), 1)
     yield _Section("What differs", "" if alone else _differing(view), 2)
     yield _Section("Waivers", _list(view.waivers).lstrip("\n"), 1)
     yield _Section("Beyond this comparison", _list(view.notes), 3)
     yield _Section("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
     if view.history is not None:
-        since = f"The last promoted run of the same measurement was {markdown_prose(view.history.line)}.\n\n"
-        yield _Section("Since last time", since + _table(view.history.table), 3)
+        then = f"\n{_table(view.history.table)}" if view.history.table is not None else ""
+        yield _Section("Since last time", f"{markdown_prose(view.history.line)}.\n{then}", 3)
     if view.quality is not None:
         lines = [*view.quality.headline, *view.quality.faults]
         yield _Section("Quality", _table(view.quality.scores) + _list(lines), 3)

@@ -41,9 +41,12 @@ def _figure(check: PairedCheck, anchor: str) -> Figure:
         names.append(Name("mean", pixels(check.mean, top, bottom), COLOURS[Arm.CANDIDATE]))
     caption = f"{check.title}: the change in each {of}. {_in_words(check)} {_worse(check)}"
     caption += "" if margins else " The margin lies outside the plot."
-    missing = [str(i + 1) for i, y in enumerate(check.changes) if y is None]
+    missing = [str(number) for number, y in zip(check.numbers, check.changes, strict=True) if y is None]
     if missing:
         caption += f" Not drawn, because the candidate's requests failed: {', '.join(missing)}."
+    if check.left_out:
+        blocks = ", ".join(str(number) for number, _ in check.left_out)
+        caption += f" Blocks that the check does without: {blocks}; why stands with the numbers."
     layers = [*_limits(check, bottom, top), rule_across(0.0, top, bottom, dashed=False)]
     layers += [*(rule_across(_digits(margin), top, bottom) for margin in margins), _points(check, bottom, top)]
     spec = stage_spec([*layers, *names_beside(names)], check.unit, top, bottom=bottom)
@@ -53,11 +56,12 @@ def _figure(check: PairedCheck, anchor: str) -> Figure:
 def _points(check: PairedCheck, bottom: float, top: float) -> dict[str, object]:
     one = _one(check)
     values = [
-        {"x": i + 1, "y": _digits(y), "told": f"{one} {i + 1}: {_told(y, check)}"}
-        for i, y in enumerate(check.changes)
+        {"x": number, "y": _digits(y), "told": f"{one} {number}: {_told(y, check)}"}
+        for number, y in zip(check.numbers, check.changes, strict=True)
         if y is not None
     ]
-    x = quantitative(one, len(check.changes) + 0.5, smallest=0.5, whole=True)
+    last = max((*check.numbers, *(number for number, _ in check.left_out if check.together == 1)))
+    x = quantitative(one, last + 0.5, smallest=0.5, whole=True)
     mark = arm_mark(Arm.CANDIDATE) | TOLD
     return {"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": height(top, bottom)}}
 
@@ -117,7 +121,11 @@ def _in_words(check: PairedCheck) -> str:
 
 
 def _numbers(check: PairedCheck) -> Table:
-    rows = [(f"{_one(check)} {i + 1}", _told(y, check)) for i, y in enumerate(check.changes)]
+    drawn = zip(check.numbers, check.changes, strict=True)
+    points = [(number, (f"{_one(check)} {number}", _told(y, check))) for number, y in drawn]
+    gaps = [(number, (f"block {number}", why)) for number, why in check.left_out]
+    in_order = sorted([*points, *gaps]) if check.together == 1 else [*points, *gaps]
+    rows = [row for _, row in in_order]
     rows += [("mean", _told(check.mean, check)), ("margin", _told(check.allowed, check))]
     columns = (Column("of", numeric=False), Column("change"))
     return Table(f"{check.title}: the numbers drawn", columns, tuple(rows))

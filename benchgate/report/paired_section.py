@@ -20,8 +20,10 @@ _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 class PairedCheck:
     """One check with the change in each block, in per cent of the baseline's value or in points of a share.
 
-    `changes` are None where the candidate alone has no finite value. `mean`, `lower` and `upper` are the check's own,
-    None where it has none; `allowed` is where the margin lies, `both` that it lies on the other side too.
+    `changes` are None where the candidate alone has no finite value; `numbers` are their blocks' own, counted from 1
+    (of groups their places), and `left_out` the other blocks' with why the check did without them. `mean`, `lower` and
+    `upper` are the check's own, None where it has none; `allowed` is where the margin lies, `both` that it lies on the
+    other side too.
     """
 
     id: str
@@ -35,6 +37,8 @@ class PairedCheck:
     allowed: float
     both: bool
     worse_is_up: bool
+    numbers: tuple[int, ...]
+    left_out: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,15 @@ def _paired(check: CheckResult, found: BlockDifferences) -> PairedCheck:
         allowed=allowed,
         both=check.two_sided,
         worse_is_up=not rises,
+        numbers=_numbers(found),
+        left_out=tuple((block + 1, why) for block, why in found.left_out),
     )
+
+
+def _numbers(found: BlockDifferences) -> tuple[int, ...]:
+    if found.together > 1:
+        return tuple(range(1, len(found.harms) + 1))
+    return tuple(block + 1 for block in found.blocks)
 
 
 def _change(check: CheckResult, harm: float | None) -> float | None:

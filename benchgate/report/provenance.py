@@ -17,7 +17,9 @@ from benchgate.report.levels import limits_told
 from benchgate.report.load_end import blocks_asked, load_end_lines
 from benchgate.report.load_section import LoadSection
 from benchgate.report.sides import Side, Sides
+from benchgate.report.stage_rows import executions_of
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
+from benchgate.report.unjudged_slo import unjudged_slo
 from benchgate.suite.arms import arms_of_stored, measured_arms
 from benchgate.suite.schema import Suite
 from benchgate.suite.shadow import Compare, Shadow
@@ -84,7 +86,7 @@ def provenance(
         groups=tuple(group for group in groups if group.facts),
         command=reproduce(run, verdict, against, terms),
         more=tuple(_more_commands(run, verdict, against)),
-        limits=tuple(_limits(evidence, load, verdict, against, terms)),
+        limits=(*_limits(evidence, load, verdict, against, terms), *_unjudged(sides, load, verdict)),
     )
 
 
@@ -210,7 +212,7 @@ def _limits(
     yield "A true harm near half of its margin can be decided either way when little was measured."
     yield "A gain in one check never pays for a loss in another, and nothing here is a score."
     if doubt := terms.reference_doubt():
-        yield f"{doubt[0].upper()}{doubt[1:]}: being no worse than it does not mean being fit."
+        yield f"{doubt[0].upper()}{doubt[1:]}."
     if terms.policy_replaced(evidence.run, verdict):
         yield f"{OTHER_POLICY[0].upper()}{OTHER_POLICY[1:]}."
     if verdict.as_of is not None:
@@ -228,6 +230,10 @@ def _limits(
         yield "No shadow comparison is shown: it does not say how often answers to real prompts change."
     elif all(item.primary_text is None for item in evidence.shadow.items):
         yield "The texts of shadow answers were not kept, so no example can be shown."
+
+
+def _unjudged(sides: Sides, load: LoadSection | None, verdict: Verdict) -> Iterator[str]:
+    return unjudged_slo(load.rows if load is not None else (), executions_of(sides), verdict)
 
 
 def _shadow_asked(shadow: Shadow) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchgate.errors import ExitCode
+from benchgate.gate.reference_doubt import reference_doubt
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome, Verdict, policy_sha256
 from benchgate.suite.schema import Suite
@@ -47,10 +48,8 @@ class Terms:
         return slo.model_dump(mode="json", by_alias=False) if slo is not None else None
 
     def reference_doubt(self) -> str | None:
-        """A sentence on a reference run that was itself not to be promoted."""
-        if self.reference_outcome is None or self.reference_outcome.promotes:
-            return None
-        return f"the reference run's own verdict was {self.reference_outcome}"
+        """A sentence, without its end, on a reference run that was itself not to be promoted."""
+        return reference_doubt(self.reference_outcome)
 
 
 OWN = Terms()

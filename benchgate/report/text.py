@@ -33,13 +33,16 @@ def render_text(
     terms: Terms = OWN,
     quality: Sequence[str] = (),
     load: Sequence[str] = (),
+    cautions: Sequence[str] = (),
 ) -> str:
     """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters.
 
-    `quality` and `load` are what there is to say of them in short, a line each.
+    `quality` and `load` are what there is to say of them in short, a line each; `cautions` come before every check.
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
-    lines = [*_head(verdict, run, against, alone=alone), "", *_checks(verdict, alone=alone), *_guards(verdict)]
+    lines = [*_head(verdict, run, against, alone=alone)]
+    lines += [f"  with care: {one_line(line, _REASON_CHARACTERS)}" for line in cautions]
+    lines += ["", *_checks(verdict, alone=alone), *_guards(verdict)]
     lines += _differences(verdict)
     lines += [f"  waiver: {one_line(line, _REASON_CHARACTERS)}" for line in waiver_lines(verdict)]
     if verdict.outcome.promotes and terms.exit_code(verdict) is not ExitCode.OK:
@@ -49,7 +52,7 @@ def render_text(
     lines += [f"  note: {one_line(line, _REASON_CHARACTERS)}" for line in verdict.notes]
     lines += [f"  load: {one_line(line, _REASON_CHARACTERS)}" for line in load]
     lines += [f"  quality: {one_line(line, _REASON_CHARACTERS)}" for line in quality]
-    if doubt := terms.reference_doubt():
+    if (doubt := terms.reference_doubt()) and not verdict.outcome.promotes:  # else its first words are these
         lines.append(f"  note: {doubt}")
     lines.append(f"same verdict again, with the same --store: {reproduce(run, verdict, against, terms)}")
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,15 +59,21 @@ class TimelineSection:
     ends_s: float
 
 
-def timeline_section(rows: Sequence[Told], verdict: Verdict) -> TimelineSection | None:
+def timeline_section(
+    rows: Sequence[Told], verdict: Verdict, paced_by_client: Collection[tuple[str, int]] = ()
+) -> TimelineSection | None:
     """Where most requests were seen waiting; where none were, a stage that a check fails at, else the last one.
 
-    None where nobody looked at least three times.
+    Of blocks in which the load generator set the pace only where there is no other, and then it says so. None where
+    nobody looked at least three times.
     """
-    chosen = _chosen([(row, window) for row in rows for window in row.windows if _looked_at(window)], verdict)
+    looked_at = [(row, window) for row in rows for window in row.windows if _looked_at(window)]
+    sound = [(row, window) for row, window in looked_at if (window.stage, window.block) not in paced_by_client]
+    chosen = _chosen(sound or looked_at, verdict)
     if chosen is None:
         return None
     (stage, block), why = chosen
+    why += "" if sound else "; the load generator set the pace in it, as in every block that was looked at"
     here = [row for row in rows if row.stage == stage]
     windows = [(row.role, w) for row in here for w in row.windows if w.block == block]
     executions = [(row.role, o) for row in here for o in row.executions if o.block == block]

@@ -1,7 +1,8 @@
 """One number over the runs of a store, as a chart: lines with interval bands, one place across for each run.
 
-Runs stand side by side whatever time lay between them. A filled point is of a candidate that its verdict let through, a
-hollow one of any other, and a ring is around what was promoted.
+Runs stand side by side whatever time lay between them, and the lines of a chart a little beside each other. A filled
+point is of a candidate that its verdict let through, a hollow one of any other, a cross of a run whose evidence is no
+use, and a ring is around what was promoted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import groupby, pairwise
 import vl_convert
 
 from benchgate.report.drawing import CONFIG, HEIGHT, PAGE_COLOUR, WIDTH, short_name, svg_of
+from benchgate.report.untrusted import one_line
 
 _Spec = dict[str, object]
 
@@ -23,6 +25,8 @@ MOST_SERIES = 4
 _COLOURS = ("#3d7dd8", "#c2672a", "#2f8f5b", "#9a6bd0")  # each 3:1 on white and on near-black
 _DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("square", "circle", "triangle-up", "triangle-down")
+_CROSS = "M-1,-1L1,1M-1,1L1,-1"  # as the mark of INVALID
+_BESIDE = 0.16  # of the room of a run, from one line's point to the next one's
 _INK, _PAPER = "#1b1f24", "#ffffff"  # of a chart that stands alone
 _PADDING = {"left": 44, "right": 84, "top": 40, "bottom": 40}
 _ROOM = 0.08  # of the span, above and below
@@ -42,6 +46,7 @@ class TrendValue:
     upper: float | None
     promotes: bool
     promoted: bool
+    invalid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,10 @@ class TrendMark:
 
 @dataclass(frozen=True, slots=True)
 class TrendChart:
-    """What a chart shows, at most `MOST_SERIES` lines. `days` has one text for each place; no line crosses a break."""
+    """What a chart shows, at most `MOST_SERIES` lines; no line crosses a break.
+
+    `days` has one text for each place, as `days_told` gives them.
+    """
 
     metric: str
     title: str
@@ -70,6 +78,14 @@ class TrendChart:
     series: tuple[TrendSeries, ...]
     marks: tuple[TrendMark, ...] = ()
     breaks: frozenset[int] = frozenset()
+
+
+def days_told(instants: Sequence[str]) -> tuple[str, ...]:
+    """The day of each run (RFC 3339, UTC), oldest first; where all are of one day, their times, and it below one."""
+    if len(instants) < 2 or len({one[:10] for one in instants}) > 1:
+        return tuple(one_line(one[:10]) for one in instants)
+    first, *others = (one_line(one[11:16]) for one in instants)
+    return (f"{first}\n{one_line(instants[0][:10])}", *others)
 
 
 def inline_svg(chart: TrendChart, label: str) -> str:
@@ -99,7 +115,8 @@ def _spec(chart: TrendChart) -> _Spec:
     layers = [_frame(x, y, f"{chart.title}, {unit}" if unit else chart.title), *_days(chart.days, x)]
     layers += _marks(chart.marks, x)
     for number, series in enumerate(chart.series):
-        layers += _line(number, _parts(series, chart.breaks, factor), len(chart.days), x, y)
+        beside = _BESIDE * (number - (len(chart.series) - 1) / 2)
+        layers += _line(number, _parts(series, chart.breaks, factor, beside), len(chart.days), x, y)
     layers += _names(chart, factor, low, high)
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -162,7 +179,7 @@ def _days(days: Sequence[str], x: _Spec) -> Iterator[_Spec]:
         align = "center"
         if len(wanted) > 1:
             align = "left" if at == 0 else "right" if at == len(days) - 1 else "center"
-        mark = {"type": "text", "align": align, "baseline": "top", "y": HEIGHT + 8, "fontSize": 11}
+        mark = {"type": "text", "align": align, "baseline": "top", "y": HEIGHT + 8, "fontSize": 11, "lineBreak": "\n"}
         yield {
             "data": {"values": [{"x": at, "day": day}]},
             "mark": mark,
@@ -190,8 +207,8 @@ def _by_place(marks: Sequence[TrendMark]) -> list[TrendMark]:
     return sorted(marks, key=_place)
 
 
-def _parts(series: TrendSeries, breaks: frozenset[int], factor: float) -> list[list[_Spec]]:
-    """The values as they are drawn, cut where a line may not go through."""
+def _parts(series: TrendSeries, breaks: frozenset[int], factor: float, beside: float) -> list[list[_Spec]]:
+    """The values as they are drawn, `beside` their places, and cut where a line may not go through."""
     parts: list[list[_Spec]] = []
     before: int | None = None
     for one in series.values:
@@ -199,10 +216,13 @@ def _parts(series: TrendSeries, breaks: frozenset[int], factor: float) -> list[l
             parts.append([])
         ends = {name: end for name, end in (("low", one.lower), ("high", one.upper)) if end is not None}
         drawn = {name: _rounded(end * factor) for name, end in (("y", one.value), *ends.items())}
-        state = "promoted" if one.promoted else "let through" if one.promotes else "not"
-        parts[-1].append({"x": one.at, "part": len(parts), "state": state, **drawn})
+        parts[-1].append({"x": _rounded(one.at + beside), "part": len(parts), "state": _state(one), **drawn})
         before = one.at
     return parts
+
+
+def _state(one: TrendValue) -> str:
+    return "promoted" if one.promoted else "let through" if one.promotes else "invalid" if one.invalid else "not"
 
 
 def _line(number: int, parts: list[list[_Spec]], places: int, x: _Spec, y: _Spec) -> Iterator[_Spec]:
@@ -217,10 +237,12 @@ def _line(number: int, parts: list[list[_Spec]], places: int, x: _Spec, y: _Spec
     yield from _layer({"type": "area", "color": colour, "opacity": 0.18}, bands, across | within)
     yield from _layer({"type": "rule", "color": colour, "opacity": 0.5}, alone, {"x": x} | within)
     yield from _layer(stroke, every, across | up)
-    for state in ("let through", "promoted", "not"):
+    for state in ("let through", "promoted", "not", "invalid"):
         some = [value for value in every if value["state"] == state]
-        point: _Spec = {"type": "point", "shape": _SHAPES[number], "size": size, "opacity": 1, "color": colour}
-        yield from _layer(point | {"filled": state != "not", "strokeWidth": 1}, some, {"x": x} | up)
+        shape = _CROSS if state == "invalid" else _SHAPES[number]
+        point: _Spec = {"type": "point", "shape": shape, "size": size, "opacity": 1, "color": colour}
+        filled = state in ("let through", "promoted")
+        yield from _layer(point | {"filled": filled, "strokeWidth": 1}, some, {"x": x} | up)
         if state == "promoted":
             ring: _Spec = {
                 "type": "point",

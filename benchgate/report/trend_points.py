@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from benchgate.errors import UsageError
 from benchgate.model.run import TrendPoint
-from benchgate.report.trend_chart import MOST_SERIES, TrendChart, TrendSeries, TrendValue
-from benchgate.report.untrusted import one_line
+from benchgate.model.verdict import Outcome
+from benchgate.report.trend_chart import MOST_SERIES, TrendChart, TrendSeries, TrendValue, days_told
 
 _WITHDRAWN = "withdrawn"
 
@@ -20,12 +20,13 @@ def chart_of(points: Sequence[TrendPoint], metric: str, statistic: str | None) -
     places = {run_id: at for at, run_id in enumerate(dict.fromkeys(point.run_id for point in points))}
     one_suite = len({point.suite for point in points}) == 1
     lines: dict[tuple[str, str], list[TrendValue]] = {}
-    days = dict[str, str]()
+    began = dict[str, str]()
     for point in points:
-        days.setdefault(point.run_id, one_line(point.started_at[:10]))
+        began.setdefault(point.run_id, point.started_at)
         promotes = point.outcome is not None and point.outcome.promotes
+        invalid = point.outcome is Outcome.INVALID
         promoted = point.promoted is not None and point.promoted != _WITHDRAWN
-        value = TrendValue(places[point.run_id], point.value, point.lower, point.upper, promotes, promoted)
+        value = TrendValue(places[point.run_id], point.value, point.lower, point.upper, promotes, promoted, invalid)
         lines.setdefault((point.suite, point.stage or point.task or ""), []).append(value)
     if len(lines) > MOST_SERIES:
         there = ", ".join(sorted({" ".join(filter(None, key)) for key in lines}))
@@ -38,4 +39,5 @@ def chart_of(points: Sequence[TrendPoint], metric: str, statistic: str | None) -
         for (suite, place), values in lines.items()
     ]
     title = metric.removesuffix("_s").removesuffix("_ratio").replace("_", " ")
-    return TrendChart(metric, " ".join(filter(None, (title, statistic))), tuple(days.values()), tuple(series))
+    days = days_told(tuple(began.values()))
+    return TrendChart(metric, " ".join(filter(None, (title, statistic))), days, tuple(series))

@@ -15,7 +15,7 @@ _HIDDEN = re.compile(
     r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_WORD = re.compile(r"`([a-z][a-z0-9_.]{0,39})`")
+_WORD = re.compile(r"`([a-z][a-z0-9_.-]{0,39}|benchgate [A-Za-z0-9_./@ -]{1,120})`")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 _ELLIPSIS = "…"
@@ -53,7 +53,7 @@ def markdown_prose(text: str, limit: int = 400) -> str:
 
 
 def quoted(sentence: str) -> str:
-    """A sentence of the gate's with the words of the suite language in quotation marks instead of backticks.
+    """A sentence of the gate's with words of the suite language, and commands, in quotation marks, not in backticks.
 
     They are no code spans: others' texts stand in such sentences too, and may nowhere become structure.
     """

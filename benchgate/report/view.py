@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 
 from benchgate.errors import ExitCode
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.telemetry_guards import telemetry_notices
+from benchgate.gate.usable_blocks import paced_by_client
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.model.waiver import WAIVED
@@ -15,6 +17,7 @@ from benchgate.report import show
 from benchgate.report.attainment_section import AttainmentSection, attainment_section
 from benchgate.report.capacity_section import CapacitySection, capacity_section
 from benchgate.report.check_rows import CheckRows, check_rows
+from benchgate.report.client_care import client_care
 from benchgate.report.distribution_section import Distributions, distributions
 from benchgate.report.divergence_section import DivergenceSection, divergence_section
 from benchgate.report.document import document_json, verdict_document
@@ -34,6 +37,7 @@ from benchgate.report.telemetry_section import TelemetrySection, telemetry_secti
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
 from benchgate.report.timeline_section import TimelineSection, timeline_section
 from benchgate.report.waivers import waiver_lines
+from benchgate.suite.schema import Suite
 
 _MEANING = {
     Outcome.PASS: "The candidate may be promoted.",
@@ -114,6 +118,7 @@ def report_view(
 ) -> ReportView:
     """The report of a run, or of a run against the candidate of a stored reference run."""
     both = sides(evidence, against)
+    runs = (evidence,) if against is None else (evidence, against)
     reference = None if against is None else against.run
     suite = terms.suite(evidence.run)
     load = load_section(both, suite)
@@ -125,7 +130,7 @@ def report_view(
         banner=_banner(both, verdict, terms),
         checks=check_rows(verdict),
         limits_told=limits_told(verdict),
-        fairness=fairness(both, verdict, telemetry_notices(evidence, suite)),
+        fairness=fairness(both, verdict, _cautions(evidence, suite, against, terms)),
         waivers=tuple(waiver_lines(verdict)),
         notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
         load=load,
@@ -133,7 +138,7 @@ def report_view(
         attainment=attainment_section(rows, seen),
         paired=paired_section(evidence, verdict, suite) if against is None else None,
         telemetry=telemetry_section(both, told),
-        timeline=timeline_section(told, verdict),
+        timeline=timeline_section(told, verdict, paced_by_client(suite, *runs)),
         capacity=capacity_section(evidence, against, suite, alone=both.alone),
         quality=quality_section(Comparison(evidence, against), verdict, suite),
         divergence=divergence_section(evidence, stored=against is not None),
@@ -146,6 +151,11 @@ def report_view(
     )
 
 
+def _cautions(evidence: Evidence, suite: Suite, against: Evidence | None, terms: Terms) -> tuple[str, ...]:
+    doubt = terms.reference_doubt()
+    return (*((doubt,) if doubt else ()), *client_care(suite, evidence, against), *telemetry_notices(evidence, suite))
+
+
 def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     run = both.candidate.run
     code = terms.exit_code(verdict)
@@ -156,7 +166,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         outcome=verdict.outcome,
         mark=show.MARKS[verdict.outcome],
         meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
-        todo=verdict.next_step or _todo(verdict),
+        todo=_todo(both, verdict, terms),
         reason=verdict.reason,
         suite=run.suite_name,
         baseline=both.baseline.deployment.name,
@@ -170,12 +180,30 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     )
 
 
-def _todo(verdict: Verdict) -> str:
-    """What to do first about a verdict that is not PASS: a tripped guard's remedy, or the worst check's advice."""
+def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
+    """What to do first about a verdict that is not PASS, then how a candidate that may be promoted is."""
+    steps = (verdict.next_step or _mending(verdict), _promoting(both, verdict, terms))
+    return "; ".join(filter(None, steps))
+
+
+def _mending(verdict: Verdict) -> str:
+    """A tripped guard's remedy, or the worst check's advice."""
     remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
     advice = [check.advice for check in verdict.failing() if check.counted is verdict.outcome and check.advice]
     chosen = [*remedies, *advice] if verdict.outcome is Outcome.INVALID else advice
     return chosen[0] if chosen else ""
+
+
+def _promoting(both: Sides, verdict: Verdict, terms: Terms) -> str:
+    """The command that records the promotion; nothing where it would refuse."""
+    run = both.candidate.run
+    lets_through = verdict.outcome.promotes and terms.exit_code(verdict) is ExitCode.OK
+    own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
+    if not lets_through or not own or run.calibrates or run.imported:
+        return ""
+    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+    command = f"`benchgate promote {shlex.quote(run.id)}{waivers}`"
+    return f"when it goes into service, record that with {command} (by hand add --ref REF --protected, where REF is)"
 
 
 def _tally(verdict: Verdict) -> tuple[Tally, ...]:

@@ -1,4 +1,4 @@
-"""What a suite's newest run came to, as a badge: an SVG of our own, and the JSON that shields.io makes one of."""
+"""What a suite has come to, as a badge: an SVG of our own, and the JSON that shields.io makes one of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.report.show import MARKS
 from benchgate.report.untrusted import one_line
-from benchgate.site.listed import NO_VERDICT
+from benchgate.site.listed import NO_VERDICT, name_of
 from benchgate.store.overview import Glance
 
 _COLOURS = {
@@ -27,13 +27,14 @@ _CHARACTER, _MARGIN = 7, 12  # pixels; the text is stretched or pressed to what 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """Two words and a colour; the widths are of its two halves, in pixels."""
+    """Two words and a colour; the widths are of its two halves, in pixels. `title` says what it is the verdict of."""
 
     label: str
     message: str
     colour: str
     label_width: int
     message_width: int
+    title: str
 
 
 def newest_judging(runs: Sequence[Glance]) -> Glance | None:
@@ -45,15 +46,21 @@ def newest_judging(runs: Sequence[Glance]) -> Glance | None:
     return next((one for one in judging if one.run.status is not RunStatus.RUNNING), None)
 
 
-def badge_of(suite: str, runs: Sequence[Glance]) -> Badge:
-    """The badge of a suite. A newest run without a verdict says so: an older one's is not the newest."""
-    newest = newest_judging(runs)
-    outcome = newest.said[-1].outcome if newest is not None and newest.said else None
+def badge_of(suite: str, runs: Sequence[Glance], in_series: str | None = None) -> Badge:
+    """The badge of a suite: of the newest run in its baseline series, by its id, else of its newest run.
+
+    A run without a verdict says so: an older one's is not its own.
+    """
+    served = next((one for one in runs if one.run.id == in_series), None)
+    shown = served or newest_judging(runs)
+    outcome = shown.said[-1].outcome if shown is not None and shown.said else None
+    which = "what is in service" if served is not None else "the newest run"
+    title = f"{which}, {name_of(shown)}" if shown is not None else "no run judges a candidate"
     label = one_line(suite, _LONGEST_LABEL) or "benchgate"
     message = NO_VERDICT if outcome is None else f"{MARKS[outcome]} {outcome.value}"
     colour = _UNKNOWN if outcome is None else _COLOURS[outcome]
-    widths = [_CHARACTER * len(text) + _MARGIN for text in (label, message)]
-    return Badge(label, message, colour, *widths)
+    left, right = (_CHARACTER * len(text) + _MARGIN for text in (label, message))
+    return Badge(label, message, colour, left, right, title)
 
 
 def badge_json(badge: Badge) -> bytes:

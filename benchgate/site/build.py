@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchgate.model.deployment import sha256_of
-from benchgate.model.promotion import Promotion, series
+from benchgate.model.promotion import Promotion, series, standing
 from benchgate.site.badge import badge_json, badge_of, newest_judging
 from benchgate.site.inputs import ReportInputs, tool_sha256
 from benchgate.site.listed import ListedRun, listed_promotions, listed_runs
@@ -108,13 +108,16 @@ def _parts(
     known = {glance.run.id: glance for glance in seen.runs}
     for name, runs in suites.items():
         of_suite = [one for one in seen.promotions if one.suite == name]
-        newest, in_series = newest_judging(runs), series(of_suite)
+        newest, stands = newest_judging(runs), list(standing(of_suite).values())
+        in_series = series(of_suite)
+        service = (in_series or stands)[-1].run_id if stands else None
         parts[name] = suite_part(
             name,
             [listed[glance.run.id] for glance in reversed(runs)],
             listed_promotions(of_suite, known),
             newest=newest.run.id if newest is not None else None,
-            in_service=in_series[-1].run_id if in_series else None,
+            in_service=service,
+            in_series=bool(in_series),
         )
     return parts
 
@@ -136,7 +139,7 @@ def _suite(
     part: SuitePart, runs: Sequence[Glance], points: Points, promotions: Sequence[Promotion], shelf: Shelf
 ) -> None:
     """A suite's page and badge."""
-    badge = badge_of(part.name, runs)
+    badge = badge_of(part.name, runs, part.in_service.run_id if part.in_service and part.in_series else None)
     shelf.put(f"{part.folder}/badge.svg", badge_svg(badge))
     shelf.put(f"{part.folder}/badge.json", badge_json(badge))
     drawn = told_of(drawn_runs(runs, points), points)
@@ -152,4 +155,4 @@ def _plain(part: SuitePart) -> list[object]:
     """All of a part that its page shows, but its runs' places in the store."""
     service = part.in_service.run_id if part.in_service is not None else None
     newest = part.newest.run_id if part.newest is not None else None
-    return [service, newest, *map(asdict, part.runs), *map(asdict, part.promotions)]
+    return [service, part.in_series, newest, *map(asdict, part.runs), *map(asdict, part.promotions)]

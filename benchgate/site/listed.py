@@ -56,6 +56,7 @@ class ListedPromotion:
     suite: str
     file: str
     run: str
+    candidate: str
     deed: str
     stands: bool
     by: str
@@ -83,7 +84,7 @@ def listed_runs(
 
 def _run(glance: Glance, promoted: str, stands: bool, entry: Entry) -> ListedRun:
     run, own = glance.run, glance.said[-1] if glance.said else None
-    names = {arm: one_line(run.arms[arm].name, _LONGEST_NAME) if arm in run.arms else "" for arm in Arm}
+    names = _names(glance)
     return ListedRun(
         run_id=run.id,
         suite=run.suite_name,
@@ -102,6 +103,11 @@ def _run(glance: Glance, promoted: str, stands: bool, entry: Entry) -> ListedRun
         promoted=promoted,
         stands=stands,
     )
+
+
+def _names(glance: Glance) -> dict[Arm, str]:
+    arms = glance.run.arms
+    return {arm: one_line(arms[arm].name, _LONGEST_NAME) if arm in arms else "" for arm in Arm}
 
 
 def _again(stored: str | None, found: str | None) -> str:
@@ -140,6 +146,7 @@ def _promotion(promotion: Promotion, glance: Glance | None, stands: bool) -> Lis
         suite=promotion.suite,
         file=run_file(promotion.run_id),
         run=name_of(glance) if glance is not None else one_line(promotion.run_id[:_ID_SHOWN]),
+        candidate=_names(glance)[Arm.CANDIDATE] if glance is not None else "",
         deed=promotion.told if still else f"{promotion.told}; no longer stands",
         stands=stands,
         by=one_line(origin.by, _LONGEST_NAME),

@@ -17,7 +17,7 @@ from benchgate.site.trends import Trends
 class SuitePart:
     """What the pages say of a suite. `runs` are newest first; `newest` judges a candidate, None where none does.
 
-    `in_service` is the newest run of its baseline series.
+    `in_service` is the newest run of its baseline series (`in_series`); where that has none, the newest promoted one.
     """
 
     name: str
@@ -26,6 +26,7 @@ class SuitePart:
     promotions: Sequence[ListedPromotion]
     newest: ListedRun | None
     in_service: ListedRun | None
+    in_series: bool
 
     @property
     def size(self) -> int:
@@ -50,6 +51,7 @@ def suite_part(
     *,
     newest: str | None,
     in_service: str | None,
+    in_series: bool,
 ) -> SuitePart:
     """The part of a suite, of whose runs (newest first) `newest` and `in_service` are two by their ids."""
     known = {run.run_id: run for run in runs}
@@ -60,6 +62,7 @@ def suite_part(
         promotions=promotions,
         newest=known[newest] if newest is not None else None,
         in_service=known.get(in_service) if in_service is not None else None,
+        in_series=in_series,
     )
 
 

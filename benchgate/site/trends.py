@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from benchgate.gate.drift import LEAST_RUNS, level_changes
 from benchgate.model.deployment import Arm
-from benchgate.model.noise import hardware_of, version_of
-from benchgate.model.run import Run, TrendPoint
+from benchgate.model.run import TrendPoint
+from benchgate.model.verdict import Outcome
 from benchgate.report.drawing import Figure
 from benchgate.report.metric_values import in_its_unit
+from benchgate.report.show import minute
 from benchgate.report.tables import Column, Table
 from benchgate.report.trend_chart import (
     MOST_SERIES,
@@ -23,11 +24,12 @@ from benchgate.report.trend_chart import (
     TrendMark,
     TrendSeries,
     TrendValue,
+    days_told,
     inline_svg,
 )
 from benchgate.report.untrusted import one_line
+from benchgate.site.changes import ENDS_LINES, IN_THE_LIST_ALONE, Change, change, circumstances, engine_of, place_of
 from benchgate.site.listed import name_of
-from benchgate.site.names import run_file
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 
@@ -68,17 +70,6 @@ Points = Mapping[Kind, Sequence[TrendPoint]]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Something that a chart marks with a letter: with which run it came, and what it is."""
-
-    letter: str
-    file: str
-    run: str
-    day: str
-    told: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trends:
     """What a suite's page draws. `drawn` and `measured` count runs."""
 
@@ -107,8 +98,8 @@ def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
     """Everything that the charts of these runs are made from, as plain JSON."""
     ids = {glance.run.id for glance in drawn}
     of_runs = [
-        [glance.run.id, glance.run.seed, glance.run.measurement_sha256, _hardware(glance.run), _engine(glance.run)]
-        for glance in drawn
+        [one.id, one.seed, one.measurement_sha256, place and asdict(place), engine_of(one)]
+        for one, place in ((glance.run, place_of(glance.run)) for glance in drawn)
     ]
     of_points = [
         [kind.metric, kind.statistic, one.run_id, one.stage, one.task, one.value, one.lower, one.upper]
@@ -125,18 +116,18 @@ def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> 
     drawn = drawn_runs(runs, points)
     places = {glance.run.id: at for at, glance in enumerate(drawn)}
     lines = {kind: _lines(some, places, drawn, promoted) for kind, some in points.items()}
-    breaking = [(at, change) for at, change in _circumstances(drawn) if change.letter != "E"]
-    breaks = frozenset(at for at, _ in breaking)
+    common = list(circumstances(drawn))
+    breaks = frozenset(at for at, one in common if one.letter in ENDS_LINES)
     shifts = list(_shifts(lines, drawn, max(breaks, default=0)))
-    common = list(_circumstances(drawn))
+    marked = [(at, one) for at, one in common if one.letter not in IN_THE_LIST_ALONE]
     figures = []
     for kind in KINDS:
         if lines.get(kind):
-            of_kind = [*common, *((at, change) for at, which, change in shifts if which is kind)]
+            of_kind = [*marked, *((at, one) for at, which, one in shifts if which is kind)]
             figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks))
-    told = sorted([*common, *((at, change) for at, _, change in shifts)], key=lambda one: -one[0])
+    told = sorted([*common, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
     measured = len({point.run_id for some in points.values() for point in some})
-    return Trends(tuple(figures), tuple(change for _, change in told), len(drawn), measured)
+    return Trends(tuple(figures), tuple(one for _, one in told), len(drawn), measured)
 
 
 def _lines(
@@ -149,34 +140,11 @@ def _lines(
         if at is None:
             continue
         said = drawn[at].said
-        promotes = bool(said) and said[-1].outcome.promotes
-        value = TrendValue(at, point.value, point.lower, point.upper, promotes, point.run_id in promoted)
+        outcome = said[-1].outcome if said else None
+        promotes, invalid = outcome is not None and outcome.promotes, outcome is Outcome.INVALID
+        value = TrendValue(at, point.value, point.lower, point.upper, promotes, point.run_id in promoted, invalid)
         found.setdefault(point.stage or point.task or _NO_PLACE, []).append(value)
     return dict(sorted(found.items(), key=lambda one: -len(one[1])))
-
-
-def _circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
-    """Where what was asked, the hardware or the engine is another than in the run before."""
-    for at in range(1, len(drawn)):
-        before, run = drawn[at - 1].run, drawn[at].run
-        if before.measurement_sha256 != run.measurement_sha256:
-            yield at, _change("S", drawn[at], "the suite asks something else than before")
-        for letter, what, of in (("H", "hardware", _hardware), ("E", "engine", _engine)):
-            old, new = of(before), of(run)
-            if old != new:
-                told = f"{what} of the candidate: {one_line(old, _LONGEST)} → {one_line(new, _LONGEST)}"
-                yield at, _change(letter, drawn[at], told)
-
-
-def _hardware(run: Run) -> str:
-    return hardware_of(run.arms[Arm.CANDIDATE], run.environment) if Arm.CANDIDATE in run.arms else "none"
-
-
-def _engine(run: Run) -> str:
-    if Arm.CANDIDATE not in run.arms:
-        return "none"
-    deployment = run.arms[Arm.CANDIDATE]
-    return " ".join(filter(None, (deployment.engine, version_of(deployment))))
 
 
 def _shifts(
@@ -192,17 +160,12 @@ def _shifts(
     for (kind, name), values in looked_at.items():
         as_ratio = all(one.value > 0 for one in values)  # what multiplies is looked at as what multiplies
         series = [math.log(one.value) if as_ratio else one.value for one in values]
-        for change in level_changes(series, drawn[-1].run.seed, _ALPHA, len(looked_at)):
-            ends = [math.exp(end) if as_ratio else end for end in (change.before, change.after)]
+        for level in level_changes(series, drawn[-1].run.seed, _ALPHA, len(looked_at)):
+            ends = [math.exp(end) if as_ratio else end for end in (level.before, level.after)]
             old, new = (in_its_unit(kind.metric, end) for end in ends)
-            at = values[change.at].at
+            at = values[level.at].at
             where = "" if name == _NO_PLACE else f" of {one_line(name, _LONGEST)}"
-            yield at, kind, _change("L", drawn[at], f"{kind.title}{where} went from {old} to {new}")
-
-
-def _change(letter: str, glance: Glance, told: str) -> Change:
-    run = glance.run
-    return Change(letter, run_file(run.id), name_of(glance), run.started_at[:10], told)
+            yield at, kind, change("L", drawn[at], f"{kind.title}{where} went from {old} to {new}")
 
 
 def _figure(
@@ -216,9 +179,9 @@ def _figure(
     chart = TrendChart(
         metric=kind.metric,
         title=kind.title,
-        days=tuple(one_line(glance.run.started_at[:10], 10) for glance in drawn),
+        days=days_told([glance.run.started_at for glance in drawn]),
         series=tuple(TrendSeries("" if name == _NO_PLACE else name, tuple(lines[name])) for name in shown),
-        marks=tuple(TrendMark(at, change.letter) for at, change in changes),
+        marks=tuple(TrendMark(at, one.letter) for at, one in changes),
         breaks=breaks,
     )
     caption = f"{kind.title} of the candidates of {_counted(len(drawn), 'run')}, oldest first."
@@ -235,12 +198,12 @@ def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequenc
     rows = [
         (
             name_of(glance),
-            glance.run.started_at[:10],
+            minute(glance.run.started_at),
             *(_with_limits(kind.metric, of_line.get(at)) for of_line in by_place.values()),
         )
         for at, glance in reversed(list(enumerate(drawn)))
     ]
-    columns = (Column("run", numeric=False), Column("day", numeric=False), *(Column(name) for name in names))
+    columns = (Column("run", numeric=False), Column("began", numeric=False), *(Column(name) for name in names))
     return Table(f"{kind.title}, with 95 % intervals", columns, tuple(rows))
 
 

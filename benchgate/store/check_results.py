@@ -19,6 +19,13 @@ _DOCUMENTS = {
     "client profiles": tables.client_profile,
     "noise profiles": tables.noise_profile,
 }
+_INSTANTS = (
+    (tables.run, "started_at", "run", "it began at"),
+    (tables.run, "finished_at", "run", "it ended at"),
+    (tables.verdict, "decided_at", "verdict", "it was reached at"),
+    (tables.noise_profile, "measured_at", "noise profile of", "it was measured at"),
+)
+_UNTIL = "until then it stands for no newest one; the clock of the machine that wrote it was wrong"
 _MOST = 1e308  # what is beyond it is infinite, or no number
 _MAY_BE_NEGATIVE = ("score", "recovery_ratio")
 _MAY_BE_ABOVE_ONE = "recovery_ratio"
@@ -78,6 +85,17 @@ def _impossible() -> ColumnElement[bool]:
         (metric.lower.is_(None)) != (metric.upper.is_(None)),
         metric.n < 0,
     )
+
+
+def findings_to_come(connection: Connection) -> Iterator[Finding]:
+    """Runs, verdicts and noise profiles that are of a time to come: until then they are nobody's newest."""
+    now = clock.latest(connection)
+    for table, name, place, problem in _INSTANTS:
+        key, said = table.primary_key.columns, table.c[name]
+        for row in stream(connection, select(*key, said).where(said > now).order_by(*key)):
+            of_run = row["id"] if table is tables.run else row["run_id"]
+            at = place if table is tables.run else f"{place} {row.get('seq', row[name])}"
+            yield Finding(of_run, at, f"{problem} {row[name]}, which is still to come: {_UNTIL}")
 
 
 def document_findings(connection: Connection, looked: Counter[str]) -> Iterator[Finding]:

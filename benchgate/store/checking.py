@@ -18,7 +18,7 @@ from benchgate.errors import EvidenceError
 from benchgate.model.run import RunStatus
 from benchgate.store import codec, rows, tables, tombstones
 from benchgate.store.check_links import database_findings, link_findings
-from benchgate.store.check_results import document_findings, metric_findings, verdict_findings
+from benchgate.store.check_results import document_findings, findings_to_come, metric_findings, verdict_findings
 from benchgate.store.check_sound import sound_findings
 from benchgate.store.engine import Database
 from benchgate.store.finding import ByRun, Finding, stream
@@ -48,6 +48,7 @@ def check_store(database: Database) -> Checked:
                 *verdict_findings(connection, looked),
                 *metric_findings(connection, looked),
                 *document_findings(connection, looked),
+                *findings_to_come(connection),
             ]
             findings += sound_findings(connection, {finding.run_id for finding in findings})
     return Checked(dict(looked), tuple(findings))

@@ -16,11 +16,12 @@ from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastCheck, PastRun, past_arm
 from benchgate.model.promotion import Promotion, series
-from benchgate.model.run import Run, RunStatus
+from benchgate.model.run import RESUMED, SITTING, Run, RunStatus
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.store import promotions, results, rows, tables
 from benchgate.store.engine import fetch
 from benchgate.store.results import StoredVerdict
+from benchgate.store.resumed import resumptions
 
 MOST_RUNS = 50
 _LOOKED_AT = 4 * MOST_RUNS  # blocked runs among them are no history
@@ -42,32 +43,43 @@ class Before:
 def past_runs(connection: Connection, run: Run) -> Before:
     """The newest runs of the same suite and measurement that were over before `run` began, as decided by then.
 
+    A run that went on after it was cut short began when it went on last: what it says is of that day, and its first
+    sitting may be one in which next to nothing was measured.
     Where nothing stood in the baseline series of the suite by then, a run promoted when any verdict of its own does,
     and by the numbers of the first that does: deciding it again, with other waivers or none, takes nothing out of the
     history. Nor does it put anything into one: what was decided after `run` began is not known to it, however often it
     is judged. Promotions are in the order in which they were decided.
     Raises EvidenceError for a verdict or a promotion that does not hash.
     """
-    recorded = series(promotions.promotions(connection, run.suite_name, until=run.started_at))
-    newest = _before(run).order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
-    compared = _with_verdicts(connection, newest, decided_by=run.started_at)
+    began_at = _began_at(connection, run)
+    recorded = series(promotions.promotions(connection, run.suite_name, until=began_at))
+    before = _before(run, began_at)
+    newest = before.order_by(tables.run.c.started_at.desc(), tables.run.c.id.desc()).limit(_LOOKED_AT)
+    compared = _with_verdicts(connection, newest, decided_by=began_at)
     attempts = tuple(_attempt(one, said[0].outcome) for one, said in compared if not said[0].outcome.promotes)
-    unjudged = _unjudged(connection, run)
+    unjudged = _unjudged(connection, run, began_at)
     if recorded:
-        return Before(_recorded(connection, run, recorded), attempts, unjudged)
+        return Before(_recorded(connection, before, recorded), attempts, unjudged)
     promoting = [(one, next((v for v in said if v.outcome.promotes), None)) for one, said in compared]
     promoted = [_past(one, verdict, verdict.decided_at) for one, verdict in promoting if verdict is not None]
     return Before(tuple(sorted(promoted, key=lambda past: past.promoted_at)[-MOST_RUNS:]), attempts, unjudged)
 
 
-def _before(run: Run) -> Select[Any]:
+def _began_at(connection: Connection, run: Run) -> str:
+    """When the last sitting of a run began. EvidenceError where its journal is damaged."""
+    event = tables.event.c
+    went_on = select(tables.event).where(event.run_id == run.id, event.kind == RESUMED).order_by(event.seq)
+    return max([run.started_at, *(one.at for one in resumptions(run.id, fetch(connection, went_on)))])
+
+
+def _before(run: Run, began_at: str) -> Select[Any]:
     """The complete runs of the same suite and measurement that were over before this one began."""
     before = tables.run.c
     return select(tables.run).where(
         before.measurement_sha256 == run.measurement_sha256,
         before.suite_name == run.suite_name,
         before.status == RunStatus.COMPLETE.value,
-        before.finished_at <= run.started_at,
+        before.finished_at <= began_at,
         before.id != run.id,
     )
 
@@ -90,23 +102,28 @@ def _with_verdicts(
     return [(one, said) for one, said in runs if said and len(one.arms) == len(Arm)]
 
 
-def _unjudged(connection: Connection, run: Run) -> tuple[Attempt, ...]:
+def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt, ...]:
     """The newest runs before this one that had measured something and had no verdict on the whole of it by then.
 
-    Whether one came to its end, or to a verdict, after this one began makes no difference to what is told of it.
+    Whether one came to its end, or to a verdict, after this one began makes no difference to what is told of it; nor
+    does what it measured since, for one that was not over had begun to. What is stored only as a whole, like recorded
+    prompts, was seen by who ended it.
     """
     before, seen, stone, said = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
+    event = tables.event.c
     measured = select(1).where(seen.run_id == before.id, seen.kind.in_(MEASURED)).exists()
     removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
-    whole = (before.status == RunStatus.COMPLETE.value) & (before.finished_at <= run.started_at)
-    in_time = func.coalesce(said.decided_at, "") <= run.started_at
+    began = select(1).where(event.run_id == before.id, event.kind == SITTING).exists()
+    over = before.finished_at.is_not(None) & (before.finished_at <= began_at)
+    whole = (before.status == RunStatus.COMPLETE.value) & over
+    in_time = func.coalesce(said.decided_at, "") <= began_at
     judged = select(1).where(said.run_id == before.id, said.own == 1, in_time).exists()
     wanted = select(tables.run).where(
         before.measurement_sha256 == run.measurement_sha256,
         before.suite_name == run.suite_name,
-        before.started_at < run.started_at,
+        before.started_at < began_at,
         before.id != run.id,
-        measured | removed,
+        measured | removed | (began & ~over),
         ~(whole & judged),
     )
     newest = wanted.order_by(before.started_at.desc(), before.id.desc()).limit(MOST_RUNS)
@@ -114,12 +131,12 @@ def _unjudged(connection: Connection, run: Run) -> tuple[Attempt, ...]:
     return tuple(_attempt(one, None) for one in reversed(found) if len(one.arms) == len(Arm) and not one.calibrates)
 
 
-def _recorded(connection: Connection, run: Run, recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:
-    """The promoted runs of the same measurement, in the order of their promotions, each by the verdict it rests on.
+def _recorded(connection: Connection, before: Select[Any], recorded: Sequence[Promotion]) -> tuple[PastRun, ...]:
+    """The promoted ones of the runs `before`, in the order of their promotions, each by the verdict it rests on.
 
     They are asked for by their ids: however many runs nobody promoted came since, they are found.
     """
-    of_series = _before(run).where(tables.run.c.id.in_([one.run_id for one in recorded]))
+    of_series = before.where(tables.run.c.id.in_([one.run_id for one in recorded]))
     known = {one.id: (one, said) for one, said in _with_verdicts(connection, of_series, decided_by=None)}
     past = []
     for promotion in recorded:

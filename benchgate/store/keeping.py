@@ -72,6 +72,11 @@ class Keeping:
         """Whether the database has all that was kept of the run."""
         return self._away is None
 
+    def look_up(self) -> None:
+        """What the store knows beside the run, once more: it is another thing where the run goes on today."""
+        with self._database.reading() as connection:
+            self._known = known_beside(connection, self._run)
+
     def require_stored(self) -> None:
         """Raises StoreError where the database lacks something of the run."""
         if self._away is not None:

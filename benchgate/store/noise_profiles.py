@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import sha256_of
 from benchgate.model.noise import NoiseKey, NoiseProfile
-from benchgate.store import rows, tables
+from benchgate.store import clock, rows, tables
 
 
 def save_noise_profile(connection: Connection, profile: NoiseProfile) -> None:
@@ -28,14 +28,13 @@ def save_noise_profile(connection: Connection, profile: NoiseProfile) -> None:
 
 
 def noise_profile(connection: Connection, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
-    """The newest profile of a key, of those measured `before` an instant (RFC 3339 UTC) or at it; None without one.
+    """The newest profile of a key, of those measured `before` an instant (RFC 3339 UTC; else now) or at it, or None.
 
     Raises EvidenceError when it is not what was written.
     """
     table = tables.noise_profile
     wanted = select(table).where(table.c.key_sha256 == _identity(key))
-    if before is not None:
-        wanted = wanted.where(table.c.measured_at <= before)
+    wanted = wanted.where(table.c.measured_at <= (before or clock.latest(connection)))
     row = connection.execute(wanted.order_by(table.c.measured_at.desc(), table.c.run_id.desc()).limit(1)).one_or_none()
     if row is None:
         return None

@@ -7,7 +7,6 @@ else stand before every later promotion for good.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 from sqlalchemy import Connection, select, text
 from sqlalchemy import insert as insert_into
@@ -31,16 +30,6 @@ def promotions(connection: Connection, suite: str | None = None, *, until: str |
     if suite is not None:
         wanted = wanted.where(promotion.c.suite_name == suite)
     return [read_promotion(row) for row in fetch(connection, wanted)]
-
-
-def require_made_by_now(connection: Connection, run_id: str, instants: Iterable[str]) -> None:
-    """Raise EvidenceError where one of these instants, of a run's promotions, is to come by the store's clock."""
-    last = max(instants, default="")
-    if last > (known := clock.latest(connection)):
-        raise EvidenceError(
-            f"run {run_id}: its promotion is of {last}, and by the store's clock none can be later than {known}; set "
-            "the clock of the machine that recorded it"
-        )
 
 
 def read_promotion(row: rows.Row) -> Promotion:
@@ -81,7 +70,7 @@ def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
         lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:suite, 1))")
         connection.execute(lock, {"suite": promotion.suite})
     lock_run(connection, promotion.run_id)
-    require_made_by_now(connection, promotion.run_id, [promotion.promoted_at])
+    clock.require_by_now(connection, promotion.run_id, [("promotion", promotion.promoted_at)])
     (run,) = fetch(connection, select(tables.run).where(tables.run.c.id == promotion.run_id))
     known = promotions(connection, run["suite_name"])
     stands = standing(known).get(promotion.run_id)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from sqlalchemy import Connection, delete, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import ALL_STORED, RunStatus
-from benchgate.store import rows, sealing, tables
+from benchgate.store import clock, rows, sealing, tables
+from benchgate.store.alive import RunLocks
 from benchgate.store.engine import Database, fetch
 from benchgate.store.resumed import spool_left
 from benchgate.store.spool import spool_lock
@@ -44,7 +46,7 @@ class Recovered:
     torn_bytes: int
 
 
-def recover(database: Database, path: Path) -> Recovered:
+def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
     """Brings the run of a spool into the store, sealed where it had ended, else partial: it may go on.
 
     Raises StoreError for a run that is still measured, or over with other records, and EvidenceError for a spool that
@@ -52,7 +54,8 @@ def recover(database: Database, path: Path) -> Recovered:
     """
     with spool_lock(path):
         spooled = read_spool(path)
-        with database.writing() as connection:
+        # A copy of the spool has a lock of its own: what says that the run is measured is the lock of the run.
+        with _held(locks, spooled.run_id), database.writing() as connection:
             added = bring_in(connection, spooled)
             run = _run_of(connection, spooled.run_id)
             if not sealing.is_over(run):
@@ -63,12 +66,27 @@ def recover(database: Database, path: Path) -> Recovered:
     return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
 
 
+@contextmanager
+def _held(locks: RunLocks, run_id: str) -> Iterator[None]:
+    """Keeps everybody else from measuring a run meanwhile; who is about to go on with it holds it already."""
+    if locks.stands(run_id):
+        yield
+        return
+    if not locks.take(run_id):
+        raise StoreError(f"run {run_id} is being measured, by {locks.holder(run_id)}; wait for it to end")
+    try:
+        yield
+    finally:
+        locks.release(run_id)
+
+
 def bring_in(connection: Connection, spooled: Spooled) -> int:
     """Adds the rows of the spool that the database lacks, and says how many. A run that is not over is running then."""
     _require_plan(spooled)
     run_id = spooled.run_id
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found:
+        clock.require_by_now(connection, run_id, [("beginning", spooled.beginning.run["started_at"])])
         sealing.begin_run(connection, spooled.beginning.run, spooled.beginning.arms, spooled.beginning.plan)
         found = [_run_of(connection, run_id)]
     _require_same_run(found[0], spooled)

@@ -52,7 +52,7 @@ from benchgate.store.keeping import Note
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.overview import Overview, overview
 from benchgate.store.recovering import Recovered, recover
-from benchgate.store.resolve import require_label, resolve, resolve_beside
+from benchgate.store.resolve import resolve, resolve_beside
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Expendable, Policy, Removed
 from benchgate.store.sizes import Sizes, sizes_of
@@ -110,8 +110,6 @@ class Store:
         With a `spool` (a new file) what is measured is kept there too, and a store that fails does not end the run;
         `note` is told of it.
         """
-        with self._database.reading() as connection:
-            require_label(connection, run.label)
         self._hold(run.id)
         return self._held(run.id, lambda: RunWriter.begin(self._database, run, plan, spool=spool, note=note))
 
@@ -165,7 +163,7 @@ class Store:
 
     def recover(self, spool: Path) -> Recovered:
         """Brings in what a run measured while its store was away, or what a killed one did not bring in itself."""
-        return recover(self._database, spool)
+        return recover(self._database, self._locks, spool)
 
     def resolve(self, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
         """The id of the run called by id, unique beginning of it (not with `whole`), label or a name like `@latest`."""

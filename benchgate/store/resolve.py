@@ -1,9 +1,9 @@
 """What a user may call a run: its id, a unique beginning of it, its label, @latest, @previous or @promoted.
 
 @latest and @previous are runs that judge a candidate: a calibration, or a file of another tool, is found by its id or
-label alone. @promoted is the newest run in a baseline series whose promotion was not withdrawn. No name goes before
-another but a whole id: a label that is also the beginning of another run's id means two runs, and so is refused, as is
-one that only looks like an id.
+label alone, and so is what is of a time to come by the store's clock. @promoted is the newest run in a baseline series
+whose promotion was not withdrawn. No name goes before another but a whole id: a label that is also the beginning of
+another run's id means two runs, and so is refused, as is one that only looks like an id.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import unicodedata
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, false, or_, select
+from sqlalchemy import Connection, Select, and_, false, or_, select, text
 
 from benchgate.errors import UsageError
+from benchgate.store import clock
 from benchgate.store.promotions import promoted_run
 from benchgate.store.tables import measured_here, run
 
@@ -71,10 +72,15 @@ def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) ->
 
 
 def require_label(connection: Connection, label: str | None) -> None:
-    """Raise UsageError unless a new run can have this label: one line that is, or may be, no other run's name."""
+    """Raise UsageError unless a new run can have this label: one line that is, or may be, no other run's name.
+
+    Asked in the transaction that writes the run: of several processes that want one label at once, one gets it.
+    """
     if label is None:
         return
     require_spelling(label)
+    if connection.dialect.name != "sqlite":  # a writing transaction of SQLite is alone anyway
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:label, 2))"), {"label": label})
     if (taken := connection.scalar(select(run.c.id).where(run.c.label == label).limit(1))) is not None:
         raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
 
@@ -83,19 +89,24 @@ def require_spelling(label: str) -> None:
     """Raise UsageError for a text that no label can be, whatever the store has."""
     if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
         raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
+    if label != label.strip() or any(char.isspace() and char != " " for char in label):
+        raise UsageError(
+            f"--label {ascii(label)[:60]}: expected no space around it and only plain ones in it: it would look like "
+            "another run's name"
+        )
     if looks_like_an_id(label):
         raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")
 
 
-def looks_like_an_id(text: str) -> bool:
+def looks_like_an_id(name: str) -> bool:
     """Whether a text is spelled like an id, or like a beginning of one that is long enough to be looked up.
 
     Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
     """
-    if not SHORTEST_PREFIX <= len(text) <= _LENGTH or (text[0] != "0" and len(text) < _LENGTH):
+    if not SHORTEST_PREFIX <= len(name) <= _LENGTH or (name[0] != "0" and len(name) < _LENGTH):
         return False
-    wanted = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(text)))
-    return all(char in allowed for char, allowed in zip(text.lower(), wanted, strict=True))
+    wanted = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(name)))
+    return all(char in allowed for char, allowed in zip(name.lower(), wanted, strict=True))
 
 
 def _called(connection: Connection, ref: str, suite: str | None) -> list[str]:
@@ -120,7 +131,9 @@ def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
     judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
-    wanted = select(run.c.id).where(judged, measured_here()).order_by(run.c.started_at.desc(), run.c.id.desc())
+    # What is of a time to come would be the newest for good, before all that is measured from now on.
+    begun = run.c.started_at <= clock.latest(connection)
+    wanted = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
     wanted = wanted.limit(1).offset(_BACK[ref])
     found = connection.scalar(wanted if suite is None else wanted.where(run.c.suite_name == suite))
     if found is None:

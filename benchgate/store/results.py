@@ -1,4 +1,7 @@
-"""What was concluded from runs: verdicts, which are only ever added, and derived numbers, which can be replaced."""
+"""What was concluded from runs: verdicts, which are only ever added, and derived numbers, which can be replaced.
+
+A verdict that is ahead of the store's clock is nobody's latest until its time has come.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.model.verdict import Outcome
-from benchgate.store import rows, tables
+from benchgate.store import clock, rows, tables
 from benchgate.store.check_rows import check_rows
 from benchgate.store.engine import fetch
+
+_REACHED = func.coalesce(tables.verdict.c.decided_at, "")  # those of older schemas say no instant, and stand first
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,17 @@ def save_verdict(
     compared_run_id: str | None,
     decided_at: str | None,
 ) -> StoredVerdict:
-    """Adds a decision, or gives the latest one of this comparison where that says the same."""
+    """Adds a decision, or gives the latest one of this comparison where that says the same.
+
+    EvidenceError where `decided_at` is to come by the store's clock.
+    """
+    clock.require_by_now(connection, run_id, [("verdict", decided_at)])
     outcome = _outcome_of(document)
     text = rows.to_json(dict(document), "the verdict")
     verdict = tables.verdict.c
     same = verdict.run_id == run_id, verdict.compared_run_id.is_not_distinct_from(compared_run_id)
-    last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
-    latest = fetch(connection, select(tables.verdict).where(*same).order_by(*last).limit(1))
+    last = _REACHED.desc(), verdict.seq.desc()
+    latest = fetch(connection, select(tables.verdict).where(*same, by_now(connection)).order_by(*last).limit(1))
     if latest and latest[0]["document"] == text:
         return read_verdict(latest[0])
     row = {"run_id": run_id, "compared_run_id": compared_run_id, "document": text, "decided_at": decided_at}
@@ -86,27 +95,33 @@ def _sha256(row: Mapping[str, Any]) -> str:
     return rows.text_sha256(rows.to_json(sealed, "the verdict"))
 
 
+def by_now(connection: Connection) -> ColumnElement[bool]:
+    """That a verdict was reached by now, by the store's clock."""
+    return clock.latest(connection) >= _REACHED
+
+
 def verdicts(connection: Connection, run_id: str) -> list[StoredVerdict]:
-    """Every decision made from a run, oldest first. EvidenceError where one does not hash, or is listed as another."""
-    return verdicts_of(connection, [run_id])
+    """Every decision made from a run by now, oldest first.
+
+    EvidenceError where one does not hash, or is listed as another.
+    """
+    return list(_read(connection, tables.verdict.c.run_id == run_id, by_now(connection)))
 
 
 def verdicts_of(connection: Connection, run_ids: Sequence[str]) -> list[StoredVerdict]:
-    """The same of several runs, run by run."""
-    return list(_read(connection, run_ids))
+    """The same of several runs, run by run, with those that are still to come: the caller says by when it counts."""
+    return list(_read(connection, tables.verdict.c.run_id.in_(run_ids)))
 
 
 def all_verdicts(connection: Connection) -> Iterator[StoredVerdict]:
-    """The same of every run, one at a time."""
-    return _read(connection, None)
+    """Every decision made from any run by now, one at a time, run by run and oldest first."""
+    return _read(connection, by_now(connection))
 
 
-def _read(connection: Connection, run_ids: Sequence[str] | Select[str] | None) -> Iterator[StoredVerdict]:
-    verdict = tables.verdict
+def _read(connection: Connection, *which: ColumnElement[bool]) -> Iterator[StoredVerdict]:
     # By when they were reached, as every store agrees on: verdicts taken in from another store have later numbers.
-    when = func.coalesce(verdict.c.decided_at, "")
-    wanted = select(verdict).order_by(verdict.c.run_id, when, verdict.c.seq)
-    for row in connection.execute(wanted if run_ids is None else wanted.where(verdict.c.run_id.in_(run_ids))):
+    wanted = select(tables.verdict).where(*which).order_by(tables.verdict.c.run_id, _REACHED, tables.verdict.c.seq)
+    for row in connection.execute(wanted):
         yield read_verdict(row._asdict())
 
 
@@ -136,8 +151,8 @@ def _held_against(document: Mapping[str, Any]) -> str | None:
 
 
 def own_outcomes(connection: Connection, run_ids: Sequence[str] | Select[str]) -> dict[str, Outcome]:
-    """What the latest verdict of each run itself says; a run that never got one is not there."""
-    known = _read(connection, run_ids)
+    """What the latest verdict of each run itself says; a run that never got one by now is not there."""
+    known = _read(connection, tables.verdict.c.run_id.in_(run_ids), by_now(connection))
     return {verdict.run_id: verdict.outcome for verdict in known if verdict.of_the_run_itself}  # the last one stays
 
 

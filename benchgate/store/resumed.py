@@ -38,6 +38,7 @@ def _resumption(run_id: str, text: str) -> Resumption:
     try:
         data = json.loads(text)
         lists = {name: tuple(data[name]) for name in ("again", "set_aside")}
+        lists["same_process"] = tuple(data.get("same_process", ()))
         return Resumption(**{**data, **lists})
     except (ValueError, TypeError, KeyError) as exc:
         raise EvidenceError(f"run {run_id}: its journal does not tell how it went on: {exc}") from exc

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, func, select, text
 
 from benchgate.model.promotion import Deed, standing
 from benchgate.model.run import RunStatus
-from benchgate.store import promotions, tables, tombstones
+from benchgate.store import clock, promotions, tables, tombstones
 from benchgate.store.checking import run_findings
 from benchgate.store.engine import BUSY_TIMEOUT_MS, Database
 from benchgate.store.locks import lock_run
@@ -129,15 +129,17 @@ def _looked_at(
     With since when it is done with, and what keeps its raw records; None where nothing does.
     """
     run = tables.run.c
-    wanted = select(run.id, run.suite_name, run.label, run.status, run.finished_at, run.evidence_sha256)
+    about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at
+    wanted = select(*about, run.evidence_sha256)
     wanted = wanted.where(tables.measured_here())  # a file of another tool has no records, and is no suite's newest run
     if policy.suite is not None:
         wanted = wanted.where(run.suite_name == policy.suite)
     promoted, withdrawn = _promoted(connection, policy.suite), _withdrawn(connection, policy.suite)
-    newer: Counter[str] = Counter()
+    newer, latest = Counter[str](), clock.latest(connection)
     for found in connection.execute(wanted.order_by(run.started_at.desc(), run.id.desc())):
         newest = newer[found.suite_name] < max(policy.keep_last, 1)
-        newer[found.suite_name] += found.status == RunStatus.COMPLETE.value
+        # One that is of a time to come would hold the place of a newest one for good.
+        newer[found.suite_name] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest
         since = max(found.finished_at or "", withdrawn.get(found.id, ""))
         if found.evidence_sha256 is None or found.finished_at is None:
             yield found, since, "not over (measured now, or may go on)"

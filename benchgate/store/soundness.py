@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from uuid import UUID
 
 import numpy as np
@@ -32,7 +33,7 @@ from benchgate.store.telemetry_rows import read_telemetry
 from benchgate.store.tombstones import evidence_sha256
 from benchgate.store.whole_run import WholeRun, unpacked
 
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
 _INSTANTS = (
     (tables.run, "started_at"),
@@ -121,12 +122,23 @@ def _require_texts(whole: WholeRun) -> None:
             raise EvidenceError(f"its {name} is {ascii(whole.run[name])[:60]}; expected no control character")
     for table, name in _INSTANTS:
         for row in _of(whole, table):
-            if row[name] is not None and not _INSTANT.fullmatch(row[name]):
-                raise EvidenceError(f"{table.name}.{name} is {row[name][:40]!r}; expected an instant in UTC")
+            if row[name] is not None and not _is_instant(row[name]):
+                raise EvidenceError(f"{table.name}.{name} is {ascii(row[name])[:40]}; expected an instant in UTC")
     for table, name in _JSON:
         for row in _of(whole, table):
             if rows.to_json(json.loads(row[name]), f"{table.name}.{name}") != row[name]:
                 raise EvidenceError(f"{table.name}.{name} is not spelled as benchgate does: it was changed")
+
+
+def _is_instant(said: str) -> bool:
+    """Spelled as one, so that texts can be compared in its place, and a day and a time that there is."""
+    if not _INSTANT.fullmatch(said):
+        return False
+    try:
+        datetime.fromisoformat(said)
+    except ValueError:
+        return False
+    return True
 
 
 def _of(whole: WholeRun, table: Table) -> Sequence[rows.Row]:
@@ -142,6 +154,9 @@ def _require_state(whole: WholeRun) -> None:
         raise EvidenceError("it is running and says when it finished")
     if is_over(run) and run["finished_at"] is None:
         raise EvidenceError("it is finished and does not say when")
+    began, ended = (datetime.fromisoformat(run[name] or run["started_at"]) for name in ("started_at", "finished_at"))
+    if ended < began:
+        raise EvidenceError(f"it says that it ended at {run['finished_at']}, before it began at {run['started_at']}")
     raw = (whole.of(table) for table in (tables.observation, tables.telemetry, tables.event, tables.tombstone))
     if len(whole.story) != sum(map(len, raw)):
         raise EvidenceError("two rows of it have one place in the order of the run")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from benchgate.errors import EvidenceError
-from benchgate.store import rows, tables
+from benchgate.store import results, rows, tables
 from benchgate.store.engine import fetch
 from benchgate.store.telemetry_rows import TELEMETRY_SEALED
 
@@ -48,7 +48,9 @@ def require_raw(connection: Connection, run_id: str) -> None:
     if gone is None:
         return
     verdict = tables.verdict.c
-    latest = select(verdict.outcome, verdict.decided_at).where(verdict.run_id == run_id, verdict.own == 1)
+    latest = select(verdict.outcome, verdict.decided_at).where(
+        verdict.run_id == run_id, verdict.own == 1, results.by_now(connection)
+    )
     last = func.coalesce(verdict.decided_at, "").desc(), verdict.seq.desc()
     own = connection.execute(latest.order_by(*last).limit(1)).one_or_none()
     at = f" of {own.decided_at[:10]}" if own is not None and own.decided_at else ""

@@ -17,7 +17,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.promotion import told
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import promotions, tables
+from benchgate.store import promotions, results, tables
 
 _Run = tuple[int, str, str | None, str]
 _MOST_NUMBERS = 1 << 32  # of a run
@@ -73,9 +73,9 @@ def _runs(connection: Connection, suite: str | None) -> dict[str, _Run]:
 
 
 def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
-    """What the latest verdict of each run itself is listed as; a run that never got one is not there."""
+    """What the latest verdict of each run itself is listed as; a run that never got one by now is not there."""
     verdict = tables.verdict.c
     reached = verdict.decided_at.asc().nulls_first()  # those of older schemas have none
-    wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1)
+    wanted = select(verdict.run_id, verdict.outcome).where(verdict.own == 1, results.by_now(connection))
     rows = connection.execute(wanted.order_by(verdict.run_id, reached, verdict.seq))
     return {run_id: _OUTCOMES[outcome] for run_id, outcome in rows}  # the last one stays

@@ -30,12 +30,13 @@ from benchgate.model.run import (
     TargetFault,
 )
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.store import rows, sealing, tables
+from benchgate.store import clock, rows, sealing, tables
 from benchgate.store.alive import Hold
 from benchgate.store.engine import Database
 from benchgate.store.evidence import known_beside
 from benchgate.store.keeping import Keeping, Note
 from benchgate.store.reopening import take_up
+from benchgate.store.resolve import require_label
 from benchgate.store.spool import Spool
 from benchgate.store.spooled import Beginning
 from benchgate.store.telemetry_rows import telemetry_row
@@ -70,13 +71,13 @@ class RunWriter:
         arms = tuple(rows.arm_row(run.id, arm, deployment) for arm, deployment in run.arms.items())
         beginning = Beginning(rows.run_row(run), arms, zlib.compress(plan))
         if spool is None:
-            _begin(database, beginning)
+            _begin(database, beginning, run.label)
             return cls(Keeping(database, run), run.id)
         with database.reading() as connection:
             known = known_beside(connection, run)
         kept = Spool.create(spool, beginning)
         try:
-            _begin(database, beginning)
+            _begin(database, beginning, run.label)
         except BaseException:
             kept.remove()
             raise
@@ -196,6 +197,7 @@ class RunWriter:
         self.event(RESUMED, asdict(resumption))
         self._kinds = set(kinds)
         self._keeping.require_stored()
+        self._keeping.look_up()
 
     def discard(self) -> None:
         """Lets go of a run that was opened and not measured, and of its spool."""
@@ -220,6 +222,8 @@ class RunWriter:
         self._keeping.keep(table.name, whole, lambda connection: connection.execute(insert(table), whole))
 
 
-def _begin(database: Database, beginning: Beginning) -> None:
+def _begin(database: Database, beginning: Beginning, label: str | None) -> None:
     with database.writing() as connection:
+        require_label(connection, label)
+        clock.require_by_now(connection, beginning.run["id"], [("beginning", beginning.run["started_at"])])
         sealing.begin_run(connection, beginning.run, beginning.arms, beginning.plan)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from benchgate.suite.fields import Duration, PositivePercent, StrictSection
-from benchgate.units import show_duration, show_percent
+from benchgate.units import as_written, show_duration, show_percent
 
 _Bound = Annotated[Duration, Field(gt=0, le=1)]  # above a second hardly any latency would still be the server's
 
@@ -28,5 +28,22 @@ class ClientBounds(StrictSection):
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if value != field.default:
-                shown.append(f"{field.alias} {show_duration(value) if name.endswith('_s') else show_percent(value)}")
+                shown.append(f"{field.alias} {_shown(name, value)}")
         return ", ".join(shown)
+
+    def widened(self) -> str:
+        """Those that allow more than the usual ones: `send lag p99 100 ms (usual 5 ms)`; empty when none."""
+        told = []
+        for name, field in type(self).model_fields.items():
+            value, usual = getattr(self, name), field.default
+            if value < usual if name in _AT_LEAST else value > usual:
+                words = str(field.alias).replace("_", " ")
+                told.append(f"{words} {as_written(_shown(name, value))} (usual {as_written(_shown(name, usual))})")
+        return ", ".join(told)
+
+
+_AT_LEAST = ("achieved_ratio",)
+
+
+def _shown(name: str, value: float) -> str:
+    return show_duration(value) if name.endswith("_s") else show_percent(value)

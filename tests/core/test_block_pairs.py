@@ -332,4 +332,6 @@ def test_what_pairing_is_worth_is_told_where_pairs_differ() -> None:
     assert "pairing narrows the interval" in notes(moving, MEDIAN)
     alike = [both(k, [0.02], [0.02]) for k in range(4)]
     assert "pairing narrows" not in notes(alike, MEDIAN)
+    apart = [both(k, [0.02 * (1 + k / 10)], [0.02 * (1.3 - k / 10)]) for k in range(4)]
+    assert "pairing widens the interval 1.41x" in notes(apart, MEDIAN)
     assert Comparison(compared(alike).judged).stored is False

@@ -40,6 +40,31 @@ def test_harm_that_may_be_beyond_the_margin_is_told_apart_from_harm_that_is() ->
     assert "it may be 2.26 %, beyond the margin of 2.02 %" in why(ratio, Outcome.BLOCK)
 
 
+def test_of_a_change_that_may_have_gone_either_way_both_ends_are_told() -> None:
+    said = why(fallen(0.01, -0.02, 0.04), Outcome.PASS)
+    ends = "between 2.00 points better and 4.00 points worse"
+    assert said == f"fell by 1.00 points ({ends}), inside the margin of 30 points"
+    faster = replace(fallen(-0.01, -0.04, 0.02), unit=Unit.SECONDS, scale=Scale.LOG_RATIO, falls=False)
+    assert why(faster, Outcome.PASS).startswith("fell by 0.995 % (between 3.92 % better and 2.02 % worse), inside")
+    either = replace(faster, two_sided=True)
+    assert why(either, Outcome.PASS).startswith("fell by 0.995 % (between 3.92 % lower and 2.02 % higher), inside")
+    rates = replace(either, unit=Unit.TOKENS_PER_S)
+    assert why(rates, Outcome.PASS).startswith("rose by 1.01 % (between 1.98 % lower and 4.08 % higher), inside")
+    still = why(fallen(0.0, -0.02, 0.04), Outcome.PASS)
+    assert still == f"is unchanged ({ends}), inside the margin of 30 points"
+
+
+def test_what_is_shown_to_be_better_does_not_read_like_a_near_miss() -> None:
+    better = "rose by 15.0 points (10.0 to 20.0): better; a fall of 30 points is allowed"
+    assert why(fallen(-0.15, -0.2, -0.1), Outcome.PASS) == better
+    quicker = replace(fallen(-0.15, -0.2, -0.1), unit=Unit.SECONDS, scale=Scale.LOG_RATIO, falls=False)
+    assert why(quicker, Outcome.PASS).endswith(": better; a rise of 35 % is allowed")
+    rate = replace(quicker, unit=Unit.TOKENS_PER_S)
+    assert why(rate, Outcome.PASS).endswith(": better; a fall of 25.9 % is allowed")
+    assert "better" not in why(replace(quicker, two_sided=True), Outcome.PASS)
+    assert why(fallen(-0.15, -0.2, 0.0), Outcome.PASS).endswith(", inside the margin of 30 points")
+
+
 def test_harm_that_has_no_upper_limit_may_be_without_bound() -> None:
     assert "harm is shown, and it may be without bound, beyond" in why(fallen(0.2, 0.1, math.inf), Outcome.BLOCK)
     both = replace(fallen(-0.2, -math.inf, -0.1), two_sided=True)

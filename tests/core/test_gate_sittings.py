@@ -91,6 +91,14 @@ def test_a_spool_that_was_not_there_stands_in_the_verdict() -> None:
     )
 
 
+def test_a_spool_that_nobody_vouches_for_stands_in_the_verdict() -> None:
+    once = Resumption("2026-01-01T00:00:00Z", 7, (), (), by_spool=True)
+    assert sitting_notes(replace(measured(SUITE), resumptions=(once,)))[0] == (
+        "measured in 2 sittings: cut short, went on at 2026-01-01T00:00:00Z with what store and spool had of it, and "
+        "nobody can vouch that the spool is all of what was kept"
+    )
+
+
 def window(arm: Arm, block: int, marker: str | None) -> TelemetryWindow:
     readings = (Reading(0.0, {}, marker), Reading(1.0, {}, marker))
     return TelemetryWindow("c4", arm, block, 2 * block + (arm is Arm.CANDIDATE), "vllm", 1.0, True, readings)
@@ -105,13 +113,18 @@ def test_a_server_that_was_restarted_between_the_sittings_is_told_and_one_that_i
         window(Arm.CANDIDATE, 1, "another"),
     )
     evidence = replace(evidence, telemetry=windows)
-    assert sitting_notes(evidence)[1:] == ("the candidate was restarted before block 2, stage c4",)
-    arms = {arm: replace(deployment, url=None) for arm, deployment in evidence.run.arms.items()}
-    assert sitting_notes(replace(evidence, run=replace(evidence.run, arms=arms)))[1:] == ()
-    silent = replace(evidence, telemetry=(*windows[::2], window(Arm.CANDIDATE, 1, None)))
-    assert sitting_notes(silent)[1:] == (
+    assert sitting_notes(evidence)[1:] == ("the candidate was restarted before block 2, stage c4", UNKNOWN)
+    (once,) = evidence.resumptions
+    known = replace(evidence, resumptions=(replace(once, same_process=("baseline", "candidate")),))
+    assert sitting_notes(known)[1:] == ("the candidate was restarted before block 2, stage c4",)
+    known = replace(evidence, resumptions=(replace(once, same_process=("baseline",)),))
+    assert sitting_notes(known)[2:] == (
         "whether the server of the candidate was restarted between the sittings is not known",
     )
+    arms = {arm: replace(deployment, url=None) for arm, deployment in evidence.run.arms.items()}
+    assert sitting_notes(replace(evidence, run=replace(evidence.run, arms=arms)))[1:] == ()
+    # A marker of the first sitting alone says nothing of the next.
+    assert sitting_notes(replace(evidence, telemetry=windows[:2]))[1:] == (UNKNOWN,)
 
 
 @pytest.mark.parametrize("times", [0, MOST_RESUMPTIONS])

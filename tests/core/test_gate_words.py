@@ -9,7 +9,7 @@ import pytest
 from benchgate.gate.decide import judge
 from benchgate.gate.what_differs import what_differs
 from benchgate.model.deployment import Arm
-from benchgate.model.run import StartUp, TargetFault
+from benchgate.model.run import RunStatus, StartUp, TargetFault
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
 from benchgate.model.verdict import CheckResult, Outcome
 from tests.fakes.drills import drill
@@ -23,6 +23,16 @@ def looked_at(values: list[float], *, looks_inside: int = 1, metric: str = "queu
     suite = drill({"metric": metric, "stage": "long", "max": 10}, ERRORS, blocks=len(values))
     windows = tuple(_window(arm, block, value, looks_inside) for block, value in enumerate(values) for arm in Arm)
     return judge(suite, replace(measured(suite), telemetry=windows)).checks[0]
+
+
+def test_a_run_that_goes_on_says_so_before_all_else() -> None:
+    suite = drill(ERRORS)
+    evidence = measured(suite)
+    assert not judge(suite, evidence).reason.startswith("The run has not ended")
+    for status, said in ((RunStatus.RUNNING, True), (RunStatus.PARTIAL, False)):
+        verdict = judge(suite, replace(evidence, run=replace(evidence.run, status=status)))
+        assert verdict.outcome is Outcome.INVALID
+        assert verdict.reason.startswith("The run has not ended. Nothing can be said about") is said
 
 
 def test_a_server_that_tells_nothing_is_not_excused_by_a_short_stage() -> None:

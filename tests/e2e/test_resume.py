@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from benchgate import pipeline, resuming, unchanged
+from benchgate.circumstances import utc_now
 from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import TargetError, UsageError
 from benchgate.model.deployment import Arm
@@ -142,6 +143,7 @@ def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan
     (note,) = [line for line in decision.verdict.notes if "sittings" in line]
     assert note.startswith("measured in 2 sittings: cut short, went on at ")
     assert note.endswith(", and measured again from the beginning: block 2")
+    assert decision.evidence.resumptions[0].same_process == ("baseline", "candidate")
     assert not [guard.id for guard in decision.verdict.guards if guard.tripped], decision.verdict.reason
     assert decision.verdict.outcome.promotes
     (look,) = events(tmp_path, run_id, "look")
@@ -245,7 +247,7 @@ def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: P
         writer.go_on(Resumption("2026-11-20T12:30:00Z", 42, (), ()), [])
         writer.close()
         # Of another suite of that name, which is not the one that is asked for.
-        newer = make_run(suite_name="resumed", started_at="2999-01-01T00:00:00Z", arms=names)
+        newer = make_run(suite_name="resumed", started_at=utc_now(), arms=names)
         store.begin_run(newer, PLAN).leave_open()
     with opened(tmp_path) as store:
         assert store.run(run_id).status is RunStatus.RUNNING
@@ -275,7 +277,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
             run_id = begun(tmp_path, text, after=1)
             assert other.url not in str(events(tmp_path, run_id, SITTING))
             monkeypatch.setenv("THE_OTHER", other.url.replace("127.0.0.1", "localhost"))
-            with pytest.raises(UsageError, match="the candidate other is asked at another address, or through another"):
+            with pytest.raises(UsageError, match="the candidate other is asked with another `url` than before"):
                 gone_on(tmp_path, text)
             monkeypatch.setenv("THE_OTHER", f"{other.url}/")
             context[0] = 8192
@@ -313,6 +315,8 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
     assert ends.notes[-1].startswith(f"run {older} was cut short again; it went on once, and does so no more")
     with pytest.raises(UsageError, match=r"is over, though not complete \(it went on once already, and was"):
         gone_on(tmp_path, text, older)
+    with opened(tmp_path) as store:
+        assert store.evidence(older).resumptions[0].by_spool
 
     result = here(tmp_path, "run", "resumed.yaml", "--resume", "--work-dir", "work", "--format", "json")
     assert result.returncode == 0, result.stderr

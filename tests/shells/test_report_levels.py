@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchgate.model.deployment import flattened
-from benchgate.model.verdict import CheckResult, Outcome, Verdict
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
 from benchgate.report import show
 from benchgate.report.document import verdict_document
 from benchgate.report.html import render_html
@@ -105,6 +106,18 @@ def test_advisory_checks_are_told_apart_where_outcomes_are_counted() -> None:
         ("PASS", 1, 0),
     ]
     assert "2 checks, 1 of them advisory" in shown(verdict)[2]
+
+
+def saying(remedy: str) -> tuple[Evidence, Verdict]:
+    tripped = GuardResult("client-keeps-up", True, "it was late", remedy)
+    return fake.evidence(), replace(fake.verdict(), guards=(tripped,))
+
+
+def test_a_command_in_a_sentence_stands_in_quotation_marks() -> None:
+    said = saying("see (`benchgate doctor`) and `benchgate run SUITE --resume --run 01a1`, `x;y`")
+    told = "see (“benchgate doctor”) and “benchgate run SUITE --resume --run 01a1”, "
+    assert f"{told}`x;y`" in render_html(*said)
+    assert f"{told}&#96;x;y&#96;" in render_markdown(*said)
 
 
 def test_words_of_the_suite_language_are_quoted_and_nothing_else_is() -> None:

@@ -17,15 +17,18 @@ import pytest
 
 from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Evidence
+from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report.client_care import client_care
 from benchgate.report.distribution_charts import distribution_figures
 from benchgate.report.distribution_section import Distributions
 from benchgate.report.drawing import Figure
 from benchgate.report.html import render_html
 from benchgate.report.paired_charts import paired_figures
 from benchgate.report.paired_section import PairedSection
+from benchgate.report.text import render_text
 from benchgate.report.view import ReportView, report_view
+from benchgate.suite.client_bounds import ClientBounds
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -153,6 +156,59 @@ def test_a_block_without_a_value_is_named_and_a_share_is_in_points() -> None:
     assert "Not drawn, because the candidate's requests failed: 3." in figures["figure-blocks-ttft-p50-c4"].caption
     assert "change, points" in texts(figures["figure-blocks-error-rate-c4"])
     assert "output_length@c4" not in by_id  # in that block no request was answered by both
+
+
+def test_an_slo_that_is_missed_where_no_check_looks_is_a_limit_of_the_report() -> None:
+    told = "Goodput of c4 is judged by no check: "
+    unjudged = [line for line in usual().provenance.limits if line.startswith("Goodput")]
+    assert len(unjudged) == 1
+    met = "43.8 % of its requests met the SLO, of which 95 % is the target."  # 42 of 96
+    assert unjudged[0] == f"{told}{met}"
+    verdict = fake.verdict()
+    judged = replace(verdict.checks[0], id="goodput@c4", metric="goodput", stage="c4")
+    looked_at = report_view(fake.evidence(), replace(verdict, checks=(*verdict.checks, judged)))
+    assert not [line for line in looked_at.provenance.limits if line.startswith("Goodput")]
+
+
+BUSY = ClientUse(cpu_s=2.0, wall_s=1.0, workers=1)
+
+
+def strained(evidence: Evidence, block: int) -> Evidence:
+    load = tuple(replace(o, client=BUSY) if o.block == block else o for o in evidence.load)
+    return replace(evidence, load=load)
+
+
+def test_blocks_keep_their_numbers_where_one_was_left_out() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    evidence = strained(measured(suite), 1)
+    (figure,) = paired_figures(paired(report_view(evidence, judge(suite, evidence))).first)
+    rows = {row[0]: row[1] for row in figure.numbers.rows}
+    assert [*rows] == [*(f"block {i}" for i in range(1, 9)), "mean", "margin"]
+    assert rows["block 2"] == "left out: the load generator set the pace"
+    assert rows["block 3"].endswith("%")
+    assert "Blocks that the check does without: 2;" in figure.caption
+    assert "block 3: " in figure.svg and "block 2: " not in figure.svg
+
+
+def test_a_client_that_may_be_later_than_usual_is_told_on_every_page() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    evidence = measured(suite)
+    assert client_care(suite, evidence) == ()
+    for bounds, told in (
+        ({"send_lag_p99": "100ms"}, "send lag p99 100 ms (usual 5 ms)"),
+        ({"achieved": "90%", "cpu": "60%"}, "achieved 90 % (usual 99 %)"),
+    ):
+        client = ClientBounds.model_validate(bounds)
+        wider = suite.model_copy(update={"gate": suite.gate.model_copy(update={"client": client})})
+        seen = replace(evidence, run=replace(evidence.run, suite=wider.to_stored()))
+        view = report_view(seen, judge(wider, seen))
+        assert not view.fairness.fair and view.fairness.cautions[-1].endswith(f": {told}")
+        (line,) = client_care(wider, strained(seen, 1))
+        assert line.endswith(f"{told}; 1 of 8 blocks of stage c4 were left out even so")
+        assert f"  with care: {line}\n" in render_text(judge(wider, seen), seen.run, cautions=(line,))
+        (beside,) = client_care(wider, seen, strained(seen, 1))
+        assert beside.endswith(f"{told}; 1 of 8 blocks of stage c4 of the reference run were left out even so")
+        assert client_care(wider, replace(seen, load=())) == ()
 
 
 def test_a_change_that_may_go_either_way_has_a_margin_on_both_sides() -> None:

@@ -141,7 +141,7 @@ def test_under_a_budget_sections_go_in_a_fixed_order_and_are_named() -> None:
     assert "Left out for length: Cost." in text
     tight = _cut(1200)
     assert len(tight.encode()) <= 1200
-    assert "### Failing checks" in tight
+    assert "### Checks that need attention" in tight
     assert "### Passed checks" not in tight
 
 
@@ -159,7 +159,7 @@ def test_a_run_of_many_checks_stays_under_the_budget() -> None:
     assert len(text.encode()) <= 60_000
     assert "Left out for length" in text
     assert text.count("漢") == 0 and text.count("■ BLOCK | TTFT p50 at c4 |") == 10  # the first, without their reasons
-    assert "the rest of Failing checks." in text
+    assert "the rest of Checks that need attention." in text
 
 
 @functools.cache
@@ -169,7 +169,7 @@ def summary_of(number: int) -> ReportView:
 
 def test_a_summary_has_what_a_report_has_but_for_its_charts_and_its_machinery() -> None:
     assert headings(poisoned_summary(hostile.BENIGN)) == [
-        "Failing checks", "Is this comparison fair?", "What differs", "Waivers", "Beyond this comparison",
+        "Checks that need attention", "Is this comparison fair?", "What differs", "Waivers", "Beyond this comparison",
         "Passed checks", "Since last time", "Quality", "Fixed texts", "Shadow", "Load",
         "What the servers said of themselves", "Noise", "Capacity", "Cost", "The same verdict again",
     ]  # fmt: skip
@@ -196,4 +196,4 @@ def test_any_budget_is_kept_and_what_it_cost_is_named(number: int, one: int, oth
 def test_a_target_that_was_never_there_still_gives_a_summary() -> None:
     text = render_markdown(fake.faults_only(), replace(fake.verdict(Outcome.INVALID), checks=()))
     assert "candidate q4 was not there at the start: connection refused" in text
-    assert "### Failing checks" not in text
+    assert "### Checks that need attention" not in text

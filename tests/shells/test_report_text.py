@@ -5,13 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.errors import ExitCode
 from benchgate.gate.budget_spent import spent_checks
 from benchgate.gate.decide import judge
+from benchgate.gate.reference_doubt import doubted
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.report.markdown import render_markdown
 from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
 from benchgate.report.untrusted import terminal_line
+from benchgate.report.view import report_view
 from benchgate.suite.error_budget import ErrorBudget
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
@@ -105,7 +109,37 @@ def test_a_stored_comparison_names_the_run_of_its_reference() -> None:
 def test_a_reference_that_was_not_promoted_itself_is_told(outcome: Outcome) -> None:
     terms = Terms(reference_outcome=outcome)
     text = render_text(fake.verdict(), fake.run("run-b"), against=fake.run("run-a"), terms=terms)
-    assert f"  note: the reference run's own verdict was {outcome.value}\n" in text
+    assert f"  note: the reference run's own verdict was {outcome.value}: being no worse than it" in text
+
+
+@pytest.mark.parametrize("own", [Outcome.PASS, Outcome.WARN])
+@pytest.mark.parametrize("outcome", [Outcome.BLOCK, Outcome.INVALID, Outcome.INCONCLUSIVE])
+def test_against_a_run_that_was_not_promoted_nothing_passes_and_the_first_words_say_why(
+    own: Outcome, outcome: Outcome
+) -> None:
+    verdict, terms = doubted(fake.verdict(own), outcome), Terms(reference_outcome=outcome)
+    doubt = f"The reference run's own verdict was {outcome}"
+    assert (verdict.outcome, terms.exit_code(verdict)) == (Outcome.WARN, ExitCode.OK)
+    after, before = fake.evidence("run-b"), fake.evidence("run-a")
+    text = render_text(verdict, after.run, against=before.run, terms=terms)
+    assert text.startswith(f"\u25b2 WARN: {doubt}: being no worse than it does not mean being fit. {own_reason(own)}")
+    assert text.lower().count(doubt.lower()) == 1
+    view = report_view(after, verdict, against=before, terms=terms)
+    assert view.banner.reason.startswith(doubt) and not view.fairness.fair
+    assert any(doubt.lower() in caution.lower() for caution in view.fairness.cautions)
+    assert doubt in render_markdown(after, verdict, against=before, terms=terms).splitlines()[2]
+
+
+def own_reason(outcome: Outcome) -> str:
+    return fake.verdict(outcome).reason
+
+
+@pytest.mark.parametrize("outcome", [Outcome.BLOCK, Outcome.INVALID, Outcome.INCONCLUSIVE])
+def test_what_is_not_promoted_is_made_no_milder_by_its_reference(outcome: Outcome) -> None:
+    for own in (None, *Outcome):
+        assert doubted(fake.verdict(outcome), own) == fake.verdict(outcome)
+    for promoted in (None, Outcome.PASS, Outcome.WARN):
+        assert doubted(fake.verdict(Outcome.PASS), promoted) == fake.verdict(Outcome.PASS)
 
 
 def test_what_production_spent_is_not_shown_as_the_candidates() -> None:

@@ -22,6 +22,7 @@ from benchgate.report.trend_chart import (
     TrendMark,
     TrendSeries,
     TrendValue,
+    days_told,
     inline_svg,
     whole_svg,
 )
@@ -82,6 +83,41 @@ def test_who_was_not_let_through_is_hollow_and_who_was_promoted_has_a_ring() -> 
     filled = [p for p in points if p.get("fill") == "#3d7dd8"]
     rings = [p for p in paths(svg) if p.get("stroke") == "currentColor" and p.get("stroke-width") == "1.5"]
     assert (len(rings), len(hollow), len(filled)) == (1, 1, 3)  # of three runs, and of the name beside them
+
+
+def test_what_is_no_use_is_a_cross_and_what_was_blocked_is_hollow() -> None:
+    drawn = chart_of(
+        [point("a", 1), point("b", 2, outcome=Outcome.BLOCK), point("c", 3, outcome=Outcome.INVALID)], "m", None
+    )
+    assert [(one.promotes, one.invalid) for one in drawn.series[0].values] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+    strokes = {}
+    for outcome in (Outcome.BLOCK, Outcome.INVALID):
+        svg = inline_svg(chart_of([point("a", 1, outcome=outcome)], "m", None), "")
+        hollow = [p.get("d") or "" for p in paths(svg) if p.get("transform") and p.get("stroke") == "#3d7dd8"]
+        strokes[outcome] = [outline.count("M") for outline in hollow]
+    assert strokes == {Outcome.BLOCK: [1], Outcome.INVALID: [2]}  # one outline, two strokes across each other
+
+
+def test_lines_with_one_value_stand_beside_each_other() -> None:
+    svg = inline_svg(chart(*(TrendSeries(name, values(0.1, 0.1)) for name in ("c4", "c8"))), "")
+    at = {
+        colour: {
+            p.get("transform") for p in paths(svg) if colour in (p.get("fill"), p.get("stroke")) and p.get("transform")
+        }
+        for colour in ("#3d7dd8", "#c2672a")
+    }
+    assert all(len(places) >= 2 for places in at.values()) and not at["#3d7dd8"] & at["#c2672a"]
+
+
+def test_runs_of_one_day_are_told_apart_by_their_times() -> None:
+    began = ["2026-01-02T09:05:00.000Z", "2026-01-02T11:00:00.000Z", "2026-01-02T12:30:00.000Z"]
+    assert days_told(began) == ("09:05\n2026-01-02", "11:00", "12:30")
+    assert days_told([*began, "2026-01-03T00:00:00.000Z"]) == ("2026-01-02",) * 3 + ("2026-01-03",)
+    assert days_told(began[:1]) == ("2026-01-02",) and days_told([]) == ()
 
 
 def test_a_band_ends_where_a_line_may_not_go_through() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pytest
@@ -214,6 +215,25 @@ def test_a_strict_warning_has_one_answer_everywhere() -> None:
     view = report_view(fake.evidence(), fake.verdict(Outcome.WARN), terms=Terms(strict=True))
     assert (view.banner.exit_code, "not promoted" in view.banner.meaning) == (10, True)
     assert '"promotes": false' in view.document_json
+
+
+def test_only_a_candidate_that_may_be_promoted_is_told_how() -> None:
+    def todo(evidence: Evidence, outcome: Outcome = Outcome.PASS, **changes: object) -> str:
+        verdict = replace(fake.verdict(outcome), next_step="ask more", **changes)  # type: ignore[arg-type]  # a field's
+        return report_view(evidence, verdict).banner.todo
+
+    measured = fake.evidence("run-b")
+    command = "`benchgate promote run-b`"
+    assert todo(measured).startswith(f"ask more; when it goes into service, record that with {command} (by hand")
+    assert command in todo(measured, Outcome.WARN)
+    assert "promote run-b --waivers FILE --as-of 2026-01-02`" in todo(measured, as_of=date(2026, 1, 2))
+    others = [todo(measured, one) for one in Outcome if not one.promotes]
+    calibrated = replace(measured.run, suite={**measured.run.suite, "calibration": True})
+    others += [todo(replace(measured, run=calibrated)), todo(measured, policy_sha256="0" * 64)]
+    strictly = report_view(measured, replace(fake.verdict(Outcome.WARN), next_step=None), terms=Terms(strict=True))
+    compared = report_view(measured, fake.verdict(), against=fake.evidence("run-a"))
+    others += [strictly.banner.todo, compared.banner.todo]
+    assert not [one for one in others if "promote" in one]
 
 
 def test_a_replaced_slo_is_the_one_that_is_shown() -> None:

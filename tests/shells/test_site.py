@@ -18,6 +18,7 @@ from sqlalchemy import text
 from benchgate.cli import site_command
 from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import PublishError, UsageError
+from benchgate.model.promotion import Origin
 from benchgate.model.run import RunStatus
 from benchgate.site import reports
 from benchgate.site.build import Built, build
@@ -94,7 +95,7 @@ def of_every_kind(store: Store) -> dict[str, str]:
     ids = {
         "plain": add(store, "2026-01-01"),
         "gone": add(store, "2026-01-02", label="old"),
-        "blocked": add(store, "2026-01-03", blocked=True, label=HOSTILE[:-4], suite=HOSTILE, names=HOSTILE),
+        "blocked": add(store, "2026-01-03", blocked=True, label=HOSTILE[:-5], suite=HOSTILE, names=HOSTILE),
         "newest": add(store, "2026-01-04"),
         "odd id": add(store, "2026-01-05", run_id="Odd <i>id"),
         "cut short": add(store, "2026-01-06", status=RunStatus.PARTIAL),
@@ -141,7 +142,7 @@ def test_every_run_has_a_page_and_every_link_leads_somewhere(store: Store, store
 
 def test_hostile_text_stays_text(address: str, tmp_path: Path) -> None:
     with Store.open(address) as store:
-        run_id = add(store, "2026-02-01", blocked=True, label=HOSTILE[:-4], suite=HOSTILE, names=HOSTILE)
+        run_id = add(store, "2026-02-01", blocked=True, label=HOSTILE[:-5], suite=HOSTILE, names=HOSTILE)
         promote(store, run_id, "2026-02-01T02:00:00.000Z")
     site = tmp_path / "site"
     built(address, site)
@@ -174,9 +175,7 @@ def test_a_second_build_touches_nothing_and_a_new_run_only_what_tells_of_it(addr
     after = written_at(site)
     changed = {name for name, at in after.items() if before.get(name) != at}
     folder = suite_folder("made-up")
-    assert changed - manifest == {run_file(run_id), "index.html", f"{folder}/index.html"} | {
-        f"{folder}/{name}" for name in ("badge.svg", "badge.json")
-    }
+    assert changed - manifest == {run_file(run_id), "index.html", f"{folder}/index.html"}
 
 
 def test_the_same_store_gives_the_same_bytes_whatever_was_there_before(address: str, tmp_path: Path) -> None:
@@ -330,6 +329,38 @@ def test_a_suite_is_drawn_with_all_that_it_measures(tmp_path: Path, monkeypatch:
     assert {"ttft-s-p50", "goodput-ratio", "accuracy-ratio", "shadow-excess-ratio"} <= page.anchors
     assert {"usd-per-million-output-tokens", "usd-per-million-good-tokens"} <= page.anchors
     assert page.tags.count("svg") >= 8
+
+
+def test_a_promotion_outside_of_the_series_is_said_to_be_and_yields_to_one_inside(tmp_path: Path) -> None:
+    address, site = str(tmp_path / "some.db"), tmp_path / "site"
+    here = Origin("anna", "main", protected=False)
+    with Store.open(address) as store:
+        first = add(store, "2026-01-01", label="first", names="equal")
+        blocked = add(store, "2026-01-02", label="other", blocked=True)
+        promote(store, first, "2026-01-03T00:00:00.000Z", here)
+    folder = suite_folder("made-up")
+    built(address, site)
+    outside = "equal, promoted first, outside the baseline series"
+    for page in ("index.html", f"{folder}/index.html"):
+        assert outside in " ".join(pages(site)[site / page].text.split())
+    assert "the newest run, other" in (site / folder / "badge.svg").read_text(encoding="utf-8")
+    with Store.open(address) as store:
+        promote(store, first, "2026-01-03T00:00:01.000Z")
+        promote(store, blocked, "2026-01-03T00:00:02.000Z", here)  # an override, and newer
+    built(address, site)
+    seen = pages(site)[site / folder / "index.html"].text
+    assert "outside the baseline series" not in seen and "In service: equal, of run first" in " ".join(seen.split())
+    assert "what is in service, first" in (site / folder / "badge.svg").read_text(encoding="utf-8")
+    assert "● PASS" in json.loads((site / folder / "badge.json").read_bytes())["message"]
+
+
+def test_the_promotions_name_the_candidate(address: str, tmp_path: Path) -> None:
+    with Store.open(address) as store:
+        promote(store, add(store, "2026-01-03", names="llama-fp8"), "2026-01-04T00:00:00.000Z")
+    built(address, tmp_path / "site")
+    text = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    table = text[text.index('id="promotions"') : text.index('id="runs"')]
+    assert '<th scope="col">candidate</th>' in table and "<td>llama-fp8</td>" in table
 
 
 def test_a_store_without_runs_has_a_site_that_says_so(tmp_path: Path) -> None:

@@ -71,6 +71,48 @@ def test_other_hardware_engine_and_questions_are_marked_and_level_is_looked_for_
     assert only == ("S", "pr-12", "the suite asks something else than before")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "ends_lines", "told"),
+    [
+        ({"url": "http://a"}, {"url": "http://b"}, False, "A: another address, hardware not told"),
+        ({"url": "http://a"}, {"url": "http://b", "facts": {"accelerator_names": ["A100"]}}, False, "A: another"),
+        ({"facts": {"accelerator_names": ["A100"]}}, {"url": "http://b"}, False, "A: another address"),
+        ({"url": "http://a"}, {"url": "http://a", "accelerators": 2}, True, "accelerators 1 → accelerators 2"),
+        ({"url": None}, {"url": "http://b"}, True, " → not told, at an address"),
+        (*({"url": where, "facts": {"accelerator_names": ["A100"]}} for where in ("http://a", "http://b")), False, ""),
+    ],
+)
+def test_an_address_alone_is_no_other_hardware(
+    old: dict[str, Any], new: dict[str, Any], ends_lines: bool, told: str
+) -> None:
+    arms = [
+        {arm: replace(of, **{"url": "http://a", "facts": {}, **place}) for arm, of in fake.run().arms.items()}
+        for place in (old, new)
+    ]
+    runs = [glance(at, arms=some) for at, some in enumerate(arms)]
+    found = trends.trends(runs, {TTFT: points([0.1, 0.1])}, frozenset())
+    said = [f"{one.letter}: {one.told}" for one in found.changes]
+    assert [told in one for one in said] == [True] * bool(told)
+    (figure,) = found.figures
+    assert (">H</text>" in figure.svg, ">A</text>" in figure.svg) == (ends_lines, False)
+    assert ('stroke-dasharray="3,3"' in figure.svg) == ends_lines  # the rule at which lines end
+
+
+def test_hardware_is_held_against_what_was_last_told_and_addresses_are_one_line_of_the_list() -> None:
+    names = ["A100", None, None, "H100"]
+    arms = [
+        {
+            arm: replace(of, url=f"http://{at}", facts={} if name is None else {"accelerator_names": [name]})
+            for arm, of in fake.run().arms.items()
+        }
+        for at, name in enumerate(names)
+    ]
+    assert changed([glance(at, arms=some) for at, some in enumerate(arms)], {TTFT: points([0.1] * 4)}) == [
+        ("H", "pr-3", "hardware of the candidate: 1 x A100 → 1 x H100"),
+        ("A", "pr-3", "another address, hardware not told, as with 2 of the runs before it"),
+    ]
+
+
 def test_only_the_newest_runs_are_drawn_and_all_are_counted() -> None:
     many = MOST_DRAWN + 5
     found = trends.trends([glance(at) for at in range(many)], {TTFT: points([0.1] * many)}, frozenset())
@@ -84,8 +126,8 @@ def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
     of = {THROUGHPUT: [point for stage in stages for point in points([10.0, 20.0], stage)]}
     (figure,) = trends.trends([glance(0), glance(1)], of, frozenset()).figures
     assert "Of 6 lines 4 are drawn" in figure.caption
-    assert [column.title for column in figure.numbers.columns] == ["run", "day", *stages]
-    assert figure.numbers.rows[0] == ("pr-1", "2026-01-02", *["20.0/s (18.0/s to 22.0/s)"] * 6)
+    assert [column.title for column in figure.numbers.columns] == ["run", "began", *stages]
+    assert figure.numbers.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
 
 
 def test_a_suite_without_numbers_has_no_charts() -> None:
@@ -104,6 +146,16 @@ def test_a_suite_without_numbers_has_no_charts() -> None:
 )
 def test_a_badge_is_of_the_newest_run_that_judges(runs: list[Glance], message: str) -> None:
     assert badge_of("chat", runs).message == message
+
+
+def test_a_badge_is_of_what_is_in_service_where_that_is_recorded_and_says_so() -> None:
+    runs = [glance(0), glance(1, Outcome.WARN), glance(2, Outcome.BLOCK)]
+    served = badge_of("chat", runs, "run-0001")
+    assert (served.message, served.title) == ("▲ WARN", "what is in service, pr-1")
+    newest = badge_of("chat", runs)
+    assert (newest.message, newest.title) == ("■ BLOCK", "the newest run, pr-2")
+    assert badge_of("chat", runs, "gone").title == newest.title
+    assert badge_of("chat", []).title == "no run judges a candidate"
 
 
 def test_files_are_called_by_ids_and_hashes_alone() -> None:

@@ -189,6 +189,11 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "running, and over": (put("running", "run", "status"), "running and says when it finished"),
     "over, and not when": (put(None, "run", "finished_at"), "does not say when"),
     "an instant of another spelling": (put("2026-11-20 12:00", "run", "started_at"), "expected an instant"),
+    "an instant that is none": (put("2026-99-99T99:99:99.000Z", "run", "finished_at"), "expected an instant"),
+    "an instant in other digits": (
+        put("\uff12\uff10\uff12\uff16-01-01T00:00:00Z", "run", "started_at"), "expected an instant",
+    ),
+    "an end before the beginning": (put("2026-11-20T11:59:59Z", "run", "finished_at"), "before it began at 2026"),
     "an instant elsewhere": (put("2026-11-20T13:00:00+01:00", "verdict", 0, "decided_at"), "expected an instant"),
     "two rows at one place": (put(2, "observation", 0, "seq"), "one place in the order"),
     "two metrics of one key": (put(1, "metric", 0, "seq"), "two rows of metric have one key"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.engine import make_url
 
+from benchgate.cli.store_commands import tell
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.exchange.bundle_files import bundle_sources, export_bundle
 from benchgate.exchange.taking_in import Taken, copy_store, take_in
@@ -91,7 +93,13 @@ def damage(address: str, run_id: str) -> None:
     database.close()
 
 
-def test_file_is_written_over_only_by_what_holds_as_much(shared_address: str, elsewhere: str, tmp_path: Path) -> None:
+def _itself(database: Database) -> Database:
+    return database
+
+
+def test_file_is_written_over_only_by_what_holds_as_much(
+    shared_address: str, elsewhere: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = write_everything(elsewhere)
     bring(elsewhere, shared_address, run.id)
     file = tmp_path / "git" / f"{run.id}.json"
@@ -109,8 +117,13 @@ def test_file_is_written_over_only_by_what_holds_as_much(shared_address: str, el
         assert file.read_bytes() == fuller
         with more.writing() as connection:
             bury(connection, run.id, removed_at="2026-12-01T00:00:00Z", reason="store gc")
-        with pytest.raises(EvidenceError, match="it holds raw records that the store lacks"):
+        with pytest.raises(EvidenceError, match=r"the raw records, which were removed from the store.*: keep it, and"):
             export_bundle(more, run.id, file)
+        for target, bared in ((more, True), (less, False)):
+            (taken,) = take_in(partial(_itself, target), bundle_sources([file]))
+            assert taken.merged is not None and (taken.merged.fate, taken.merged.bared) == ("known", bared)
+            tell([taken])
+            assert (f"were removed from this store and stay so: keep {file}, which" in capsys.readouterr().err) is bared
         file.write_text("notes of somebody")
         with pytest.raises(UsageError, match=r"not a bundle: .*it was not written over"):
             export_bundle(less, run.id, file)

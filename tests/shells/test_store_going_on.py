@@ -15,14 +15,21 @@ from sqlalchemy import text
 
 from benchgate.done import Done
 from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.measuring import Sitting
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import SITTING, Resumption, RunStatus, TargetFault
+from benchgate.model.run import SITTING, Resumption, Run, RunStatus, TargetFault
 from benchgate.resuming import ResumedSitting
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import SimSettings
 from benchgate.sitting import moved, sitting_of
-from benchgate.spools import bring_in
+from benchgate.spools import SpoolFound, bring_in
 from benchgate.store.repository import RunWriter, Store
 from benchgate.suite.loader import parse_suite
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.telemetry.process import process_of
+from benchgate.telemetry.sources import Sources
+from benchgate.unchanged import processes_before, same_processes
 from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_load, make_run, make_shadow
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -173,40 +180,131 @@ def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_i
     run = make_run()
     lost, own = tmp_path / "lost.jsonl", tmp_path / "work" / "spool.jsonl"
     writer = store.begin_run(run, PLAN)
-    assert bring_in(store, run, own, without_spool=False) is False  # it was in no spool
+    assert bring_in(store, run, own, without_spool=False) is SpoolFound.NOT_NEEDED  # it was in no spool
     writer.event(SITTING, {"process": 7, "spool": str(lost), "addresses": {}})
     writer.leave_open()  # without a spool of its own it says nothing of one
     with pytest.raises(UsageError, match=f"kept in {lost} too, which is not there: .* or put it at {own}"):
         bring_in(store, run, own, without_spool=False)
-    assert bring_in(store, run, own, without_spool=True) is True
+    assert bring_in(store, run, own, without_spool=True) is SpoolFound.GONE
     began = {"process": 8, "spool": str(own), "addresses": {}}
     reopen = partial(store.reopen_run, run.id, spool=own)
-    sitting = ResumedSitting(run, Done(), reopen, None, began, without_spool=True)
+    sitting = ResumedSitting(run, Done(), reopen, None, began, found=SpoolFound.GONE)
     sitting.begin()
     sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
     (resumption,) = store.evidence(run.id).resumptions
-    assert resumption.without_spool
+    assert resumption.without_spool and not resumption.by_spool
     assert store.events(run.id)[-1] == (SITTING, began)
+
+
+def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
+    store: Store, store_address: str, tmp_path: Path
+) -> None:
+    run, own = make_run(), spool(tmp_path)
+    began = {"process": 7, "spool": str(own), "addresses": {}}
+    with Store.open(store_address) as killed:
+        writer = killed.begin_run(run, PLAN, spool=own)
+        writer.begin_sitting(began)
+        early = own.read_bytes()
+        writer.add_load(make_load())
+        writer.close()
+    own.write_bytes(early)
+    assert store.settle() == [run.id]
+    assert bring_in(store, run, own, without_spool=False) is SpoolFound.ALONE
+    reopen = partial(store.reopen_run, run.id, spool=own)
+    sitting = ResumedSitting(run, Done(), reopen, None, began, found=SpoolFound.ALONE)
+    sitting.begin()
+    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    (resumption,) = store.evidence(run.id).resumptions
+    assert resumption.by_spool and not resumption.without_spool
 
 
 def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path: Path) -> None:
     text = (
         "suite: s\nbaseline: a\ncandidate: b\nshadow: {prompts: p.jsonl}\ndeployments:\n"
-        "  a: {url: 'http://host:1', model: m}\n  b: {url: '${env:HERE}', model: m, proxy: '${env:WAY}'}\n"
+        "  a: {url: 'http://host:1', model: m}\n  b: {url: '${env:HERE}', model: m, proxy: '${env:WAY}',"
+        " api_key: '${env:KEY}', headers: {x-route: '${env:ROUTE}', x-team: open}, metrics: '${env:PAGE}'}\n"
     )
     suite = parse_suite(text, "s.yaml")
     here, way = "http://secret-host:8000/tenant", "http://proxy:3128"
 
-    def began(address: str, proxy: str, run_id: str = "the-run") -> dict[str, Any]:
-        return sitting_of(suite, tmp_path, {"HERE": address, "WAY": proxy}, run_id, tmp_path / "spool.jsonl")
+    def began(run_id: str = "the-run", **now: str) -> dict[str, Any]:
+        before = {"HERE": here, "WAY": way, "KEY": "key", "ROUTE": "blue", "PAGE": "http://host:2/metrics"}
+        return sitting_of(suite, before | now, run_id, tmp_path / "spool.jsonl")
 
-    first = began(here, way)
+    first = began()
     assert "secret" not in str(first) and list(first["addresses"]) == ["candidate"]
-    assert first["addresses"] != began(here, way, "another-run")["addresses"]
-    assert list(moved([(SITTING, first)], began(f"{here}/", way), suite)) == []
-    for now in (began("http://other:8000/tenant", way), began(here, "http://other:3128")):
+    assert not set(first["addresses"]["candidate"].values()) & set(began("another")["addresses"]["candidate"].values())
+    assert list(moved([(SITTING, first)], began(HERE=f"{here}/"), suite)) == []
+    for now, place in (
+        (began(HERE="http://other:8000/tenant"), "url"),
+        (began(WAY="http://other:3128"), "proxy"),
+        (began(KEY="another"), "api_key"),
+        (began(ROUTE="green"), "headers.x-route"),
+        (began(PAGE="http://other:2/metrics"), "metrics"),
+    ):
         (told,) = moved([(SITTING, first), ("look", {})], now, suite)
-        assert told.startswith("the candidate b is asked at another address, or through another proxy, than before")
+        expected = f"the candidate b is asked with another `{place}` than before: set the variable that it refers to"
+        assert told.startswith(expected)
+    older = first | {"addresses": {"candidate": {"url": first["addresses"]["candidate"]["url"]}}}
+    assert len(list(moved([(SITTING, older)], first, suite))) == 4  # what is not known is not as it was
+    with pytest.raises(UsageError, match="the environment variable KEY is empty"):
+        began(KEY="")
+
+
+def sitting_before(run: Run, before: dict[Arm, tuple[str, ...]], reopen: Any) -> ResumedSitting:
+    return ResumedSitting(run, Done(), reopen, None, {"process": 7, "spool": "there", "addresses": {}}, before)
+
+
+def test_a_run_does_not_go_on_where_another_process_answers_at_the_address(store: Store, tmp_path: Path) -> None:
+    run = make_run(arms={Arm.BASELINE: facts(version="1"), Arm.CANDIDATE: facts(version="1")})
+    writer = store.begin_run(run, PLAN)
+    Sitting(writer).answered({Arm.BASELINE: None, Arm.CANDIDATE: "first"})
+    writer.leave_open()
+    before = processes_before(store.journal(run.id))
+    assert before == {Arm.BASELINE: (), Arm.CANDIDATE: ("first",)}
+
+    def never() -> None:
+        raise AssertionError("the run was opened")
+
+    with pytest.raises(UsageError, match=r"the server of the candidate f16 is not the process it was when"):
+        sitting_before(run, before, never).answered({Arm.BASELINE: "any", Arm.CANDIDATE: "second"})
+    in_turn = {Arm.CANDIDATE: ("one", "another", "one")}
+    assert same_processes(run, in_turn, {Arm.CANDIDATE: "third"}) == ()
+    assert same_processes(run, {Arm.CANDIDATE: ("one", "another")}, {Arm.CANDIDATE: "one"}) == ()
+    assert same_processes(run, before, {Arm.CANDIDATE: None}) == ()
+
+    sitting = sitting_before(run, before, partial(store.reopen_run, run.id, spool=spool(tmp_path)))
+    sitting.answered({Arm.BASELINE: "any", Arm.CANDIDATE: "first"})
+    assert store.evidence(run.id).resumptions[0].same_process == ("candidate",)
+    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    assert processes_before(store.journal(run.id)) == {Arm.BASELINE: ("any",), Arm.CANDIDATE: ("first",)}
+
+
+def test_which_process_answers_is_told_by_its_page_of_metrics_where_it_has_one() -> None:
+    with serve_sim(SimSettings()) as server:
+        target = Target(Arm.CANDIDATE, server.url, "sim", DIALECTS["openai"])
+        page = Sources(f"{server.url}/metrics")
+        marker = process_of(page, target)
+        assert marker is not None and marker == process_of(page, target)
+        assert process_of(Sources(None), target) is None
+        assert process_of(Sources(f"{server.url}/nothing"), target) is None
+    with serve_sim(SimSettings()) as another:
+        assert process_of(Sources(f"{another.url}/metrics"), target) not in (None, marker)
+
+
+def test_what_production_has_spent_is_what_it_has_when_the_run_goes_on(store: Store, tmp_path: Path) -> None:
+    run = make_run()
+    writer = store.begin_run(run, PLAN)
+    writer.add_budget(BudgetSpent(0.1, "the suite itself", "2026-11-20T12:00:00Z"))
+    writer.leave_open()
+    spent = BudgetSpent(3.0, "the suite itself", "2026-11-20T12:30:00Z")
+    reopen = partial(store.reopen_run, run.id, spool=spool(tmp_path))
+    began = {"process": 7, "spool": "there", "addresses": {}}
+    sitting = ResumedSitting(run, Done(budget=(0,)), reopen, spent, began)
+    sitting.begin()
+    sitting.writer.finish(RunStatus.PARTIAL, DONE_AT)
+    evidence = store.evidence(run.id)
+    assert (evidence.budget_spent, evidence.resumptions[0].set_aside) == (spent, (0,))
 
 
 def test_the_run_is_opened_once_and_keeps_what_is_new(store: Store, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchgate.deciding import decide_stored
-from benchgate.model.run import RunStatus
+from benchgate.model.run import Evidence, Resumption, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store.repository import Store
+from benchgate.store.repository import RunWriter, Store
 from tests.fakes.measured import SuiteText, measured
 from tests.shells.store_samples import PLAN, make_load, make_run, write_run
 
@@ -76,6 +76,57 @@ def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_g
     assert [(one.run_id, one.outcome) for one in before] == [(silent.id, None), (ended.id, None)]
     store.save_verdict(silent.id, document("BLOCK"), decided_at="2026-11-22T00:00:00Z")
     assert store.evidence(later).unjudged == before
+
+
+def test_a_run_that_had_begun_to_measure_is_told_whatever_it_keeps_later(store: Store, tmp_path: Path) -> None:
+    """Recorded prompts are kept as a whole: who ends a run midway has seen them, and the store has nothing of it."""
+    midway, down = make_run(), make_run()
+    for run in (midway, down):
+        writer = store.begin_run(run, PLAN)
+        writer.begin_sitting({"process": 7, "spool": "there", "addresses": {}})
+        if run is midway:
+            writer.leave_open()
+        else:  # a server was not there: over before anything was asked of it
+            writer.finish(RunStatus.PARTIAL, "2026-11-20T13:00:00Z")
+    later = judged_later(store)
+    before = store.evidence(later).unjudged
+    assert [(one.run_id, one.outcome) for one in before] == [(midway.id, None)]
+    again = store.reopen_run(midway.id, spool=tmp_path / "spool.jsonl")
+    again.add_load(make_load())
+    again.finish(RunStatus.COMPLETE, "2026-11-22T00:00:00Z")
+    store.save_verdict(midway.id, document("PASS"), decided_at="2026-11-22T00:00:01Z")
+    assert store.evidence(later).unjudged == before
+
+
+def test_a_run_that_went_on_is_of_the_day_on_which_it_did(store: Store, tmp_path: Path) -> None:
+    """Else one that was begun long ago knows of no promotion since, nor of what failed beside it."""
+    sleeper, seen = make_run(), Resumption("2026-11-23T00:00:00Z", 7, (), ())
+    writer = store.begin_run(sleeper, PLAN)
+    writer.begin_sitting({"process": 7, "spool": "there", "addresses": {}})
+    writer.leave_open()
+    promoted, blocked, silent = (write_run(store) for _ in range(3))
+    store.save_verdict(promoted.id, document("PASS"), decided_at="2026-11-20T13:00:01Z")
+    store.save_verdict(blocked.id, document("BLOCK"), decided_at="2026-11-20T13:00:01Z")
+    early = store.evidence(sleeper.id)
+    assert (early.history, early.attempts) == ((), ())
+    spool = tmp_path / "spool.jsonl"
+    writer = store.reopen_run(sleeper.id, spool=spool)
+    writer.go_on(seen, [])
+    for evidence in (store.evidence(sleeper.id), writer.evidence(), _by_spool(writer)):
+        assert [one.run_id for one in evidence.history] == [promoted.id]
+        assert [one.run_id for one in evidence.attempts] == [blocked.id]
+        assert [one.run_id for one in evidence.unjudged] == [silent.id]
+    writer.finish(RunStatus.PARTIAL, "2026-11-23T01:00:00Z")
+
+
+def _by_spool(writer: RunWriter) -> Evidence:
+    """As it is read while the store is away."""
+    keeping = writer._keeping
+    keeping._away = "gone"
+    try:
+        return writer.evidence()
+    finally:
+        keeping._away = None
 
 
 def test_deciding_an_earlier_run_again_takes_nothing_out_of_the_history(store: Store) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,6 +96,9 @@ NO_LABELS = (
     (" ", "on one line"),
     ("a\x1b[2J", "on one line"),
     ("nightly", "has it already"),
+    ("nightly ", "no space around it"),
+    ("\u2003nightly", "no space around it"),
+    ("nightly\u00a0build", "only plain ones in it"),
 )
 
 
@@ -105,8 +110,26 @@ def test_label_that_is_or_may_be_the_name_of_another_run_is_refused(store: Store
     assert len(store.runs()) == 1
 
 
+def test_of_several_jobs_that_want_one_label_at_once_one_gets_it(store_address: str) -> None:
+    Store.open(store_address).close()
+    together = threading.Barrier(4)
+
+    def job(_: int) -> str:
+        with Store.open(store_address) as store:
+            together.wait()
+            try:
+                store.begin_run(make_run(label="nightly"), PLAN).leave_open()
+            except UsageError as error:
+                return str(error)
+            return "begun"
+
+    with ThreadPoolExecutor(4) as jobs:
+        told = sorted(jobs.map(job, range(4)), key=len)
+    assert told[0] == "begun" and all("has it already" in one for one in told[1:])
+
+
 def test_dates_commits_and_words_are_labels(store: Store) -> None:
-    labels = ("20261121-0930", "0a1b2c3d", "019a9e3b-rerun", "c0ffee" * 6 + "abcd", "caf\u00e9")
+    labels = ("20261121-0930", "night ly", "0a1b2c3d", "019a9e3b-rerun", "c0ffee" * 6 + "abcd", "caf\u00e9")
     ids = [write_run(store, label=label).id for label in labels]
     assert [store.resolve(label, whole=True) for label in labels] == ids
 

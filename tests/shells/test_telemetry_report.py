@@ -11,7 +11,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
-from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
 from benchgate.model.verdict import Outcome
 from benchgate.report.html import render_html
@@ -131,6 +131,20 @@ def test_the_longest_queue_is_shown_over_time_beside_what_its_users_waited_for()
     assert len(found.ttft) == 2 * fakes.REQUESTS
     failed = [look for look in found.ttft if math.isinf(look.value)]
     assert [(look.arm, round(look.at_s, 3)) for look in failed] == [(Arm.CANDIDATE, 0.15), (Arm.CANDIDATE, 0.18)]
+
+
+def paced(evidence: Evidence, *blocks: int) -> Evidence:
+    busy_client = ClientUse(cpu_s=2.0, wall_s=1.0, workers=1)
+    load = tuple(replace(o, client=busy_client) if o.block in blocks else o for o in evidence.load)
+    return replace(evidence, load=load)
+
+
+def test_a_block_in_which_the_load_generator_set_the_pace_is_not_the_one_shown() -> None:
+    found = timeline(paced(told(queueing), 2))
+    assert found.block != 2 and "load generator" not in found.why
+    every = timeline(paced(told(queueing), *range(fakes.BLOCKS)))
+    assert every.block == 2
+    assert every.why.startswith("where the queue was longest; the load generator set the pace in it")
 
 
 def test_its_charts_share_one_axis_and_mark_what_failed() -> None:

@@ -1,0 +1,114 @@
+"""What changed from one of a suite's runs to the next that makes their numbers hard to compare.
+
+An address alone is no hardware: where nothing but it differs, numbers stay comparable as far as anybody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchgate.model.deployment import Arm
+from benchgate.model.noise import hardware_of, version_of
+from benchgate.model.run import Run
+from benchgate.report.show import minute
+from benchgate.report.untrusted import one_line
+from benchgate.site.listed import name_of
+from benchgate.site.names import run_file
+from benchgate.store.overview import Glance
+
+ENDS_LINES = frozenset("SH")
+"""Letters at which every line ends: numbers before and after are not comparable."""
+
+IN_THE_LIST_ALONE = frozenset("A")
+"""Letters that no chart has: a candidate of every pull request may have an address of its own."""
+
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened with a run, as a letter: which run, when it began, and what it is."""
+
+    letter: str
+    file: str
+    run: str
+    when: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a candidate runs. `hardware` is None where nobody told it, `url` where benchgate served it itself."""
+
+    hardware: str | None
+    accelerators: int
+    url: str | None
+
+
+def place_of(run: Run) -> Place | None:
+    """Where the run's candidate runs; None where it has none."""
+    if Arm.CANDIDATE not in run.arms:
+        return None
+    deployment = run.arms[Arm.CANDIDATE]
+    told = deployment.url is None or bool(deployment.facts.get("accelerator_names"))
+    hardware = hardware_of(deployment, run.environment) if told else None
+    return Place(hardware, deployment.accelerators, deployment.url)
+
+
+def engine_of(run: Run) -> str:
+    """The candidate's engine, and its version where that is told."""
+    if Arm.CANDIDATE not in run.arms:
+        return "none"
+    deployment = run.arms[Arm.CANDIDATE]
+    return " ".join(filter(None, (deployment.engine, version_of(deployment))))
+
+
+def change(letter: str, glance: Glance, told: str) -> Change:
+    """That something changed with a run."""
+    run = glance.run
+    return Change(letter, run_file(run.id), name_of(glance), minute(run.started_at), told)
+
+
+def circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
+    """Where (by its place among the runs, oldest first) what was asked, the hardware or the engine is another."""
+    places = [place_of(glance.run) for glance in drawn]
+    for at in range(1, len(drawn)):
+        before, run = drawn[at - 1].run, drawn[at].run
+        if before.measurement_sha256 != run.measurement_sha256:
+            yield at, change("S", drawn[at], "the suite asks something else than before")
+        if told := _other_hardware(places[:at], places[at]):
+            yield at, change("H", drawn[at], f"hardware of the candidate: {told}")
+        old, new = engine_of(before), engine_of(run)
+        if old != new:
+            yield at, change("E", drawn[at], f"engine of the candidate: {_from(old, new)}")
+    at_others = [at for at in range(1, len(drawn)) if _other_address(places[at - 1], places[at])]
+    if at_others:
+        more = f", as with {len(at_others) - 1:,} of the runs before it" if len(at_others) > 1 else ""
+        yield at_others[-1], change("A", drawn[at_others[-1]], f"another address, hardware not told{more}")
+
+
+def _other_hardware(before: Sequence[Place | None], new: Place | None) -> str | None:
+    """What differs of a run's hardware from what was last told; None where nothing told does."""
+    last = before[-1]
+    if last is None or new is None:
+        return None
+    last_told = next((one.hardware for one in reversed(before) if one is not None and one.hardware), None)
+    if new.hardware is not None and last_told is not None:
+        return _from(last_told, new.hardware) if new.hardware != last_told else None
+    if (new.url is None) != (last.url is None):
+        return _from(*(one.hardware or "not told, at an address" for one in (last, new)))
+    if new.accelerators != last.accelerators:
+        return _from(*(f"accelerators {one.accelerators}" for one in (last, new)))
+    return None
+
+
+def _other_address(old: Place | None, new: Place | None) -> bool:
+    """Whether both are at addresses, which differ, and nobody told the hardware of both."""
+    if old is None or new is None or old.url is None or new.url is None:
+        return False
+    return old.url != new.url and None in (old.hardware, new.hardware)
+
+
+def _from(old: str, new: str) -> str:
+    return f"{one_line(old, _LONGEST)} → {one_line(new, _LONGEST)}"
