@@ -16,6 +16,9 @@ from benchgate.model.run import RunStatus
 from tests.e2e.command import benchgate, command_line, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 
+pytestmark = pytest.mark.beside  # errors are counted and processes end: no time decides
+
+
 SUITE = """
 suite: faults
 deployments:

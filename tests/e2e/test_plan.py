@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from benchgate.circumstances import client_machine, utc_now
 from benchgate.cli.plan_checks import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
@@ -13,6 +15,9 @@ from benchgate.plan.power import Promotion
 from benchgate.plan.power_row import CheckPower
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
+
+pytestmark = pytest.mark.beside
+
 
 SUITE = """\
 suite: heavy
