@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchgate.load.lost import of_lost, read_left
+from benchgate.load.lost import of_lost, read_left, remove_spools
 from benchgate.load.worker import Shard, StageResult
 from benchgate.load.worker_process import WorkerProcess
 
@@ -109,6 +109,7 @@ def do_shard(name: str) -> StageResult | None:
         return _done(job)
     finally:
         _JOBS.pop(name, None)
+        remove_spools(job.shard)
 
 
 def _done(job: _Job) -> StageResult:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from benchgate.load.lost import of_lost, read_left
+from benchgate.load.lost import of_lost, read_left, remove_spools
 from benchgate.load.merging import merged
 from benchgate.load.worker import Shard, StageResult, run_shard
 from benchgate.load.worker_process import WorkerProcess
@@ -30,7 +30,8 @@ Begins = Callable[[int], None]
 class Fleet:
     """Runs stages over `workers` processes. Use as a context manager.
 
-    What is answered is kept in files of `folder` until a stage has been read; without one in a temporary folder.
+    What is answered is kept in files of `folder` until the next stage begins or the fleet ends; without one in a
+    temporary folder.
     """
 
     def __init__(self, workers: int = 1, folder: Path | None = None) -> None:
@@ -49,6 +50,7 @@ class Fleet:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self._stop()
+        self._clear()
         self._stack.close()
 
     def run(self, stage: Shard, begins: Begins | None = None) -> StageResult:
@@ -60,6 +62,7 @@ class Fleet:
         """
         if self._folder is None:
             raise RuntimeError("a fleet is used as a context manager")
+        self._clear()
         self._stages += 1
         prefix = self._folder / f"stage-{self._stages}"
         self._shards = [
@@ -70,7 +73,7 @@ class Fleet:
         return merged(self._run_together(begins))
 
     def salvage(self) -> StageResult:
-        """What was answered in a stage that was cut short; its files are gone afterwards."""
+        """What was answered in a stage that was cut short, also by workers that were done with their share."""
         whole = merged([read_left(shard) for shard in self._shards])
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
@@ -101,6 +104,11 @@ class Fleet:
         if shard.worker not in self._processes:
             self._processes[shard.worker] = WorkerProcess()
         return self._processes[shard.worker]
+
+    def _clear(self) -> None:
+        for shard in self._shards:
+            remove_spools(shard)
+        self._shards = []
 
     def _stop(self) -> None:
         while self._processes:

@@ -15,13 +15,16 @@ _UNKNOWN = ClientUse(cpu_s=0.0, wall_s=0.0, workers=1)
 
 
 def read_left(shard: Shard) -> StageResult:
-    """What a shard's spools hold, which are removed; nothing when the shard never came to answers."""
+    """What a shard's spools hold; nothing when the shard never came to answers."""
     if shard.spool is None:
         return StageResult(tuple(ClassResult(part.name, no_rows(), 0.0) for part in shard.parts), _UNKNOWN)
-    result = read_result(shard, shard.spool, _UNKNOWN)
-    for spool in shard.spools(shard.spool):
+    return read_result(shard, shard.spool, _UNKNOWN)
+
+
+def remove_spools(shard: Shard) -> None:
+    """Remove what is kept of a shard's answers: its result is where it belongs, or nobody wants it."""
+    for spool in () if shard.spool is None else shard.spools(shard.spool):
         spool.unlink(missing_ok=True)
-    return result
 
 
 def of_lost(shard: Shard) -> StageResult:

@@ -53,8 +53,9 @@ def run_stage(
 
 
 def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
-    """Do one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed and the spools kept.
+    """Do one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
+    The spools of a shard that has a place for them stay there, for the result may never come to who asked for it.
     `start` is called once the connections are open and gives the start that all workers share; without it the stage
     starts then. Raises TargetError when the target's address or key is none, StoreError when a spool cannot be written.
     """
@@ -79,8 +80,6 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
                     f"{place} gave back {read.recorded} of the {group.keeper.count} answers written to it; "
                     "look for damage to that disk, or choose another place"
                 )
-        for place in paths:
-            place.unlink()
         return result
 
 

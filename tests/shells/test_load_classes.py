@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.fleet import Fleet
-from benchgate.load.lost import of_lost
+from benchgate.load.lost import of_lost, remove_spools
 from benchgate.load.shard import stage_shard
 from benchgate.load.spool import Spool, Spooled
 from benchgate.load.worker import StageResult, run_stage
@@ -150,6 +150,7 @@ def test_worker_that_is_lost_loses_no_planned_request_of_any_class(tmp_path: Pat
     assert (talk.name, talk.requests.index.tolist(), set(talk.requests.error)) == ("chat", [0, 1, 2], {"client"})
     assert rest.requests.error == ("connect", "connect", "client", "client")
     assert (background.name, background.recorded) == ("bg", 0)
+    remove_spools(shard)
     assert list(tmp_path.iterdir()) == []
 
 

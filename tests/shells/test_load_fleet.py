@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -84,7 +85,7 @@ def test_fleet_of_one_needs_no_process_and_leaves_no_file(tmp_path: Path) -> Non
     with ScriptedServer(answering(lambda received: "a b c")) as server, Fleet(1, tmp_path / "load") as fleet:
         result = fleet.run(shard_of(server.url, closed(3)))
         assert not multiprocessing.active_children()
-        assert list((tmp_path / "load").iterdir()) == []
+    assert list((tmp_path / "load").iterdir()) == []
     assert result.requests.index.tolist() == [0, 1, 2]
 
 
@@ -152,6 +153,22 @@ def test_interrupted_stage_leaves_what_was_answered(workers: int, tmp_path: Path
     assert {0, workers} <= set(left.requests.index.tolist())
     assert set(left.requests.error) == {None}
     assert left.client.faults == ("the stage was cut short",)
+
+
+def test_interrupted_stage_leaves_what_a_worker_brought_home_before() -> None:
+    """The second one asks 1 and 3 and is done; the first one still waits for its answer to 0."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 3":  # after a moment in which the second one says that it is done
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return [30.0] if received.prompt == "prompt 0" else [WHOLE]
+
+    with ScriptedServer(respond) as server, Fleet(2) as fleet:
+        with pytest.raises(KeyboardInterrupt):
+            fleet.run(shard_of(server.url, closed(4, concurrency=2)))
+        left = fleet.salvage()
+    assert left.requests.index.tolist() == [1, 3]
+    assert set(left.requests.error) == {None}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
