@@ -11,7 +11,6 @@ Exits 1 when a mean wait of the first differs by more than 3 %, or the median of
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
 
@@ -27,19 +26,12 @@ from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
+from benchmarks.queueing import erlang_c_wait_s
 
 _REPLICAS, _PLACES = 3, 4
 _TOKENS, _STEP_S = (20, 80), 0.01
 _LOAD = 0.85
 _MOST_OFF_FORMULA, _MOST_OFF_SIM = 0.03, 0.10
-
-
-def erlang_c_wait_s(per_s: float, each_per_s: float, places: int) -> float:
-    """Mean wait of the M/M/c queue (Cooper, Introduction to Queueing Theory, 1981, section 3.4)."""
-    offered = per_s / each_per_s
-    full = offered**places / math.factorial(places) / (1 - offered / places)
-    waits = full / (sum(offered**k / math.factorial(k) for k in range(places)) + full)
-    return waits / (places * each_per_s - per_s)
 
 
 def against_formula(requests: int) -> bool:

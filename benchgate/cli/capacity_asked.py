@@ -178,7 +178,7 @@ def _unfit(status: RunStatus, verdict: Mapping[str, Any] | None) -> str | None:
         return "is still running" if status is RunStatus.RUNNING else "was cut short"
     if verdict is None:
         return "has no verdict yet (`benchgate gate` gives it one)"
-    for guard in verdict.get("guards", ()):
+    for guard in verdict["guards"]:
         if guard["tripped"] and not {"load", SPEED, TOKENS}.isdisjoint(guard["spoils"]):
             return f"was measured so that its load says nothing: {guard['reason']}"
     return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None

@@ -49,6 +49,8 @@ def rehearsed(
         raise UsageError("--max-replicas replays hours of requests; give --traffic with a column requests_per_s")
     if service_s is None or asked.places is None:
         raise UsageError("--max-replicas needs --request-time and --places, what a replica answers at once, or a run")
+    if cold_start_s is None and asked.most != asked.least:
+        raise UsageError("--max-replicas needs --cold-start, how long a replica takes to its first answer, like 3min")
     if asked.balance not in list(Balance):
         raise UsageError(f"--balance is {asked.balance!r}; expected {', '.join(Balance)}")
     try:
@@ -59,7 +61,7 @@ def rehearsed(
             target_ratio=read_option("--target-load", asked.target_load, parse_percent_ratio),
             look_s=read_option("--look", asked.look, parse_span_s),
             cooldown_s=read_option("--cooldown", asked.cooldown, parse_span_s),
-            cold_start_s=cold_start_s or 0.0,
+            cold_start_s=0.0 if cold_start_s is None else cold_start_s,  # of a fleet that never grows it is not asked
             balance=Balance(asked.balance),
         )
         wait_s = read_option("--wait", asked.wait, parse_span_s)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select, union_all, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.run import RESUMED, RunStatus
@@ -106,6 +105,12 @@ def _require_one_story(connection: Connection, run_id: str) -> None:
 
 def _keep_plan(connection: Connection, sha256: str, plan: bytes) -> None:
     """Stores a plan unless an earlier run had the same one, also when another process stores it at this moment."""
-    insert_into = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     row = {"sha256": sha256, "data": plan}
-    connection.execute(insert_into(tables.plan).values(row).on_conflict_do_nothing())
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        connection.execute(sqlite.insert(tables.plan).values(row).on_conflict_do_nothing())
+        return
+    from sqlalchemy.dialects import postgresql  # a twentieth of a command's start, and there already where it is needed
+
+    connection.execute(postgresql.insert(tables.plan).values(row).on_conflict_do_nothing())
