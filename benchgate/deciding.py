@@ -6,6 +6,7 @@ year later take the same path here. Nothing that measures is loaded for it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,7 +39,8 @@ class Decision:
     """A verdict with the evidence it rests on and the terms it was asked for on.
 
     `document` is what the store has of it, so never `strict`. `store_fault` says why the store could not keep it; None
-    when it has.
+    when it has. `evidence_sha256` is over all that was measured, and `reference_sha256` over the same of the run it is
+    held against: None of one that is not over, or that the store does not have.
     """
 
     evidence: Evidence
@@ -47,6 +49,8 @@ class Decision:
     terms: Terms
     document: dict[str, object]
     store_fault: str | None = None
+    evidence_sha256: str | None = None
+    reference_sha256: str | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -92,7 +96,8 @@ def decide_stored(
     verdict = doubted(verdict, terms.reference_outcome)
     document = verdict_document(evidence.run, verdict, against=reference.run if reference else None, terms=terms)
     fault = _keep(store, evidence, verdict, document, against) if keep else None
-    return Decision(evidence, reference, verdict, terms, document, fault)
+    hashes = (_evidence_sha256(store, run_id), None if against is None else _evidence_sha256(store, against))
+    return Decision(evidence, reference, verdict, terms, document, fault, *hashes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +118,8 @@ def decide_kept(store: Store, kept: Kept, *, waivers: Waivers | None = None) -> 
     verdict = judge(OWN.suite(evidence.run), evidence, None, waivers=waivers)
     document = verdict_document(evidence.run, verdict)
     unkept = _keep(store, evidence, verdict, document, None) if kept.stored else None
-    return Decision(evidence, None, verdict, OWN, document, kept.fault or unkept)
+    sha256 = _evidence_sha256(store, evidence.run.id) if kept.stored else None
+    return Decision(evidence, None, verdict, OWN, document, kept.fault or unkept, sha256)
 
 
 def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | None:
@@ -138,9 +144,10 @@ def stored_numbers(store: Store, run_id: str, against: str) -> StoredNumbers | N
     return StoredNumbers(reference, judged, number_pairs(store.metrics(against), store.metrics(run_id)))
 
 
-def report_html(decision: Decision) -> str:
-    """The HTML report: same store, same bytes."""
-    return render_html(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+def report_html(decision: Decision, *, in_site: bool = False) -> str:
+    """The HTML report: same store, same bytes. That of a site differs from it in its way back to the site alone."""
+    evidence, against = decision.evidence, decision.reference
+    return render_html(evidence, decision.verdict, against=against, terms=decision.terms, in_site=in_site)
 
 
 def own_report(decision: Decision, template: OwnTemplate) -> str:
@@ -150,19 +157,31 @@ def own_report(decision: Decision, template: OwnTemplate) -> str:
     return render_own(view, template)
 
 
-def write_report(decision: Decision, path: Path, template: OwnTemplate | None = None) -> None:
-    """Write the HTML report, or what a template of the reader's own makes; PublishError when writing fails."""
+def write_report(decision: Decision, path: Path, template: OwnTemplate | None = None) -> str:
+    """Write the HTML report, or what a template of the reader's own makes; PublishError when writing fails.
+
+    The SHA-256 of what was written.
+    """
     text = report_html(decision) if template is None else own_report(decision, template)
-    part = path.with_name(f".{path.name}.part")  # renamed when whole: nobody ever opens half a report
+    data = text.encode()
+    write_whole(path, data, "the report")
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_whole(path: Path, data: bytes, what: str) -> None:
+    """Write a file that is renamed when it is whole: nobody ever opens half of it. PublishError when that fails."""
+    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(data)
         part.replace(path)
     except OSError as error:
-        raise PublishError(f"the report could not be written to {path}: {error.strerror}") from error
+        raise PublishError(f"{what} could not be written to {path}: {error.strerror}") from error
 
 
-def publish_decision(decision: Decision, report_path: Path | None, *, exit_code: int) -> None:
+def publish_decision(
+    decision: Decision, report_path: Path | None, *, exit_code: ExitCode, statement_path: Path | None = None
+) -> None:
     """Tell the CI system this process runs in, if any."""
     github.publish(
         os.environ,
@@ -170,6 +189,7 @@ def publish_decision(decision: Decision, report_path: Path | None, *, exit_code:
         run_id=decision.evidence.run.id,
         exit_code=exit_code,
         report_path=report_path,
+        statement_path=statement_path,
         summary_markdown=render_markdown(
             decision.evidence,
             decision.verdict,
@@ -190,6 +210,14 @@ def _keep(
     except StoreError as error:
         return str(error)
     return None
+
+
+def _evidence_sha256(store: Store, run_id: str) -> str | None:
+    """None also where the store fails now: what is vouched for less is better than a verdict that is lost."""
+    try:
+        return store.evidence_sha256(run_id)
+    except StoreError:
+        return None
 
 
 def _judged_by(policy: Suite, run: Run) -> Suite:

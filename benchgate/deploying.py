@@ -53,7 +53,7 @@ class TargetDown(Exception):
 def declared(suite: Suite, name: str) -> Deployment:
     """What the suite says of a deployment, as the run remembers it; no secret, not even its reference."""
     spec = suite.deployments[name]
-    asked = _declared_of_requests(spec)
+    asked = _declared_of_requests(spec) | ({"revision": spec.revision} if spec.revision is not None else {})
     model, ours = spec.model or "", dict[str, object]()
     if spec.embedded is not None:
         model, ours = MODEL_ALIAS, spec.embedded.model_dump(mode="json")
@@ -66,8 +66,10 @@ def declared(suite: Suite, name: str) -> Deployment:
         engine=spec.engine,
         url=spec.url,
         settings={**ours, **asked},
-        price_usd_per_hour=spec.price,
+        price_usd_per_hour=spec.usd_per_hour,
         accelerators=spec.accelerators,
+        token_prices={} if spec.token_prices is None else spec.token_prices.remembered(),
+        price_terms={} if spec.price is None or spec.price_terms is None else spec.price_terms.remembered(spec.price),
     )
 
 

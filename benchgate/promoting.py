@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
-from benchgate.errors import BenchgateError, EvidenceError, ExitCode, UsageError
-from benchgate.model.deployment import sha256_of
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
+from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
+from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.identity import HOW_TO_PIN, Identity, identity_of
+from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, standing, told
 from benchgate.model.run import Run, RunStatus
 from benchgate.model.waiver import Waivers
+from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 
 _LONGEST = 500
@@ -34,10 +36,14 @@ class NotPromoted(BenchgateError):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The promotion that stands now; `new` where it was recorded just now, else it stood before."""
+    """The promotion that stands now; `new` where it was recorded just now, else it stood before.
+
+    `identity` is what is known of the candidate's weights; None of a withdrawal.
+    """
 
     promotion: Promotion
     new: bool
+    identity: Identity | None = None
 
 
 def promote(
@@ -49,15 +55,22 @@ def promote(
     strict: bool = False,
     report: Path | None = None,
     override: str | None = None,
+    require_pinned: bool = False,
+    again: bool = False,
 ) -> Recorded:
     """Judge a run once more and record its promotion.
 
     `report` is the HTML report that somebody read: it must be the one that the store gives. `override` is the reason
-    why a run is promoted whose verdict says no. Raises NotPromoted, with the verdict's exit code where that is the
-    reason, and UsageError for a run that judges nobody.
+    why a run is promoted whose verdict says no. A candidate whose weights stand under a name that may move is refused
+    in any case, with `require_pinned` also one of which nobody says at which revision it was measured. So is a run whose
+    promotion was withdrawn, unless `again` says that it is meant: a job that is started over means nothing by it.
+    Raises NotPromoted, with the verdict's exit code where that is the reason, and UsageError for a run that judges
+    nobody.
     """
     _require_told(origin, override)
-    _require_judging(store.run(run_id))
+    run = store.run(run_id)
+    _require_judging(run)
+    identity = _require_fixed(run, require_pinned=require_pinned)
     decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
     stored = _stored_verdict(store, decision)
     deed = _deed(decision, override)
@@ -68,11 +81,14 @@ def promote(
         suite=decision.evidence.run.suite_name,
         deed=deed,
         origin=origin,
-        grounds=_grounds(store, decision, stored, _report_sha256(decision, report)),
+        grounds=replace(
+            _grounds(store, decision, stored, _report_sha256(decision, report)), revision=identity.revision
+        ),
         reason=override,
     )
+    _require_not_withdrawn(store, run, again=again)
     kept = store.save_promotion(promotion)
-    return Recorded(kept, new=kept.id == promotion.id)
+    return Recorded(kept, new=kept.id == promotion.id, identity=identity)
 
 
 def withdraw(store: Store, run_id: str, origin: Origin, reason: str) -> Recorded:
@@ -84,6 +100,20 @@ def withdraw(store: Store, run_id: str, origin: Origin, reason: str) -> Recorded
     suite = store.run(run_id).suite_name
     withdrawal = Promotion(fresh_run_id(), run_id, utc_now(), suite, Deed.WITHDRAWN, origin, None, reason)
     return Recorded(store.save_promotion(withdrawal), new=True)
+
+
+def require_newest(store: Store, promotion: Promotion) -> None:
+    """Raise PublishError where another promotion of the suite came after, or this one was withdrawn meanwhile.
+
+    What follows a promotion would else put an older candidate into the place of a newer one.
+    """
+    newest = next(reversed(standing(store.promotions(promotion.suite))), None)
+    if newest != promotion.run_id:
+        came = f"run {newest} was promoted after it" if newest is not None else "its promotion was withdrawn"
+        raise PublishError(
+            f"nothing follows the promotion of run {promotion.run_id}: {came}; to go back to an earlier one, withdraw "
+            "what came later, and then give --again"
+        )
 
 
 def _require_told(origin: Origin, reason: str | None) -> None:
@@ -110,6 +140,28 @@ def _require_judging(run: Run) -> None:
             "`benchgate run --resume`",
             ExitCode.INVALID,
         )
+
+
+def _require_not_withdrawn(store: Store, run: Run, *, again: bool) -> None:
+    if not again and told(store.promotions(run.suite_name)).get(run.id) == Deed.WITHDRAWN:
+        raise NotPromoted(
+            f"run {run.id} was promoted, and that was withdrawn; --again promotes it all the same", ExitCode.PUBLISH_FAILED
+        )
+
+
+def _require_fixed(run: Run, *, require_pinned: bool) -> Identity:
+    """What is known of the candidate's weights. Raises NotPromoted where others may be served under their name."""
+    candidate = run.arms.get(Arm.CANDIDATE)
+    if candidate is None:
+        raise NotPromoted(f"run {run.id} has no candidate, and so nothing to promote", ExitCode.INVALID)
+    identity = identity_of(candidate)
+    if identity.may_move or (require_pinned and not identity.is_fixed):
+        raise NotPromoted(
+            f"run {run.id} is not promoted: its candidate is {one_line(identity.told)}, so what is served under that "
+            f"name need not be what was measured; {HOW_TO_PIN} and measure it again",
+            ExitCode.INVALID,
+        )
+    return identity
 
 
 def _stored_verdict(store: Store, decision: Decision) -> StoredVerdict:
@@ -160,7 +212,7 @@ def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha
 
 
 def _report_sha256(decision: Decision, report: Path | None) -> str:
-    """Of the report as the store gives it. Raises NotPromoted where somebody read another one."""
+    """Of the report as the store gives it. Raises NotPromoted where somebody read neither that nor a site's."""
     expected = hashlib.sha256(report_html(decision).encode()).hexdigest()
     if report is None:
         return expected
@@ -168,7 +220,7 @@ def _report_sha256(decision: Decision, report: Path | None) -> str:
         found = hashlib.sha256(report.read_bytes()).hexdigest()
     except OSError as error:
         raise UsageError(f"the report {report} cannot be read: {error.strerror}") from error
-    if found != expected:
+    if found not in (expected, hashlib.sha256(report_html(decision, in_site=True).encode()).hexdigest()):
         raise NotPromoted(
             f"{report} is not the report of run {decision.evidence.run.id}: it hashes to {found}, and the one from the "
             f"store to {expected}; it was changed, or made of another run, by other waivers, by another benchgate or "

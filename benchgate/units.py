@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 _NUMBER = r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"  # not \d: digits of other scripts look like others
 _DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h|d)")
@@ -18,6 +20,9 @@ _POINTS = re.compile(_NUMBER + r"\s*(?:points?|pp|pts?)")
 _PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*h(?:our)?")
 _DOLLARS = re.compile(r"\$\s*" + _NUMBER)
 _USD = re.compile(_NUMBER + r"\s*USD")
+_PER_MILLION = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*1?M(?:\s*tokens)?")
+_WATTS = re.compile(_NUMBER + r"\s*(?P<unit>k?W)")
+_ENERGY_PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*kWh")
 _MULTIPLE = re.compile(_NUMBER + r"\s*x")
 _NATS = re.compile(_NUMBER + r"\s*nats?")
 _COUNT = re.compile(r"[0-9]{1,9}")
@@ -109,6 +114,22 @@ def parse_usd(text: object) -> float:
     return _quantity(match, "sum of money")
 
 
+def parse_usd_per_million(text: object) -> float:
+    """`"$0.15/M"` → 0.15, dollars for a million tokens."""
+    return _quantity(_match(_PER_MILLION, text, "price of tokens", '"$0.15/M"'), "price of tokens", zero_allowed=True)
+
+
+def parse_watts(text: object) -> float:
+    """`"700 W"` or `"1.2 kW"` → watts."""
+    match = _match(_WATTS, text, "power", '"700 W"')
+    return _quantity(match, "power", scale=1000.0 if match["unit"] == "kW" else 1.0)
+
+
+def parse_usd_per_kwh(text: object) -> float:
+    """`"$0.12/kWh"` → 0.12."""
+    return _quantity(_match(_ENERGY_PRICE, text, "price of energy", '"$0.12/kWh"'), "price of energy")
+
+
 def parse_tokens(text: object) -> int:
     """`"128 tokens"` or `128` → 128."""
     if isinstance(text, int) and not isinstance(text, bool):
@@ -123,6 +144,32 @@ def parse_size_bytes(text: object) -> int:
     """`"8GiB"` → 8,589,934,592 bytes."""
     match = _match(_SIZE, text, "size", '"8GiB" or "512MiB"')
     return int(_quantity(match, "size", scale=_BYTES[match["unit"]]))
+
+
+def _for_editors(*patterns: re.Pattern[str]) -> str:
+    """What a parser reads, for readers of patterns that have no named groups."""
+    inner = "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns)
+    return rf"^\s*(?:{inner})\s*$"
+
+
+PATTERNS: Mapping[Callable[[object], float], str] = MappingProxyType(
+    {
+        parse_duration_s: _for_editors(_DURATION),
+        parse_span_s: _for_editors(_NO_TIME, _DURATION),
+        parse_rate_rps: _for_editors(_RATE),
+        parse_percent_ratio: _for_editors(_PERCENT),
+        parse_points_ratio: _for_editors(_POINTS),
+        parse_price_usd_per_hour: _for_editors(_PRICE),
+        parse_usd: _for_editors(_DOLLARS, _USD),
+        parse_usd_per_million: _for_editors(_PER_MILLION),
+        parse_watts: _for_editors(_WATTS),
+        parse_usd_per_kwh: _for_editors(_ENERGY_PRICE),
+        parse_multiple: _for_editors(_MULTIPLE),
+        parse_tokens: _for_editors(_TOKENS),
+        parse_size_bytes: _for_editors(_SIZE),
+    }
+)
+"""What each parser reads, as a pattern of ECMA 262: the one that JSON Schema has."""
 
 
 def show_found(value: object) -> str:
@@ -178,6 +225,11 @@ def show_nats(value: float) -> str:
 def show_number(value: float) -> str:
     """5981.4 → `5,981`; 3.14159 → `3.14`."""
     return _three_digits(value)
+
+
+def show_usd(value: float) -> str:
+    """0.1234 → `$0.123`."""
+    return f"${show_number(value)}"
 
 
 def as_written(shown: str) -> str:

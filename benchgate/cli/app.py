@@ -15,12 +15,15 @@ from benchgate.cli import (
     calibrate_command,
     capacity_command,
     doctor_command,
+    frontier_command,
     import_command,
     init_command,
     measure_commands,
     plan_command,
     promote_command,
+    publish_command,
     result_commands,
+    schema_command,
     shadow_commands,
     shadow_run,
     sim_command,
@@ -31,6 +34,8 @@ from benchgate.cli import (
     store_import,
     store_recover,
     tool_commands,
+    verdict_server_command,
+    verify_command,
     waive_command,
 )
 from benchgate.cli.arguments import Commands
@@ -58,12 +63,17 @@ app.command()(result_commands.report)
 app.command()(measure_commands.validate)
 app.command()(plan_command.plan)
 app.command()(calibrate_command.calibrate)
+app.command()(publish_command.publish)
 app.command()(promote_command.promote)
+app.command()(verify_command.verify)
+app.command("verdict-server")(verdict_server_command.verdict_server)
 app.command()(waive_command.waive)
 app.command()(doctor_command.doctor)
 app.command()(result_commands.trend)
 app.command()(site_command.site)
 app.command()(capacity_command.capacity)
+app.command()(frontier_command.frontier)
+app.command()(schema_command.schema)
 app.command()(tool_commands.load)
 app.command()(sim_command.sim)
 store_app = typer.Typer(help="Care for the store.", no_args_is_help=True)
@@ -93,7 +103,10 @@ def main() -> None:
     try:
         app()
     except BenchgateError as error:
-        sys.stderr.write(f"benchgate: {error}\n")
+        from benchgate.report.untrusted import terminal_line
+
+        # What stood in a suite, a file or an answer may be in it, and a CI's log obeys lines.
+        sys.stderr.write("".join(f"{terminal_line(line)}\n" for line in f"benchgate: {error}".split("\n")))
         sys.exit(error.exit_code)
     except SystemExit as left:
         sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

@@ -29,6 +29,11 @@ def run_command(
     return shlex.join([*words, *(option for option, given in flags if given)])
 
 
+def gate_command(run_id: str, *, store: str) -> str:
+    """`benchgate gate RUN --store runs.db`."""
+    return shlex.join(["benchgate", "gate", run_id, *_of_store(store)])
+
+
 def completed(text: str, *, suite: Path | None, store: str | None) -> str:
     """A text of the core's, which knows neither suite nor store, with both in the commands that it names.
 

@@ -12,11 +12,17 @@ import typer
 
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format
+from benchgate.cli.outputs import NOTHING, Outputs, told_of, write_outputs
 from benchgate.cli.saying import say
+from benchgate.cli.statements import NOWHERE, StatementPlace, write_statement
 from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.report.formats import Output, rendered
 
 if TYPE_CHECKING:
     from benchgate.deciding import Decision
+
+
+_FORMS = {Format.JUNIT: Output.JUNIT, Format.GITHUB: Output.ANNOTATIONS, Format.GITLAB: Output.GITLAB_METRICS}
 
 
 def conclude(
@@ -27,6 +33,8 @@ def conclude(
     report: Path | None,
     publish: bool = False,
     explain: str | None = None,
+    statement: StatementPlace = NOWHERE,
+    outputs: Outputs = NOTHING,
 ) -> None:
     """Print the verdict whatever else fails, then raise typer.Exit with the verdict's code, or 13.
 
@@ -35,15 +43,24 @@ def conclude(
     """
     if explain is not None:
         _require_explainable(decision, explain, output)
-    code = finish(decision, output, strict=strict, report=report, publish=publish, explain=explain)
+    code = finish(
+        decision,
+        output,
+        strict=strict,
+        report=report,
+        publish=publish,
+        explain=explain,
+        statement=statement,
+        outputs=outputs,
+    )
     raise typer.Exit(int(code))
 
 
 def _require_explainable(decision: Decision, check: str, output: Format) -> None:
     from benchgate.report.explained import find_check
 
-    if output is Format.MARKDOWN:
-        raise UsageError("--explain prints text or json; leave --format markdown out")
+    if output not in (Format.TEXT, Format.JSON):
+        raise UsageError(f"--explain prints text or json; leave --format {output} out")
     find_check(decision.verdict, check)
 
 
@@ -56,25 +73,32 @@ def finish(
     publish: bool = False,
     show: Callable[[str], object] | None = None,
     explain: str | None = None,
+    statement: StatementPlace = NOWHERE,
+    outputs: Outputs = NOTHING,
 ) -> ExitCode:
-    """Write the report, publish, show; the exit code, which stands in what is shown, says how all of it went.
+    """Write report, outputs and statement, publish, show; the exit code, which is in what is shown, says how it went.
 
     `show` gets the text; standard output unless given. Where that takes nothing the verdict stands on stderr.
     """
     decision = decision.asked(strict=strict)
+    known = decision.exit_code if decision.store_fault is None else ExitCode.PUBLISH_FAILED
     code = ExitCode.CRASH  # what it is when something below fails in a way that nobody foresaw
     try:
-        faults = [*_faults(decision, report, publish=publish)]
-        code = ExitCode.PUBLISH_FAILED if faults else decision.exit_code
+        faults = [*_faults(decision, known, report, statement, outputs, publish=publish)]
+        code = ExitCode.PUBLISH_FAILED if faults else known
     except KeyboardInterrupt:
         code = interrupted_code()
         raise
     finally:
-        text = shown(decision, output, code) if explain is None else _explained(decision, output, code, explain)
+        text = (
+            shown(decision, output, code, outputs) if explain is None else _explained(decision, output, code, explain)
+        )
         lost = say_or_tell(text, [decision], show or say, publish=publish)
-    for fault in (*faults, *lost):
+    code = ExitCode.PUBLISH_FAILED if lost else code
+    again = [] if code is known else [*_faults(decision, code, report, statement, outputs, publish=False)]
+    for fault in dict.fromkeys((*faults, *lost, *again)):  # what was written before the first of them says otherwise
         sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
-    return ExitCode.PUBLISH_FAILED if lost else code
+    return code
 
 
 def say_or_tell(text: str, decisions: Iterable[Decision], show: Callable[[str], object], *, publish: bool) -> list[str]:
@@ -101,22 +125,44 @@ def _withdrawn() -> list[str]:
     return []
 
 
-def _faults(decision: Decision, report: Path | None, *, publish: bool) -> Iterator[str]:
-    """Write the report and publish what the verdict is; every way in which it could not be kept or published."""
+def _faults(
+    decision: Decision,
+    code: ExitCode,
+    report: Path | None,
+    statement: StatementPlace,
+    outputs: Outputs,
+    *,
+    publish: bool,
+) -> Iterator[str]:
+    """Write report, outputs and statement and publish the verdict; every way in which it could not be kept or told.
+
+    What is written says how the process ends as far as that is known by then, which at first is with `code`.
+    """
     from benchgate import deciding
 
-    code = decision.exit_code
     if decision.store_fault is not None:
-        code = ExitCode.PUBLISH_FAILED
         yield decision.store_fault
     try:
-        if report is not None:
-            deciding.write_report(decision, report)
-            sys.stderr.write(f"report: {report}\n")
-        if publish:
-            deciding.publish_decision(decision, report, exit_code=code)
+        written = None if report is None else (report, deciding.write_report(decision, report))
     except PublishError as error:
         yield str(error)
+        yield from write_outputs(outputs, decision, ExitCode.PUBLISH_FAILED, report)
+        return
+    if report is not None:
+        sys.stderr.write(f"report: {report}\n")
+    for fault in write_outputs(outputs, decision, code, report):
+        code = ExitCode.PUBLISH_FAILED
+        yield fault
+    try:
+        stated = statement.path(report, decision.evidence.run.id)
+        if stated is not None:
+            write_statement(decision, code, statement, stated, written)
+            sys.stderr.write(f"statement: {stated}\n")
+        if publish:
+            deciding.publish_decision(decision, report, exit_code=code, statement_path=stated)
+    except PublishError as error:
+        yield str(error)
+        yield from _withdrawn() if publish else ()  # outputs may be told, and the summary not
 
 
 def _explained(decision: Decision, output: Format, code: ExitCode, name: str) -> str:
@@ -129,14 +175,22 @@ def _explained(decision: Decision, output: Format, code: ExitCode, name: str) ->
     return render_explanation(decision.verdict, check)
 
 
-def shown(decision: Decision, output: Format, code: ExitCode) -> str:
+def shown(decision: Decision, output: Format, code: ExitCode, outputs: Outputs = NOTHING) -> str:
     """The decision as text for stdout, of a process that ends with this code."""
     if output is Format.JSON:
         return decision.json(code)
+    if output in _FORMS:
+        told = told_of(decision, code, report_url=outputs.report_url, report=None, suite=outputs.suite)
+        text = _shown_as_text(decision) if output is Format.GITHUB else ""
+        return text + rendered(_FORMS[output], told)
     if output is Format.MARKDOWN:
         from benchgate.report.markdown import render_markdown
 
         return render_markdown(decision.evidence, decision.verdict, against=decision.reference, terms=decision.terms)
+    return _shown_as_text(decision)
+
+
+def _shown_as_text(decision: Decision) -> str:
     from benchgate.report.client_care import client_care
     from benchgate.report.load_end import load_end_lines
     from benchgate.report.quality_section import quality_lines

@@ -1,4 +1,4 @@
-"""`benchgate doctor`: is this machine fit to measure from, and how much load can it generate?"""
+"""`benchgate doctor`: would anything spoil a run, of this machine or of a suite, and how much load can be generated?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ from benchgate.units import show_duration, show_number
 if TYPE_CHECKING:
     from benchgate.doctor.machine import Symptom
     from benchgate.model.client import ClientProfile, ClientStep
+    from benchgate.suite.schema import Suite
 
 
 class DoctorFormat(StrEnum):
@@ -34,44 +36,94 @@ def doctor(
         bool, typer.Option("--client", help="Measure what the load generator delivers here, and keep it in the store.")
     ] = False,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="Ask what this suite's error budget is asked of, too.")
+        str | None, typer.Option("--suite", help="Look at all that a run of this suite needs, too.")
     ] = None,
     store: options.StoreOption = options.STORE,
+    work_dir: options.WorkDirOption = options.WORK_DIR,
+    allow_code: options.AllowCodeOption = False,
     output: Annotated[DoctorFormat, typer.Option("--format", help="How to print the findings.")] = DoctorFormat.TEXT,
 ) -> None:
-    """Look at this machine: what would spoil a measurement, and what to do about it."""
+    """Look for what would spoil a run, on this machine and in a suite's deployments, and say what to do about it."""
     if not client:
-        _examine(store, suite, output)
+        _examine(store, suite, work_dir, output, allow_code=allow_code)
     elif suite is not None:
         raise UsageError("--suite is of no part of --client, which measures this machine alone; leave one of them out")
     else:
         _measure(store, output)
 
 
-def _examine(store: str, suite: str | None, output: DoctorFormat) -> None:
+def _examine(store: str, suite: str | None, work_dir: Path, output: DoctorFormat, *, allow_code: bool) -> None:
     from dataclasses import asdict
 
-    from benchgate.doctor.machine import State, examine
+    from benchgate.doctor.machine import State
 
-    symptoms = [*examine(store), *_of_the_budget(suite)]
+    symptoms = list(_of_the_machine(store, work_dir))
+    if suite is not None:
+        symptoms += _of_the_suite(suite, store, allow_code=allow_code)
+    width = max(16, *(len(symptom.name) for symptom in symptoms))
     if output is DoctorFormat.JSON:
         say(json.dumps([asdict(symptom) for symptom in symptoms], indent=2) + "\n")
     else:
         for symptom in symptoms:
-            say(f"{symptom.state:5} {symptom.name:16} {symptom.found}\n")
+            say(f"{symptom.state:5} {symptom.name:{width}} {symptom.found}\n")
             if symptom.remedy is not None:
-                say(f"{'':22} → {completed(symptom.remedy, suite=None, store=store)}\n")
+                say(f"{'':{width + 6}} → {completed(symptom.remedy, suite=None, store=store)}\n")
     if any(symptom.state is State.FAIL for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-def _of_the_budget(suite: str | None) -> Iterator[Symptom]:
+def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
+    from benchgate.doctor.machine import examine
+    from benchgate.doctor.resources import examine_resources
+    from benchgate.doctor.store_file import examine_store_file
+    from benchgate.errors import BenchgateError
+    from benchgate.store.engine import Address
+
+    yield from examine(store)
+    yield from examine_store_file(store)
+    folders = {"work folder": work_dir}
+    try:
+        path = Address.parse(store).path
+    except BenchgateError:
+        path = None  # what is wrong with it is told above
+    if path is not None:
+        folders["store folder"] = path.parent
+    yield from examine_resources(folders)
+
+
+def _of_the_suite(reference: str, store: str, *, allow_code: bool) -> Iterator[Symptom]:
     from benchgate.cli.measure_commands import load_suite
     from benchgate.doctor.budget import examine_budget
+    from benchgate.doctor.deployments import examine_deployments
+    from benchgate.doctor.machine import State
+    from benchgate.doctor.planned import examine_scoring
+    from benchgate.suite.rules import each_candidate
 
-    if suite is not None:
-        path = find_suite(suite)
-        yield examine_budget(load_suite(path), path.parent, os.environ)
+    path = find_suite(reference)
+    suite = load_suite(path)
+    yield examine_budget(suite, path.parent, os.environ)
+    found = list(examine_deployments(suite, path.parent, os.environ))
+    yield from found
+    planned = [list(_of_the_plan(one, path, store, allow_code=allow_code)) for one in each_candidate(suite)]
+    if all(symptom.state is not State.FAIL for symptom in found):
+        planned += [list(examine_scoring(one, path.parent, os.environ)) for one in each_candidate(suite)]
+    yield from dict.fromkeys(symptom for symptoms in planned for symptom in symptoms)
+
+
+def _of_the_plan(suite: Suite, path: Path, store: str, *, allow_code: bool) -> Iterator[Symptom]:
+    from benchgate import pipeline
+    from benchgate.cli.suite_files import placed_in
+    from benchgate.doctor.machine import State, Symptom
+    from benchgate.doctor.planned import examine_plan
+    from benchgate.errors import BenchgateError
+
+    try:
+        with placed_in(path):
+            found = pipeline.preview_suite(suite, path.parent, store, allow_code=allow_code)
+    except BenchgateError as error:
+        yield Symptom("plan", State.FAIL, str(error), "correct that; `benchgate plan` tells the same")
+        return
+    yield from examine_plan(suite, found)
 
 
 def _measure(store: str, output: DoctorFormat) -> None:

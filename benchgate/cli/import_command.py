@@ -10,7 +10,9 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
+from benchgate.cli.outputs import asked_outputs
 from benchgate.cli.places import find_suite
+from benchgate.cli.statements import statement_place
 from benchgate.errors import UsageError
 
 _FROM = "Folder that `lm_eval --output_path DIR --log_samples` made, or one samples file, of"
@@ -21,7 +23,11 @@ def import_samples(
     baseline: Annotated[Path, typer.Option("--baseline", help=f"{_FROM} the baseline.")],
     candidate: Annotated[Path, typer.Option("--candidate", help=f"{_FROM} the candidate.")],
     store: options.StoreOption = options.STORE,
+    work_dir: Annotated[Path, typer.Option("--work-dir", help="Folder for the statement of a run.")] = options.WORK_DIR,
     report: options.ReportOption = None,
+    statement: options.StatementOption = None,
+    write: options.WriteOption = None,
+    report_url: options.ReportUrlOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
@@ -34,10 +40,12 @@ def import_samples(
 
     path = find_suite(suite)
     declared = load_suite(path)
+    place = statement_place(statement, report, work_dir=work_dir, suite=path)
+    outputs = asked_outputs(write, report_url, report, path)
     if declared.candidates:
         raise UsageError(f"{path} has several candidates, and an import is of one; name it as its `candidate`")
     document = read_text(path.read_text(encoding="utf-8"), str(path))
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
     run_options = pipeline.RunOptions(store, Path(), label)
     decision = pipeline.import_suite(declared, document, sides, run_options)
-    conclude(decision, output, strict=strict, report=report, publish=True)
+    conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)

@@ -14,10 +14,12 @@ from benchgate.cli import options
 from benchgate.cli.commands import completed, run_command
 from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
+from benchgate.cli.outputs import asked_outputs
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import say
 from benchgate.cli.several import conclude_each
+from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.suite_files import missing_files, placed_in
 from benchgate.cli.waiver_files import waivers_for_run, waivers_for_stored
@@ -49,6 +51,9 @@ def run(
         bool, typer.Option("--without-spool", help="Go on although what was kept beside the store is lost.")
     ] = False,
     report: options.ReportOption = None,
+    statement: options.StatementOption = None,
+    write: options.WriteOption = None,
+    report_url: options.ReportUrlOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
@@ -57,25 +62,33 @@ def run(
     path = find_suite(suite)
     refuse_unwritable(report)
     declared = load_suite(path)
+    place = statement_place(statement, report, work_dir=work_dir, suite=path)
+    outputs = asked_outputs(write, report_url, report, path)
     tolerated = waivers_for_run(waivers, declared)
     given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
     several = declared.candidates if candidate is None else ()
     if resume or resumed is not None or without_spool:
         _require_one_run(resume, "--run" if resumed is not None else "--without-spool", several, label)
         decision = _go_on(path, baseline, candidate, given, resumed, without_spool=without_spool)
-        conclude(decision, output, strict=strict, report=report, publish=True)
+        conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
     if not several:
         decision = _measure(path, baseline, candidate, given, label)
-        conclude(decision, output, strict=strict, report=report, publish=True)
+        conclude(decision, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs)
         return
 
     def measure(name: str) -> Decision:
         own = None if label is None else f"{label}-{name}"
         return _measure(path, baseline, name, given, own)
 
+    if output in (Format.JUNIT, Format.GITLAB):
+        raise UsageError(
+            f"--format {output} is of one candidate, and {path} has {len(several)}: use --write, or --candidate"
+        )
     _require_all(path, baseline, several, given)
-    code = conclude_each(several, measure, output, strict=strict, report=report, publish=True)
+    code = conclude_each(
+        several, measure, output, strict=strict, report=report, publish=True, statement=place, outputs=outputs
+    )
     raise typer.Exit(int(code))
 
 
@@ -92,6 +105,9 @@ def compare(
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     report: options.ReportOption = None,
+    statement: options.StatementOption = None,
+    write: options.WriteOption = None,
+    report_url: options.ReportUrlOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
@@ -105,6 +121,8 @@ def compare(
             raise UsageError("--as-of is for stored runs: what is measured now is judged now; leave it out")
         path = find_suite(suite)
         tolerated = waivers_for_run(waivers, load_suite(path))
+        place = statement_place(statement, report, work_dir=work_dir, suite=path)
+        outputs = asked_outputs(write, report_url, report, path)
         given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
         decision = _measure(path, baseline, candidate, given, label)
     elif cluster is not None:
@@ -113,13 +131,26 @@ def compare(
         from benchgate import deciding
         from benchgate.store.repository import Store
 
+        place = statement_place(statement, report)
+        outputs = asked_outputs(write, report_url, report)
         with Store.open(store, create=False) as opened:
             judged = opened.resolve(candidate)
             against = opened.resolve_beside(baseline, judged)
-            end_with_numbers(opened, judged, against, output, report=report, explain=explain)
+            end_with_numbers(
+                opened, judged, against, output, report=report, explain=explain, statement=statement, write=write
+            )
             tolerated = waivers_for_stored(waivers, as_of, opened.run(judged))
             decision = deciding.decide_stored(opened, judged, against, waivers=tolerated)
-    conclude(decision, output, strict=strict, report=report, publish=suite is not None, explain=explain)
+    conclude(
+        decision,
+        output,
+        strict=strict,
+        report=report,
+        publish=suite is not None,
+        explain=explain,
+        statement=place,
+        outputs=outputs,
+    )
 
 
 def validate(

@@ -17,6 +17,9 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    JUNIT = "junit"
+    GITHUB = "github"  # the text, and annotations of GitHub Actions
+    GITLAB = "gitlab"  # GitLab's metrics report
 
 
 class CareFormat(StrEnum):
@@ -36,6 +39,18 @@ WorkDirOption = Annotated[
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")]
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Write the HTML report to this file.")]
+StatementOption = Annotated[
+    Path | None,
+    typer.Option("--statement", help="Write the in-toto statement of the verdict to this file (docs/verify.md)."),
+]
+WriteOption = Annotated[
+    list[str] | None,
+    typer.Option("--write", metavar="FORMAT=FILE", help="Write the verdict in this form too (docs/outputs.md)."),
+]
+ReportUrlOption = Annotated[
+    str | None,
+    typer.Option("--report-url", envvar="BENCHGATE_REPORT_URL", help="Where people will find the HTML report."),
+]
 LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find this run by later.")]
 BaselineOption = Annotated[str | None, typer.Option("--baseline", help="Deployment of the suite to use as baseline.")]
 CandidateOption = Annotated[str | None, typer.Option("--candidate", help="Deployment of the suite to judge.")]

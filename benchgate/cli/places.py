@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from pathlib import Path
 
 from benchgate.errors import UsageError
@@ -13,6 +14,15 @@ DEFAULT_WORK_DIR = Path(".benchgate")
 
 _PACKAGED = Path(__file__).parent.parent / "_suites"
 _CHECKOUT = Path(__file__).parent.parent.parent / "suites"
+
+
+_PACKAGED_PAGE = Path(__file__).parent.parent / "_docs" / "suites.md"
+_PAGE = Path(__file__).parent.parent.parent / "docs" / "suites.md"
+
+
+def page_of_suites() -> Path:
+    """The page that explains the language of suites: inside the wheel, or in the docs of a checkout."""
+    return _PACKAGED_PAGE if _PACKAGED_PAGE.is_file() else _PAGE
 
 
 def shipped_suites_dir() -> Path:
@@ -35,6 +45,27 @@ def refuse_unwritable(file: Path | None) -> None:
         raise UsageError(f"{file} is a folder; name a file in it")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise UsageError(f"{file} cannot be written: permission denied; name a file where you may write")
+
+
+def remove_old(file: Path, option: str) -> None:
+    """Remove what an earlier command left in a result's file: where this one comes to no verdict, nothing says it did.
+
+    Raises UsageError where it cannot be removed.
+    """
+    try:
+        if file.is_file():
+            file.unlink()
+    except OSError as error:
+        raise UsageError(f"{option} {file}: what is there cannot be replaced: {error.strerror}") from error
+
+
+def suites_called(name: str) -> list[Path]:
+    """The suites of a name in this folder and in `suites` below it; else the shipped one, if it is one."""
+    first = re.compile(rf"""^suite:[ ]*(["']?){re.escape(name)}\1[ ]*(#.*)?$""", re.MULTILINE)
+    near = [path for path in sorted([*Path().glob("*.yaml"), *Path("suites").glob("*.yaml")]) if path.is_file()]
+    found = [path for path in near if first.search(path.read_text(encoding="utf-8", errors="replace"))]
+    shipped = shipped_suites_dir() / f"{name}.yaml"
+    return found or ([Path(name)] if shipped.is_file() else [])
 
 
 def find_suite(reference: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,11 +15,30 @@ from benchgate.cli import options
 from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say
 from benchgate.cli.waiver_files import waivers_for_stored
-from benchgate.errors import UsageError
+from benchgate.errors import PublishError, UsageError
 
 if TYPE_CHECKING:
+    from benchgate.following import Wanted
     from benchgate.promoting import Recorded
     from benchgate.store.repository import Store
+
+
+RequirePinnedOption = Annotated[
+    bool, typer.Option("--require-pinned", help="Refuse a candidate of which nobody says at which revision it is.")
+]
+RunHookOption = Annotated[
+    str | None,
+    typer.Option("--run-hook", metavar="CMD", help="Run this once it is recorded, without a shell; told of it."),
+]
+HookTimeoutOption = Annotated[str, typer.Option("--hook-timeout", help="How long --run-hook may take.")]
+MlflowOption = Annotated[
+    str | None,
+    typer.Option("--mlflow", metavar="models:/NAME/VERSION", help="Version in MLflow's registry to give --alias."),
+]
+AliasOption = Annotated[str | None, typer.Option("--alias", help="What that version is called from now on.")]
+AgainOption = Annotated[
+    bool, typer.Option("--again", help="Do what follows once more; promote once more what was withdrawn.")
+]
 
 
 def promote(
@@ -39,6 +58,12 @@ def promote(
     override: Annotated[
         str | None, typer.Option("--override", metavar="REASON", help="Promote against the verdict, for this reason.")
     ] = None,
+    require_pinned: RequirePinnedOption = False,
+    run_hook: RunHookOption = None,
+    hook_timeout: HookTimeoutOption = "10m",
+    mlflow: MlflowOption = None,
+    alias: AliasOption = None,
+    again: AgainOption = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the run's promotion back instead.")] = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Why it is taken back, with --withdraw.")] = None,
     waivers: options.WaiversOption = None,
@@ -49,34 +74,74 @@ def promote(
 ) -> None:
     """Judge a stored run once more and record its promotion; exits with the verdict's code where that says no."""
     from benchgate import promoting
+    from benchgate.following import Following
+    from benchgate.model.deployment import Arm
     from benchgate.publish.origin import origin_of, unprotected_because
     from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
-    given = [option for option, said in rests_on.items() if said not in (None, False)]
-    _require_fitting(given, reason, withdraw=withdraw)
+    follows = {"--run-hook": run_hook, "--mlflow": mlflow, "--alias": alias, "--again": again}
+    _require_fitting({**rests_on, **follows, "--require-pinned": require_pinned}, reason, withdraw=withdraw)
+    wanted = _wanted(run_hook, hook_timeout, mlflow, alias)
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
-    with Store.open(store, create=False) as opened:
+    doubt = unprotected_because(os.environ)
+    with Store.open(store, create=False) as opened, Following(wanted, os.environ) as following:
         run_id = _named(opened, run, withdraw=withdraw)
         if reason is not None:
             recorded = promoting.withdraw(opened, run_id, origin, reason)
         else:
-            tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
             recorded = promoting.promote(
-                opened, run_id, origin, waivers=tolerated, strict=strict, report=report, override=override
+                opened,
+                run_id,
+                origin,
+                waivers=waivers_for_stored(waivers, as_of, opened.run(run_id)),
+                strict=strict,
+                report=report,
+                override=override,
+                require_pinned=require_pinned,
+                again=again,
             )
-    doubt = unprotected_because(os.environ)
-    say(_document(recorded) if output is CareFormat.JSON else "".join(_lines(recorded, doubt)))
+        say(_document(recorded) if output is CareFormat.JSON else "".join(_lines(recorded, doubt)))
+        if wanted:
+            _require_to_follow(recorded, override, again=again)
+            promoting.require_newest(opened, recorded.promotion)
+            following.follow(recorded.promotion, opened.run(run_id).arms[Arm.CANDIDATE])
 
 
-def _require_fitting(of_a_promotion: list[str], reason: str | None, *, withdraw: bool) -> None:
+def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *, withdraw: bool) -> None:
     """Raise UsageError for options of a promotion beside --withdraw, and the other way round."""
+    given = [option for option, said in of_a_promotion.items() if said not in (None, False)]
     if reason is not None and not withdraw:
         raise UsageError("--reason says why a promotion is taken back; add --withdraw, or give --override its reason")
-    if withdraw and of_a_promotion:
-        raise UsageError(f"{of_a_promotion[0]} is of a promotion, and --withdraw takes one back; leave it out")
+    if withdraw and given:
+        raise UsageError(f"{given[0]} is of a promotion, and --withdraw takes one back; leave it out")
     if withdraw and reason is None:
         raise UsageError("--withdraw needs --reason TEXT: why the promotion is taken back, which is recorded")
+
+
+def _wanted(hook: str | None, timeout: str, mlflow: str | None, alias: str | None) -> Wanted:
+    """What is to follow. Raises UsageError."""
+    from benchgate.following import Wanted
+    from benchgate.units import parse_duration_s
+
+    try:
+        return Wanted(hook, parse_duration_s(timeout), mlflow, alias)
+    except ValueError as error:
+        raise UsageError(f"--hook-timeout: {error}") from error
+
+
+def _require_to_follow(recorded: Recorded, override: str | None, *, again: bool) -> None:
+    """A job that was started over must not end well with a deployment that never happened: nobody knows if it did."""
+    if override is not None and recorded.promotion.deed is not Deed.OVERRIDDEN:
+        raise PublishError(
+            f"run {recorded.promotion.run_id} stands as promoted by its verdict, which says no now, so the override is "
+            "recorded nowhere and nothing follows; --withdraw that promotion first"
+        )
+    if not recorded.new and not again:
+        raise PublishError(
+            f"run {recorded.promotion.run_id} was promoted before, so what was to follow was not done now, and nothing "
+            "says whether it was done then; add --again to do it now"
+        )
 
 
 def _named(store: Store, run: str, *, withdraw: bool) -> str:
@@ -96,6 +161,8 @@ def _user() -> str | None:
 
 def _document(recorded: Recorded) -> str:
     document = {**recorded.promotion.to_json(), "in_series": recorded.promotion.in_series, "new": recorded.new}
+    if recorded.identity is not None:
+        document["identity"] = {"pin": recorded.identity.pin.value, "told": recorded.identity.told}
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
@@ -112,6 +179,8 @@ def _lines(recorded: Recorded, doubt: str) -> Iterator[str]:
     yield terminal_line(f"by {one.origin.by} at {one.promoted_at}{where}") + "\n"
     if one.grounds is not None:
         yield f"verdict {one.grounds.outcome}, report sha256 {one.grounds.report_sha256}\n"
+        if recorded.identity is not None:
+            yield terminal_line(f"model {recorded.identity.told}") + "\n"
         if not one.in_series:
             why = "its verdict was overridden" if one.reason is not None else doubt
             yield terminal_line(f"it is not in the baseline series: {why}") + "\n"

@@ -12,11 +12,14 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
+from benchgate.cli.outputs import asked_outputs, require_link, suite_of, told_of
 from benchgate.cli.places import find_suite
+from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.trend_output import TrendFormat, emit, require_place, trend_document
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.report.formats import Output, rendered
 
 RunArgument = Annotated[
     str, typer.Argument(help="Stored run: id, unique prefix, label, @latest, @previous or @promoted.")
@@ -37,6 +40,9 @@ def gate(
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
     report: options.ReportOption = None,
+    statement: options.StatementOption = None,
+    write: options.WriteOption = None,
+    report_url: options.ReportUrlOption = None,
     output: options.FormatOption = Format.TEXT,
 ) -> None:
     """Judge a stored run again; exits with the verdict's code."""
@@ -44,15 +50,20 @@ def gate(
     from benchgate.cli.measure_commands import load_suite
     from benchgate.store.repository import Store
 
-    suite = load_suite(find_suite(policy)) if policy is not None else None
+    policy_file = find_suite(policy) if policy is not None else None
+    suite = load_suite(policy_file) if policy_file is not None else None
+    place = statement_place(statement, report)
+    outputs = asked_outputs(write, report_url, report, policy_file)
     with Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         if reference is not None:
-            end_with_numbers(opened, run_id, reference, output, report=report, explain=explain)
+            end_with_numbers(
+                opened, run_id, reference, output, report=report, explain=explain, statement=statement, write=write
+            )
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
-    conclude(decision, output, strict=strict, report=report, explain=explain)
+    conclude(decision, output, strict=strict, report=report, explain=explain, statement=place, outputs=outputs)
 
 
 def report(
@@ -62,28 +73,43 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="Where to write it; report.html unless said.", show_default=False),
     ] = None,
+    form: Annotated[Output, typer.Option("--format", help="In which form (docs/outputs.md).")] = Output.HTML,
+    report_url: options.ReportUrlOption = None,
+    suite: Annotated[
+        Path | None, typer.Option("--suite", help="The suite's file, for forms that point at its lines.")
+    ] = None,
     template: Annotated[
         Path | None,
         typer.Option("--template", help="Your own template, .html.j2 or .md.j2, instead of benchgate's report."),
     ] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
+    strict: options.StrictOption = False,
     store: options.StoreOption = options.STORE,
 ) -> None:
-    """Write the HTML report of a stored run or comparison."""
+    """Write the HTML report of a stored run or comparison, or its verdict in another form."""
     from benchgate import deciding
     from benchgate.report.own_template import read_template
     from benchgate.store.repository import Store
 
+    if template is not None and form is not Output.HTML:
+        raise UsageError(f"--template makes a report of your own, and --format {form} is benchgate's; leave one out")
+    require_link([form], report_url, None)
     own = read_template(template) if template is not None else None
-    path = out or (own.out if own is not None else Path("report.html"))
+    path = out or (own.out if own is not None else Path(form.file_name))
     with Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         decision = deciding.decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
+    decision = decision.asked(strict=strict)
+    pointed_at = None if suite is None else suite_of(suite, decision)
     try:
-        deciding.write_report(decision, path, own)
+        if form is Output.HTML:
+            deciding.write_report(decision, path, own)
+        else:
+            told = told_of(decision, decision.exit_code, report_url=report_url, report=None, suite=pointed_at)
+            deciding.write_whole(path, rendered(form, told).encode(), f"the verdict as {form}")
     except PublishError as error:
         sys.stderr.write(f"benchgate: {error}\n")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
@@ -100,6 +126,9 @@ def trend(
     statistic: Annotated[
         str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95, p99 or mean.")
     ] = None,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", help="Costs at the prices of this file instead (docs/capacity.md).")
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
@@ -113,6 +142,12 @@ def trend(
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
     with Store.open(store, create=False) as opened:
+        if prices is not None:
+            from benchgate.cli.trend_repricing import repriced_trend
+
+            found = repriced_trend(opened, metric, prices, suite=suite, stage=stage)
+            emit(trend_document(found, output, metric, statistic), out)
+            return
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
         kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
         everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)

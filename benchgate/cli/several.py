@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from benchgate.cli.conclude import finish, say_or_tell
 from benchgate.cli.options import Format
+from benchgate.cli.outputs import NOTHING, Outputs
 from benchgate.cli.saying import say
+from benchgate.cli.statements import NOWHERE, StatementPlace
 from benchgate.errors import ExitCode, PublishError
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class Concluded:
     candidate: str
     decision: Decision
     report: Path | None
+    statement: Path | None
     code: ExitCode
 
 
@@ -38,6 +41,8 @@ def conclude_each(
     strict: bool,
     report: Path | None,
     publish: bool,
+    statement: StatementPlace = NOWHERE,
+    outputs: Outputs = NOTHING,
 ) -> ExitCode:
     """Measure and conclude one candidate after the other; the code of all of them together.
 
@@ -48,14 +53,27 @@ def conclude_each(
     done: list[Concluded] = []
     documents: list[str] = []
     show = documents.append if output is Format.JSON else say
+    for name in candidates:
+        outputs.of(name).clear()
+        statement.of(name).clear(None if report is None else named(report, name))
     try:
         for name in candidates:
             if publish:
                 _withdraw()
             decision = measure(name)
             place = None if report is None else named(report, name)
-            code = finish(decision, output, strict=strict, report=place, publish=publish, show=show)
-            done.append(Concluded(name, decision, place, code))
+            stated = statement.of(name)
+            code = finish(
+                decision,
+                output,
+                strict=strict,
+                report=place,
+                publish=publish,
+                show=show,
+                statement=stated,
+                outputs=outputs.of(name),
+            )
+            done.append(Concluded(name, decision, place, stated.path(place, decision.evidence.run.id), code))
     finally:
         array = f"[{','.join(text.rstrip() for text in documents)}]\n"
         lost = say_or_tell(array, [one.decision for one in done], say, publish=publish) if documents else []
@@ -97,6 +115,7 @@ def _published(done: Sequence[Concluded], code: ExitCode) -> ExitCode:
             run_id=decides.decision.evidence.run.id,
             exit_code=code,
             report_path=decides.report,
+            statement_path=decides.statement,
         )
     except PublishError as error:
         sys.stderr.write(f"benchgate: the verdicts stand, but {error}\n")

@@ -13,6 +13,7 @@ from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.progress import make_progress
 from benchgate.cli.several import conclude_each
+from benchgate.cli.statements import statement_place
 from benchgate.cli.suite_files import placed_in
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def run(
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
     report: options.ReportOption = None,
+    statement: options.StatementOption = None,
     label: options.LabelOption = None,
     strict: options.StrictOption = False,
     output: options.FormatOption = Format.TEXT,
@@ -38,6 +40,7 @@ def run(
     path = find_suite(suite)
     refuse_unwritable(report)
     narrowed = only_shadow(load_suite(path))
+    place = statement_place(statement, report, work_dir=work_dir, suite=path)
 
     def measure(name: str | None, own_label: str | None) -> Decision:
         armed = with_arms(narrowed, baseline, name)
@@ -46,7 +49,7 @@ def run(
             return pipeline.run_suite(armed, path.parent, run_options, progress)
 
     if candidate is not None or not narrowed.candidates:
-        conclude(measure(candidate, label), output, strict=strict, report=report, publish=True)
+        conclude(measure(candidate, label), output, strict=strict, report=report, publish=True, statement=place)
         return
     code = conclude_each(
         narrowed.candidates,
@@ -55,5 +58,6 @@ def run(
         strict=strict,
         report=report,
         publish=True,
+        statement=place,
     )
     raise typer.Exit(int(code))

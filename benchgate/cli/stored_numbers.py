@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
 
 
 def end_with_numbers(
-    store: Store, run_id: str, against: str, output: Format, *, report: Path | None, explain: str | None
+    store: Store,
+    run_id: str,
+    against: str,
+    output: Format,
+    *,
+    report: Path | None,
+    explain: str | None,
+    statement: Path | None = None,
+    write: Sequence[str] | None = None,
 ) -> None:
     """Prints the numbers of both and leaves with the code of INCONCLUSIVE; does nothing where both have their records.
 
@@ -29,9 +38,12 @@ def end_with_numbers(
     numbers = deciding.stored_numbers(store, run_id, against)
     if numbers is None:
         return
-    for option, asked in (("--report", report), ("--explain", explain)):
+    said = (("--report", report), ("--statement", statement), ("--write", write or None), ("--explain", explain))
+    for option, asked in said:
         if asked is not None:
             raise UsageError(f"{option} is of a decision, and there is none: {numbers.reason}; leave it out")
+    if output in (Format.JUNIT, Format.GITHUB, Format.GITLAB):
+        raise UsageError(f"--format {output} is of a decision, and there is none: {numbers.reason}; leave it out")
     if output is Format.JSON:
         say(document_json(numbers_document(numbers)))
     else:

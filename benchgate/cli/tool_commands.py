@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from benchgate.cli import load_options as given
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.places import refuse_unwritable
@@ -24,47 +25,39 @@ if TYPE_CHECKING:
 
 
 def load(
-    url: Annotated[str, typer.Argument(help="Base address of an OpenAI-compatible server.")],
-    model: Annotated[str, typer.Option("--model", help="Model name to ask for.")],
-    engine: Annotated[str, typer.Option("--engine", help="Dialect of the server, or auto.")] = "auto",
-    concurrency: Annotated[int | None, typer.Option("--concurrency", help="Requests in flight (closed loop).")] = None,
-    rate: Annotated[str | None, typer.Option("--rate", help="Requests per second (open loop), like 8/s.")] = None,
-    arrival: Annotated[
-        str | None, typer.Option("--arrival", help="poisson (unless said), constant or gamma:CV; of --rate.")
-    ] = None,
-    trace: Annotated[str | None, typer.Option("--trace", help="Recorded file to replay (open loop).")] = None,
-    speed: Annotated[float | None, typer.Option("--speed", help="How much faster than recorded; of --trace.")] = None,
-    requests: Annotated[int | None, typer.Option("--requests", help="How many requests to send.")] = None,
-    duration: Annotated[str | None, typer.Option("--duration", help="How long to send, like 60s.")] = None,
-    input_tokens: Annotated[int, typer.Option("--input-tokens", help="Length of each prompt.")] = 100,
-    output_tokens: Annotated[int, typer.Option("--output-tokens", help="Length of each answer.")] = 128,
-    endpoint: Annotated[str, typer.Option("--endpoint", help="chat, completions, responses or embeddings.")] = "chat",
-    workers: Annotated[str, typer.Option("--workers", help="Load generator processes, or auto.")] = "auto",
+    url: given.UrlArgument,
+    model: given.ModelOption,
+    engine: given.EngineOption = "auto",
+    concurrency: given.ConcurrencyOption = None,
+    rate: given.RateOption = None,
+    arrival: given.ArrivalOption = None,
+    trace: given.TraceOption = None,
+    speed: given.SpeedOption = None,
+    requests: given.RequestsOption = None,
+    duration: given.DurationOption = None,
+    input_tokens: given.InputTokensOption = 100,
+    output_tokens: given.OutputTokensOption = 128,
+    endpoint: given.EndpointOption = "chat",
+    workers: given.WorkersOption = "auto",
     cluster: options.ClusterOption = None,
-    slo: Annotated[str | None, typer.Option("--slo", help="What a good request meets: ttft=500ms,tpot=80ms.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")] = 0,
-    api_key_env: Annotated[str | None, typer.Option("--api-key-env", help="Variable that holds the API key.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
-    ] = None,
-    ca: Annotated[str | None, typer.Option("--ca", help="CA certificates to trust instead of the system's.")] = None,
-    cert: Annotated[str | None, typer.Option("--cert", help="Client certificate to show, PEM.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Key of the client certificate, PEM.")] = None,
-    proxy: Annotated[
-        str | None, typer.Option("--proxy", help="HTTP proxy; none is taken from the environment.")
-    ] = None,
-    audit: Annotated[
-        bool, typer.Option("--audit", help="Let the kernel stamp arrivals; report the read delay.")
-    ] = False,
-    search: Annotated[str | None, typer.Option("--search", help="Find the capacity over rate or concurrency.")] = None,
-    lowest: Annotated[str | None, typer.Option("--from", help="Where --search begins, like 1/s.")] = None,
-    highest: Annotated[str | None, typer.Option("--to", help="How far --search goes, like 64/s.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Share of good requests that --search wants.")] = None,
-    resolution: Annotated[str | None, typer.Option("--resolution", help="How near --search comes, like 10%.")] = None,
-    probe: Annotated[int | None, typer.Option("--probe", help="Most requests per level of --search.")] = None,
-    budget: Annotated[int | None, typer.Option("--budget", help="Most requests of a whole --search.")] = None,
-    least: Annotated[str | None, typer.Option("--min", help="Judge the capacity that --search finds by this.")] = None,
+    slo: given.SloOption = None,
+    json_file: given.JsonFileOption = None,
+    seed: given.SeedOption = 0,
+    api_key_env: given.ApiKeyEnvOption = None,
+    header: given.HeaderOption = None,
+    ca: given.CaOption = None,
+    cert: given.CertOption = None,
+    key: given.KeyOption = None,
+    proxy: given.ProxyOption = None,
+    audit: given.AuditOption = False,
+    search: given.SearchOption = None,
+    lowest: given.LowestOption = None,
+    highest: given.HighestOption = None,
+    target: given.TargetOption = None,
+    resolution: given.ResolutionOption = None,
+    probe: given.ProbeOption = None,
+    budget: given.BudgetOption = None,
+    least: given.LeastOption = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Load-test one server; with --slo, judge its goodput and exit with the verdict's code."""

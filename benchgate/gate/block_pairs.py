@@ -13,17 +13,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.gate.block_values import LATENCIES, LOOK_AT_ERRORS, NO_PACE, block_value, unpaced
+from benchgate.gate.block_values import (
+    LATENCIES,
+    LOOK_AT_ERRORS,
+    NO_PACE,
+    NO_PRICE,
+    block_value,
+    unpaced,
+)
 from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.request_pairs import paired_lengths, paired_requests
 from benchgate.gate.rule import Problem
+from benchgate.gate.unit_costs import block_cost, output_tokens
 from benchgate.model import metrics
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metrics import Slo
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.quantiles import fewest_of_a_quantile
-from benchgate.suite.metric_kinds import KINDS, MEAN
+from benchgate.suite.metric_kinds import COST_METRICS, KINDS, MEAN
 
 Pair = tuple[LoadObservation, LoadObservation]
 """(baseline, candidate) of one block; where one stage is held over another, the candidate's executions of the two."""
@@ -31,11 +40,15 @@ Pair = tuple[LoadObservation, LoadObservation]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is judged of a latency or a rate: a quantile `q`, or with `mean` the geometric mean of paired requests."""
+    """What is judged of a latency or a rate: a quantile `q`, or with `mean` the geometric mean of paired requests.
+
+    `slo` is what makes a request good, where a cost is that of good ones.
+    """
 
     metric: str
     q: float
     statistic: str | None = None
+    slo: Slo | None = None
 
     @property
     def by_request(self) -> bool:
@@ -57,8 +70,8 @@ class Measure:
 class BlockPairs:
     """One element for every block, or for every group of `together` blocks (the last ones may have more).
 
-    `harm` is ln(candidate/baseline) of a latency and ln(baseline/candidate) of a rate, +inf where the candidate alone
-    has no finite value. `baseline` and `candidate` are the values themselves.
+    `harm` is ln(candidate/baseline) of a latency or a cost and ln(baseline/candidate) of a rate, +inf where the
+    candidate alone has no finite value. `baseline` and `candidate` are the values themselves.
     """
 
     harm: FloatArray
@@ -86,10 +99,13 @@ def block_pairs(evidence: Evidence, stage: str, measure: Measure) -> BlockPairs 
     pairs = paired_load(evidence, stage)
     if not pairs:
         return Problem(Outcome.INVALID, f"stage {stage} was not measured on both arms", "see the faults of the targets")
+    unpriced = no_price(evidence, measure, tuple(Arm))
+    if unpriced is not None:
+        return unpriced
     groups = grouped(pairs, measure)
     rows: list[tuple[float, float, float]] = []
     for group in groups:
-        row = _by_request(group[0], measure) if measure.by_request else _by_block(group, measure)
+        row = _by_request(group[0], measure) if measure.by_request else _by_block(group, measure, evidence)
         if isinstance(row, Problem):
             return row
         rows.append(row)
@@ -115,8 +131,23 @@ def _count(execution: LoadObservation, metric: str) -> int:
     return len(columns.chunk_ns) - len(columns) if metric == "itl" else len(columns)
 
 
-def _by_block(group: list[Pair], measure: Measure) -> tuple[float, float, float] | Problem:
-    b, c = (value_of([pair[at] for pair in group], measure) for at in (0, 1))
+def no_price(evidence: Evidence, measure: Measure, sides: Sequence[Arm]) -> Problem | None:
+    """That a cost is asked for of a deployment that has no price, or costs nothing, which is no part of anything."""
+    for side in sides if measure.metric in COST_METRICS else ():
+        deployment = evidence.run.arms.get(side)
+        if deployment is None or not (deployment.price_usd_per_hour or deployment.token_prices):
+            found = "a price of $0" if deployment is not None and deployment.has_price else "no price"
+            return Problem(
+                Outcome.INVALID, f"the {side.value} has {found}, so nothing is known of what its tokens cost", NO_PRICE
+            )
+    return None
+
+
+def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[float, float, float] | Problem:
+    b, c = (
+        priced([pair[at] for pair in group], measure, evidence.run.arms.get(side))
+        for at, side in enumerate((Arm.BASELINE, Arm.CANDIDATE))
+    )
     where = _where(group)
     if b is None or c is None:
         arm = "baseline" if b is None else "candidate"
@@ -128,6 +159,14 @@ def _by_block(group: list[Pair], measure: Measure) -> tuple[float, float, float]
     if not math.isfinite(c) or c <= 0:
         return math.inf, b, c
     return (math.log(b / c) if measure.rises else math.log(c / b)), b, c
+
+
+def priced(executions: Sequence[LoadObservation], measure: Measure, deployment: Deployment | None) -> float | None:
+    """As `value_of`, and of a cost what the block's tokens cost on their deployment."""
+    if measure.metric not in COST_METRICS:
+        return value_of(executions, measure)
+    slo = measure.slo if measure.metric == "usd_per_million_good_tokens" else None
+    return None if deployment is None else block_cost(deployment, executions[0], output_tokens(slo))
 
 
 def value_of(executions: Sequence[LoadObservation], measure: Measure) -> float | None:

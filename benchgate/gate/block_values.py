@@ -15,6 +15,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Unit
+from benchgate.suite.metric_kinds import COST_METRICS
 
 LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
     {
@@ -28,6 +29,7 @@ LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
 RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
     {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
 )
+VALUE_UNITS: Mapping[str, Unit] = MappingProxyType({**RATE_UNITS, **dict.fromkeys(COST_METRICS, Unit.USD)})
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
 _PIECES_GAP = 0.1  # of the arm with more tokens an arrival
@@ -117,9 +119,11 @@ def _has_no_pace(block: LoadObservation) -> BoolArray:
 
 def too_few(blocks: int) -> Problem:
     """An interval needs two blocks at least."""
-    return Problem(Outcome.INCONCLUSIVE, f"{blocks} blocks give no interval", "measure more blocks")
+    advice = "measure more blocks: two at least, and as many as `benchgate plan` says that the margin takes"
+    return Problem(Outcome.INCONCLUSIVE, f"{blocks} blocks give no interval", advice)
 
 
+NO_PRICE = "give the deployment its `price` in the suite, and measure again"
 NO_PACE = "let the server stream token by token, or judge e2e and output_throughput instead"
 OTHER_PIECES = "let both servers stream alike, or judge e2e and output_throughput instead"
 OWN_MACHINE = "give the load generator a machine or cores of its own, or judge the median"

@@ -59,7 +59,7 @@ def bottleneck(
     total = sum(known.values())
     if len(known) < len(named) or total <= 0:
         return Bottleneck(NOT_KNOWN, "the server does not tell where its time goes")
-    shares = ", ".join(f"{name} {show_duration(value)} ({value / total:.0%})" for name, value in known.items())
+    shares = ", ".join(f"{name} {show_duration(value)} ({100 * value / total:.0f} %)" for name, value in known.items())
     largest = max(known, key=lambda name: known[name])
     return Bottleneck(largest, f"of a mean request: {shares}{_of_accelerators(told)}")
 

@@ -34,7 +34,7 @@ from benchgate.gate.specs import CheckSpec, judged_units
 from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS, TASK_METRICS, TELEMETRY_METRICS
+from benchgate.suite.metric_kinds import COST_METRICS, KINDS, SHARE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.suite.schema import Check, Suite
 
 
@@ -113,7 +113,7 @@ def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparis
     return replace(finding, warning=counts_other_tokens(comparison, suite))
 
 
-_IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length")
+_IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS)
 
 
 def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
@@ -190,7 +190,7 @@ def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
         return telemetry_checks.absolute(comparison.judged, check.metric, stage, bound, alpha=alpha)
     if tally is not None:
         return share_checks.absolute(comparison, check.metric, stage, tally, bound, alpha=alpha)
-    return slo_checks.absolute(comparison, check.metric, stage, spec.q, slo=bound.value, alpha=alpha)
+    return slo_checks.absolute(comparison, spec.measure, stage, slo=bound.value, alpha=alpha)
 
 
 def _apart(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:

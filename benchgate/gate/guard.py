@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from benchgate.model.verdict import GuardResult
-from benchgate.suite.metric_kinds import LATENCY_METRICS, THROUGHPUT_METRICS
+from benchgate.suite.metric_kinds import COST_METRICS, LATENCY_METRICS, THROUGHPUT_METRICS
 
 TO_ITS_END = "run the suite again to its end"
 
@@ -15,9 +15,9 @@ SPEED = "speed"
 TOKENS = "tokens"
 """What is divided by, or adds up, a server's own count of output tokens."""
 
-SPEED_METRICS = frozenset({*LATENCY_METRICS, *THROUGHPUT_METRICS, "goodput", "capacity", "knee"})
+SPEED_METRICS = frozenset({*LATENCY_METRICS, *THROUGHPUT_METRICS, *COST_METRICS, "goodput", "capacity", "knee"})
 TOKEN_METRICS = frozenset(
-    {"tpot", "output_throughput", "output_length", "goodput", "capacity", "knee"}
+    {"tpot", "output_throughput", "output_length", *COST_METRICS, "goodput", "capacity", "knee"}
 )  # goodput: by the TPOT bound of its SLO
 
 

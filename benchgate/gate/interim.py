@@ -105,8 +105,8 @@ def _usd(suite: Suite, seconds: float) -> float:
     """What the deployments cost for so long. Without a price nothing is known, and every limit is passed."""
     names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     specs = [suite.deployments[names[arm]] for arm in measured_arms(suite)]
-    prices = [spec.price * spec.accelerators if spec.price is not None else float("inf") for spec in specs]
-    return sum(prices) * seconds / _SECONDS_PER_HOUR
+    each = [(spec.usd_per_hour, spec.accelerators) for spec in specs]
+    return sum(float("inf") if usd is None else usd * count for usd, count in each) * seconds / _SECONDS_PER_HOUR
 
 
 def _tolerated(waivers: Waivers | None, evidence: Evidence) -> set[str]:

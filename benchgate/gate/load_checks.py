@@ -1,4 +1,4 @@
-"""Latency, throughput and length of answers against the baseline: paired log ratios over interleaved blocks.
+"""Latency, throughput, cost and length of answers against the baseline: paired log ratios over interleaved blocks.
 
 One number per block and arm (a quantile, a rate, a mean over paired requests), because requests inside a block are not
 independent. Blocks are: the same prompts on the same schedule, in A B B A order.
@@ -14,7 +14,7 @@ import numpy as np
 
 from benchgate.gate.allowance import Allowance, Terms, allowance, log_margin
 from benchgate.gate.block_pairs import Measure, block_pairs
-from benchgate.gate.block_values import RATE_UNITS, too_few
+from benchgate.gate.block_values import VALUE_UNITS, too_few
 from benchgate.gate.comparison import Comparison, paired_load
 from benchgate.gate.load_steps import log_ratio_steps
 from benchgate.gate.pair_notes import pair_notes
@@ -33,7 +33,8 @@ def relative(comparison: Comparison, stage: str, measure: Measure, terms: Terms,
     """Harm as a log ratio per block, against a margin given as a ratio.
 
     Latency: d = ln(candidate/baseline), allowed up to ln(1 + margin). Throughput: d = ln(baseline/candidate), allowed
-    up to -ln(1 - margin), so that "5 %" means 5 % fewer tokens/s. Either way: within ±ln(1 + margin).
+    up to -ln(1 - margin), so that "5 %" means 5 % fewer tokens/s. Either way: within ±ln(1 + margin). A cost is harmed
+    as a latency is.
     """
     empty = Finding(
         unit=unit_of(measure),
@@ -170,7 +171,7 @@ def unit_of(measure: Measure) -> Unit:
     """What its values are in."""
     if measure.is_latency:
         return Unit.SECONDS
-    return RATE_UNITS.get(measure.metric, Unit.TOKENS)
+    return VALUE_UNITS.get(measure.metric, Unit.TOKENS)
 
 
 def _method(comparison: Comparison, measure: Measure) -> str:

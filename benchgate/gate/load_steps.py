@@ -182,3 +182,13 @@ def rate_steps(per_block: FloatArray, slo: float, value: float, limits: Limits, 
         made("the rate", "exp(-(mean))", value),
         *limits_steps(limits, ("exp(-(upper limit))", "exp(-(lower limit))")),
     )
+
+
+def cost_steps(per_block: FloatArray, most: float, value: float, limits: Limits, alpha: float) -> tuple[Step, ...]:
+    """A cost held to a highest one, by its logarithm."""
+    return (
+        observed("$ per million tokens in each block", per_block),
+        *mean_steps(np.log(per_block), "ln of the cost in each block", alpha, margin=math.log(most)),
+        made("the cost", "exp(mean)", value),
+        *limits_steps(limits, ("exp(lower limit)", "exp(upper limit)")),
+    )

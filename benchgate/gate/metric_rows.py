@@ -20,7 +20,7 @@ from benchgate.gate.quality_pairs import is_continuous
 from benchgate.gate.rule import Problem
 from benchgate.gate.shadow_checks import excess_of
 from benchgate.gate.shares import Counts, tally_of
-from benchgate.gate.unit_costs import unit_cost
+from benchgate.gate.unit_costs import cost_in_use, input_tokens, output_tokens, total_tokens, unit_cost
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
@@ -30,7 +30,9 @@ from benchgate.suite.schema import STATISTICS, Suite
 
 TREND_METRICS = (
     "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
-    "usd_per_million_good_tokens", "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
+    "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
+    "usd_per_million_input_tokens", "usd_per_million_total_tokens",
+    "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
     "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
     "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
 )  # fmt: skip
@@ -105,14 +107,17 @@ def _rates(evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: met
         "output_tokens_per_s": (block_mean(tokens), block_limits(tokens)),
         "requests_per_s": (block_mean(requests), block_limits(requests)),
         "error_ratio": (failed.share if failed.scheduled else None, metric_limits.miss_limits(failed)),
-        "usd_per_million_output_tokens": unit_cost(deployment, tokens),
+        "usd_per_million_output_tokens": unit_cost(deployment, blocks, output_tokens()),
+        "usd_per_million_input_tokens": unit_cost(deployment, blocks, input_tokens),
+        "usd_per_million_total_tokens": unit_cost(deployment, blocks, total_tokens),
     }
+    rates["usd_per_million_output_tokens_in_use"] = cost_in_use(deployment, rates["usd_per_million_output_tokens"])
     if slo is not None:
         counts = Counts.of(blocks, tally_of("goodput", slo))
         good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
         rates["goodput_ratio"] = good, metric_limits.kept_limits(counts)
-        of_good = [metrics.output_tokens_per_s(b.requests, b.window_s, slo=slo) for b in blocks]
-        rates["usd_per_million_good_tokens"] = unit_cost(deployment, of_good)
+        rates["usd_per_million_good_tokens"] = unit_cost(deployment, blocks, output_tokens(slo))
+        rates["usd_per_million_good_tokens_in_use"] = cost_in_use(deployment, rates["usd_per_million_good_tokens"])
     return rates
 
 

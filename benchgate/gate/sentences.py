@@ -13,7 +13,8 @@ from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.limits import Limits
 from benchgate.stats.needed import observations_needed
 
-_LOGARITHMIC = (Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S)  # whose limits are those of ln(value)
+_LEAST_ROOM = 4  # times in the margin: with less room than that beside the estimate, no number of blocks is named
+_LOGARITHMIC = (Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.USD)  # whose limits are those of ln(value)
 
 
 def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float, alpha: float) -> str:
@@ -66,7 +67,9 @@ def check_advice(finding: Finding, outcome: Outcome, alpha: float) -> str | None
         first = f"; {finding.first}" if finding.first is not None else ""
         if _ended_by_another(finding):
             return f"this was left open: the load ended because {_blocking(finding)} blocked; mend that first{first}"
-        return _more(finding, _needed(finding, alpha)) + _by_more_looks(finding) + first
+        needed = _needed(finding, alpha)
+        no_number = "" if needed is not None else f"; {_no_number(finding)}"
+        return _more(finding, needed) + _by_more_looks(finding) + no_number + first
     if outcome is Outcome.BLOCK:
         return "look at the candidate; do not widen the margin after the fact"
     if outcome is Outcome.WARN and finding.warning is not None:
@@ -84,9 +87,20 @@ _WEIGH = "weigh the loss against what the candidate gains: the next ones add to 
 
 
 def _more(finding: Finding, needed: int | None) -> str:
-    if finding.n_unit == "items":
-        return "use a bigger set" + (f": about {needed:,} items would settle it" if needed else "")
-    return f"measure more {finding.n_unit}" + (f": about {needed:,} would settle it" if needed else "")
+    todo, unit = ("use a bigger set", " items") if finding.n_unit == "items" else (f"measure more {finding.n_unit}", "")
+    return todo if needed is None else f"{todo}: about {needed:,}{unit} in all would settle it"
+
+
+def _no_number(finding: Finding) -> str:
+    """Why none of `_needed` can be named: what more of them may do all the same."""
+    if finding.limits is None or finding.harm is None or not math.isfinite(finding.harm):
+        return "how many would settle it is not to be told, for there is no estimate"
+    near = finding.scale is not Scale.ABSOLUTE and _room(finding) < finding.margin / _LEAST_ROOM
+    if near and _room(finding) > 0:
+        return "no number is sure to settle it, for the estimate itself is near the margin: more may show harm"
+    if near:
+        return "no number is likely to settle it in its favour, for the estimate itself is past the margin"
+    return "no number that could be measured is likely to settle it"
 
 
 def _needed(finding: Finding, alpha: float) -> int | None:
@@ -100,10 +114,15 @@ def _needed(finding: Finding, alpha: float) -> int | None:
         return None
     if finding.scale is Scale.ABSOLUTE:
         return _needed_for_bound(finding, finding.harm, finding.limits, alpha)
-    room, width = finding.margin - _size(finding, finding.harm), finding.limits.upper - finding.harm
-    if not math.isfinite(width) or room < finding.margin / 4:
+    room, width = _room(finding), finding.limits.upper - finding.harm
+    if not math.isfinite(width) or room < finding.margin / _LEAST_ROOM:
         return None
     return math.ceil(finding.n * (width / room) ** 2)
+
+
+def _room(finding: Finding) -> float:
+    """How much harm the estimate leaves of the margin."""
+    return finding.margin - _size(finding, finding.harm or 0.0)
 
 
 def _needed_for_bound(finding: Finding, value: float, limits: Limits, alpha: float) -> int | None:

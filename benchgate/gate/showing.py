@@ -20,6 +20,8 @@ _METRIC_TITLES = {
     "output_throughput": "Output tokens per second",
     "request_throughput": "Requests per second",
     "output_length": "Tokens per answer",
+    "usd_per_million_output_tokens": "$ per million output tokens",
+    "usd_per_million_good_tokens": "$ per million good tokens",
     "goodput": "Goodput",
     "error_rate": "Error rate",
     "rejected": "Requests rejected",
@@ -49,6 +51,7 @@ _WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
         Unit.COUNT: units.show_number,
         Unit.NATS: units.show_nats,
         Unit.PERPLEXITY: units.show_number,
+        Unit.USD: units.show_usd,
     }
 )
 RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.COUNT)

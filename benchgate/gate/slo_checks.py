@@ -1,4 +1,4 @@
-"""SLOs on latency quantiles and rates: the candidate's own values, whatever the baseline's are."""
+"""SLOs on latency quantiles, rates and costs: the candidate's own values, whatever the baseline's are."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchgate.gate.block_pairs import Measure, no_price, priced
 from benchgate.gate.block_values import (
     LATENCIES,
     LOOK_AT_ERRORS,
-    RATE_UNITS,
-    block_value,
+    VALUE_UNITS,
     too_few,
     unpaced,
 )
 from benchgate.gate.comparison import Comparison, load_of
-from benchgate.gate.load_steps import PooledQuantile, quantile_steps, rate_steps
+from benchgate.gate.load_steps import PooledQuantile, cost_steps, quantile_steps, rate_steps
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
@@ -29,34 +29,37 @@ from benchgate.stats.paired import paired_t
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 
 
-def absolute(comparison: Comparison, metric: str, stage: str, q: float, *, slo: float, alpha: float) -> Finding:
+def absolute(comparison: Comparison, measure: Measure, stage: str, *, slo: float, alpha: float) -> Finding:
     """The candidate's own value against an SLO: t-limits over blocks on the log scale.
 
     For a latency quantile they are widened to the distribution-free order-statistic limits over the pooled requests,
     which also say when there are too few requests for the quantile to have an upper limit at all.
     """
-    value = block_value(metric, q)
+    metric, q = measure.metric, measure.q
     blocks = list(load_of(comparison.judged, stage, Arm.CANDIDATE).values())
     finding = Finding(
-        unit=Unit.SECONDS if metric in LATENCIES else RATE_UNITS[metric],
+        unit=Unit.SECONDS if metric in LATENCIES else VALUE_UNITS[metric],
         scale=Scale.ABSOLUTE,
         margin=slo,
         method="t-limits over blocks of ln(value)",
         n=len(blocks),
         n_unit="blocks",
         breach=True,
-        lower_is_worse=metric not in LATENCIES,
+        lower_is_worse=measure.rises,
     )
     unusable = unpaced(metric, q, stage, blocks)
     if unusable is not None:
         return replace(finding, problem=unusable)
-    values = [value(block) for block in blocks]
+    unpriced = no_price(comparison.judged, measure, (Arm.CANDIDATE,))
+    if unpriced is not None:
+        return replace(finding, problem=unpriced)
+    values = [priced([block], measure, comparison.judged.run.arms.get(Arm.CANDIDATE)) for block in blocks]
     known = np.array([v for v in values if v is not None], dtype=np.float64)
     if len(known) < len(values) or len(known) == 0:
         return replace(finding, problem=_missing(metric, stage))
     if metric in LATENCIES:
         return _latency_slo(finding, metric, blocks, known, q, alpha)
-    return _throughput_slo(finding, known, alpha)
+    return _rate_slo(finding, known, alpha)
 
 
 def _latency_slo(
@@ -114,18 +117,22 @@ def _one_per_request(metric: str, block: LoadObservation, q: float) -> FloatArra
     return values
 
 
-def _throughput_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Finding:
-    if (per_block <= 0).any():
-        reason = "in at least one block no request was answered, so there is no rate to hold against the SLO"
+def _rate_slo(finding: Finding, per_block: FloatArray, alpha: float) -> Finding:
+    """A rate, of which less is worse, or a cost, of which more is."""
+    sign = -1 if finding.lower_is_worse else 1
+    if not (np.isfinite(per_block).all() and (per_block > 0).all()):
+        what = "no request was answered" if finding.lower_is_worse else "no token that counts came"
+        reason = f"in at least one block {what}, so there is nothing to hold against the SLO"
         return replace(
             finding, problem=Problem(Outcome.INVALID, reason, "see the errors by class and the server's log")
         )
-    test = paired_t(-np.log(per_block), alpha, margin=-math.log(finding.margin))
+    test = paired_t(sign * np.log(per_block), alpha, margin=sign * math.log(finding.margin))
     if test is None:
         return replace(finding, problem=too_few(len(per_block)))
-    value = math.exp(-test.mean)
-    limits = Limits(lower=math.exp(-test.limits.upper), upper=math.exp(-test.limits.lower))
-    steps = rate_steps(per_block, finding.margin, value, limits, alpha)
+    value = math.exp(sign * test.mean)
+    lower, upper = sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper))
+    limits = Limits(lower, upper)
+    steps = (rate_steps if finding.lower_is_worse else cost_steps)(per_block, finding.margin, value, limits, alpha)
     return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm, steps=steps)
 
 

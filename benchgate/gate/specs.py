@@ -63,8 +63,8 @@ class CheckSpec:
 
     @property
     def measure(self) -> Measure:
-        """What is judged of a latency, a rate or a length against the baseline's."""
-        return Measure(self.check.metric, self.q, self.statistic)
+        """What is judged of a latency, a rate, a length or a cost."""
+        return Measure(self.check.metric, self.q, self.statistic, self.slo)
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from benchgate.gate.block_values import LATENCIES
 from benchgate.gate.metric_limits import block_limits, block_mean, kept_limits, quantiles_with_limits
 from benchgate.gate.shares import Counts, tally_of
-from benchgate.gate.unit_costs import unit_cost
+from benchgate.gate.unit_costs import output_tokens, unit_cost
 from benchgate.model import metrics
 from benchgate.model.deployment import Deployment
 from benchgate.model.metrics import Slo
@@ -54,13 +54,12 @@ def stage_figures(blocks: Sequence[LoadObservation], slo: Slo | None, deployment
     if slo is not None:
         counts = Counts.of(blocks, tally_of("goodput", slo))
         goodput = _estimate(sum(counts.kept) / counts.scheduled if counts.scheduled else None, kept_limits(counts))
-        good_tokens = [metrics.output_tokens_per_s(o.requests, o.window_s, slo=slo) for o in blocks]
-        of_good = _estimate(*unit_cost(deployment, good_tokens))
+        of_good = _estimate(*unit_cost(deployment, blocks, output_tokens(slo)))
     return StageFigures(
         quantiles=_quantiles(blocks),
         output_tokens_per_s=_estimate(block_mean(tokens), block_limits(tokens)),
         goodput_ratio=goodput,
-        usd_per_million_output=_estimate(*unit_cost(deployment, tokens)),
+        usd_per_million_output=_estimate(*unit_cost(deployment, blocks, output_tokens())),
         usd_per_million_good=of_good,
     )
 

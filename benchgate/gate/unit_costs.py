@@ -1,26 +1,99 @@
-"""What a million tokens cost at the pace that blocks show, with the limits that follow from that pace."""
+"""What a million tokens cost in what blocks show, with the limits that follow: by the hour, or by the token."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.gate.metric_limits import block_limits, block_mean, price_limits
+from benchgate.model import metrics
 from benchgate.model.deployment import Deployment
+from benchgate.model.metrics import Slo
+from benchgate.model.run import LoadObservation
 from benchgate.stats.limits import Limits
 
+Cost = tuple[float | None, Limits | None]
+"""Dollars per million tokens, and their 95 % limits."""
 
-def unit_cost(deployment: Deployment, tokens_per_s: Sequence[float | None]) -> tuple[float | None, Limits | None]:
-    """Dollars per million tokens at the mean of the blocks' `tokens_per_s`, and their 95 % limits.
+Counted = Callable[[LoadObservation], "float | None"]
+"""The tokens of a block that its dollars are divided by; None where they are not known."""
 
-    None without a price, without a rate in every block, and where no token came. The price itself is taken as certain.
+
+def unit_cost(deployment: Deployment, blocks: Sequence[LoadObservation], counted: Counted) -> Cost:
+    """Dollars per million of the tokens that count, and their 95 % limits.
+
+    By the hour at the mean pace of the blocks; by the token the mean of what each block's cost. None without a price,
+    without a number in every block, and where no token came. The price itself is taken as certain.
     """
-    price = partial(_price, deployment)
+    if deployment.token_prices:
+        costs = [block_cost(deployment, block, counted) for block in blocks]
+        known = [None if cost is None or math.isinf(cost) else cost for cost in costs]
+        return block_mean(known), block_limits(known)
+    return hourly_cost(deployment, [_pace(block, counted) for block in blocks])
+
+
+def hourly_cost(deployment: Deployment, tokens_per_s: Sequence[float | None]) -> Cost:
+    """The same of a deployment that is paid by the hour, at the mean of its blocks' paces."""
+    price = partial(_hourly, deployment)
     return price(block_mean(tokens_per_s)), price_limits(price, block_limits(tokens_per_s))
 
 
-def _price(deployment: Deployment, tokens_per_s: float | None) -> float | None:
+def block_cost(deployment: Deployment, block: LoadObservation, counted: Counted) -> float | None:
+    """The same of one block. Infinite where no token counts: what was paid bought none. None where it is not known."""
+    tokens = counted(block)
+    if tokens is None or not deployment.has_price:
+        return None
+    if tokens == 0:
+        return math.inf
+    if not deployment.token_prices:
+        return _hourly(deployment, _pace(block, counted))
+    usd = billed_usd(deployment, block)
+    return None if usd is None else usd * 1e6 / tokens
+
+
+def billed_usd(deployment: Deployment, block: LoadObservation) -> float | None:
+    """What a hosted model asks for the tokens of a block's successful requests; None where they are not all known."""
+    prices, requests = deployment.token_prices, block.requests
+    read = metrics.input_tokens(requests)
+    if read is None:
+        return None
+    cached = min(metrics.cached_tokens(requests), read)
+    paid = (read - cached) * prices["input"] + cached * prices["cached_input"]
+    return (paid + metrics.output_tokens(requests) * prices["output"]) / 1e6
+
+
+def output_tokens(slo: Slo | None = None) -> Counted:
+    """Output tokens of successful requests, or of those that meet an SLO."""
+    return lambda block: metrics.output_tokens(block.requests, slo=slo)
+
+
+def input_tokens(block: LoadObservation) -> float | None:
+    """Input tokens of successful requests."""
+    return metrics.input_tokens(block.requests)
+
+
+def total_tokens(block: LoadObservation) -> float | None:
+    """Input and output together."""
+    read = metrics.input_tokens(block.requests)
+    return None if read is None else read + metrics.output_tokens(block.requests)
+
+
+def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
+    """The same as the deployment is used: with its overhead, and paid while it idles. None where nobody said how."""
+    factor, (value, limits) = deployment.in_use_factor, cost
+    if factor is None or value is None:
+        return None, None
+    return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
+
+
+def _pace(block: LoadObservation, counted: Counted) -> float | None:
+    tokens = counted(block)
+    return None if tokens is None or block.window_s <= 0 else tokens / block.window_s
+
+
+def _hourly(deployment: Deployment, tokens_per_s: float | None) -> float | None:
     if deployment.price_usd_per_hour is None or tokens_per_s is None:
         return None
     return usd_per_million_tokens(deployment.price_usd_per_hour, deployment.accelerators, tokens_per_s)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from benchgate.model.price import in_use_factor
+
 
 class Arm(StrEnum):
     """The two sides of a comparison."""
@@ -35,20 +37,38 @@ class Deployment:
     url: str | None  # None for an embedded deployment: its port means nothing later
     settings: dict[str, object] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
-    price_usd_per_hour: float | None = None  # of one accelerator
+    price_usd_per_hour: float | None = None  # of one accelerator, by the terms below where there are any
     accelerators: int = 1
+    price_terms: dict[str, object] = field(default_factory=dict)
+    token_prices: dict[str, float] = field(default_factory=dict)  # `input`, `cached_input` and `output`: $ a million
+
+    @property
+    def has_price(self) -> bool:
+        """Whether it is known what its tokens cost."""
+        return self.price_usd_per_hour is not None or bool(self.token_prices)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over what identifies the deployment: two with the same fingerprint are the same thing served."""
-        identity = {k: v for k, v in asdict(self).items() if k not in ("name", "price_usd_per_hour")}
+        identity = {k: v for k, v in asdict(self).items() if k not in ("name", *_OF_MONEY)}
         return sha256_of(identity)
+
+    @property
+    def in_use_factor(self) -> float | None:
+        """So many times the cost at full use is that as it is used; None where nobody said how it is used."""
+        overhead, utilisation = (self.price_terms.get(name) for name in ("overhead_ratio", "utilisation_ratio"))
+        if not isinstance(overhead, int | float) or not isinstance(utilisation, int | float):
+            return None
+        return in_use_factor(overhead, utilisation)
 
     @property
     def release(self) -> str:
         """The same whatever its address: a candidate that was promoted is the next baseline, served elsewhere."""
-        identity = {k: v for k, v in asdict(self).items() if k not in ("name", "price_usd_per_hour", "url")}
+        identity = {k: v for k, v in asdict(self).items() if k not in ("name", *_OF_MONEY, "url")}
         return sha256_of(identity)
+
+
+_OF_MONEY = ("price_usd_per_hour", "price_terms", "token_prices")  # the same thing at another price is the same thing
 
 
 def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -158,8 +158,23 @@ def requests_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None 
 
 def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
     """Output tokens of successful requests over the window; with an `slo` of the good ones. None without a window."""
-    counted = succeeded(columns) if slo is None else good(columns, slo)
-    return float(columns.output_tokens[counted].sum()) / window_s if window_s > 0 else None
+    return output_tokens(columns, slo=slo) / window_s if window_s > 0 else None
+
+
+def output_tokens(columns: RequestColumns, *, slo: Slo | None = None) -> float:
+    """Of successful requests; with an `slo` of the good ones."""
+    return float(columns.output_tokens[succeeded(columns) if slo is None else good(columns, slo)].sum())
+
+
+def input_tokens(columns: RequestColumns) -> float | None:
+    """Of successful requests. None where it is not known of every one of them: a part is no total."""
+    tokens = columns.input_tokens[succeeded(columns)]
+    return None if bool(np.any(tokens == ABSENT)) else float(tokens.sum())
+
+
+def cached_tokens(columns: RequestColumns) -> float:
+    """Input tokens of successful requests that the server says it had cached; of those it does not tell of, none."""
+    return float(np.maximum(columns.cached_tokens[succeeded(columns)], 0).sum())
 
 
 def decoding_at_once(columns: RequestColumns, window_s: float) -> float | None:

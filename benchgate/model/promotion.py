@@ -40,6 +40,7 @@ class Grounds:
     """What a promotion rests on: the verdict, and the hashes of all that led to it.
 
     `verdict_sha256` is that of the stored verdict, `report_sha256` of the HTML report as the store gave it then.
+    `revision` is the commit or digest that the candidate's weights were measured at; None where nothing pins them.
     """
 
     outcome: Outcome
@@ -49,6 +50,7 @@ class Grounds:
     policy_sha256: str
     measurement_sha256: str
     report_sha256: str
+    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,12 @@ class Promotion:
         return self.origin.protected or not stands.in_series
 
     def to_json(self) -> dict[str, object]:
-        """Everything of it, as plain JSON. What the CI said came later, and is left out where there was none."""
+        """Everything of it, as plain JSON. CI and revision came later, and are left out where there was none."""
         document = asdict(self)
         if self.origin.ci is None:
             del document["origin"]["ci"]
+        if self.grounds is not None and self.grounds.revision is None:
+            del document["grounds"]["revision"]
         return document
 
     @classmethod

@@ -65,6 +65,7 @@ class Unit(StrEnum):
     COUNT = "count"
     NATS = "nats"  # of a divergence between two distributions
     PERPLEXITY = "perplexity"
+    USD = "$"  # for a million tokens
 
 
 HISTORY = "history"

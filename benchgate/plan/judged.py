@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchgate.model.noise import NoiseProfile, Spread
+from benchgate.suite.metric_kinds import spread_of
 from benchgate.suite.schema import Check
 
 
@@ -64,7 +65,7 @@ class Known:
 
     def spread(self, metric: str, statistic: str | None, stage: str | None) -> Spread | None:
         """The spread of one number of a block; None where nobody measured it."""
-        return None if self.noise is None or stage is None else self.noise.spread(metric, statistic, stage)
+        return None if self.noise is None or stage is None else self.noise.spread(spread_of(metric), statistic, stage)
 
 
 NOTHING_KNOWN = Known()

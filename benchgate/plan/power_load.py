@@ -17,7 +17,7 @@ from benchgate.stats.power import blocks_needed, detectable_harm
 from benchgate.stats.quantiles import fewest_of_a_quantile, min_n_for_upper_limit
 from benchgate.stats.sequential import look_tails
 from benchgate.stats.share_power import most_misses, share_shown, zero_misses_needed
-from benchgate.suite.metric_kinds import KINDS, LATENCY_METRICS, SHARE_METRICS, STATISTICS, TELEMETRY_METRICS
+from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS, STATISTICS, TELEMETRY_METRICS
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
@@ -89,7 +89,7 @@ def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: Blocks, know
 def _paired(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known, number: int) -> Row:
     """A margin of a latency or a rate: log ratios over paired blocks."""
     check = one.check
-    slower = check.metric in LATENCY_METRICS or check.direction == "either"
+    slower = not KINDS[check.metric].rises or check.direction == "either"
     assert check.margin is not None, "an SLO went another way"
     margin = math.log1p(check.margin) if slower else -math.log1p(-check.margin)
     spread = known.spread(check.metric, one.statistic, one.stage)
@@ -212,7 +212,7 @@ def _share_bound(row: CheckPower, one: JudgedCheck, requests: Sequence[int], blo
 
 def _slo(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) -> CheckPower:
     """An SLO of a latency or a rate: how far beyond it is seen, and whether its quantile has an upper limit at all."""
-    check, slower, tail = one.check, one.check.metric in LATENCY_METRICS, blocks.last_tail
+    check, slower, tail = one.check, not KINDS[one.check.metric].rises, blocks.last_tail
     row = replace(row, n_unit="blocks", has=blocks.most, measure="ratio")
     requests = blocks.requests.get(one.stage or "")
     if one.statistic in STATISTICS and requests is not None:

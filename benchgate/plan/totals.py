@@ -115,7 +115,7 @@ def _usd(suite: Suite, seconds: float | None) -> float | None:
     cost = 0.0
     for name in set(names.values()):
         deployment = suite.deployments[name]
-        if deployment.price is None:
+        if deployment.usd_per_hour is None:
             return None
-        cost += deployment.price * deployment.accelerators * seconds / _SECONDS_PER_HOUR
+        cost += deployment.usd_per_hour * deployment.accelerators * seconds / _SECONDS_PER_HOUR
     return cost

@@ -7,12 +7,14 @@ said can become a command, a second output or a shell word.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchgate.errors import PublishError
+from benchgate.errors import ExitCode, PublishError
+from benchgate.model.tested import tested
 from benchgate.model.verdict import Verdict
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
@@ -20,6 +22,18 @@ SUMMARY_LIMIT_BYTES = 1024 * 1024
 
 _CUT_NOTICE = "\n\n_The summary was cut here: a job summary holds 1 MiB._\n"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._@:/%+-]")
+_LONGEST_NAME = 128
+_MOST_NAMES = 100
+_NAMES = (
+    "exit-code",
+    "run-id",
+    "report-path",
+    "report-sha256",
+    "statement-path",
+    "summary-json",
+    "checks-failed",
+)
 
 
 def publish(
@@ -27,16 +41,31 @@ def publish(
     *,
     verdict: Verdict,
     run_id: str,
-    exit_code: int,
+    exit_code: ExitCode,
     report_path: Path | None,
     summary_markdown: str,
+    statement_path: Path | None = None,
 ) -> None:
     """Append the summary to GITHUB_STEP_SUMMARY and the outputs to GITHUB_OUTPUT, each only where it is set.
 
-    Outputs: `verdict` in lower case, `exit-code`, `run-id`, and with a report `report-path` and `report-sha256`. Raises
-    PublishError when a file cannot be read or written, or a value is not fit to be an output.
+    Outputs: `verdict` in lower case, `exit-code`, `run-id`, `checks-failed` (names, parted by commas), `summary-json`
+    (all of these in one line of JSON, with numbers of checks), with a report `report-path` and `report-sha256`, and
+    with a statement `statement-path`. Raises PublishError when a file cannot be read or written, or a value is not fit
+    to be an output.
     """
-    publish_outputs(environment, verdict=verdict, run_id=run_id, exit_code=exit_code, report_path=report_path)
+    publish_outputs(
+        environment,
+        verdict=verdict,
+        run_id=run_id,
+        exit_code=exit_code,
+        report_path=report_path,
+        statement_path=statement_path,
+    )
+    publish_summary(environment, summary_markdown)
+
+
+def publish_summary(environment: Mapping[str, str], summary_markdown: str) -> None:
+    """The job summary alone, where there is one. Raises PublishError when it cannot be written."""
     try:
         if path := environment.get("GITHUB_STEP_SUMMARY"):
             _append(Path(path), _fitting(Path(path), summary_markdown))
@@ -45,14 +74,23 @@ def publish(
 
 
 def publish_outputs(
-    environment: Mapping[str, str], *, verdict: Verdict, run_id: str, exit_code: int, report_path: Path | None
+    environment: Mapping[str, str],
+    *,
+    verdict: Verdict,
+    run_id: str,
+    exit_code: ExitCode,
+    report_path: Path | None,
+    statement_path: Path | None = None,
 ) -> None:
     """The outputs alone. What is written later wins, so of several verdicts the one that decides comes last."""
     outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": _checked(run_id)}
+    outputs |= _summary(verdict, run_id, exit_code)
     try:
         if report_path is not None:
             outputs["report-path"] = str(report_path)
             outputs["report-sha256"] = hashlib.sha256(report_path.read_bytes()).hexdigest()
+        if statement_path is not None:
+            outputs["statement-path"] = str(statement_path)
         if path := environment.get("GITHUB_OUTPUT"):
             _append(Path(path), "".join(_output(name, value) for name, value in outputs.items()).encode())
     except OSError as exc:
@@ -64,12 +102,29 @@ def withdraw_outputs(environment: Mapping[str, str]) -> None:
 
     Raises PublishError when the file cannot be written.
     """
-    outputs = {"verdict": "error", "exit-code": "", "run-id": "", "report-path": "", "report-sha256": ""}
+    outputs = {"verdict": "error", **dict.fromkeys(_NAMES, "")}
     try:
         if path := environment.get("GITHUB_OUTPUT"):
             _append(Path(path), "".join(_output(name, value) for name, value in outputs.items()).encode())
     except OSError as exc:
         raise PublishError(f"GitHub's job files: {exc}; nothing is measured that they cannot be told") from exc
+
+
+def _summary(verdict: Verdict, run_id: str, exit_code: ExitCode) -> dict[str, str]:
+    """What failed, by name, and all of it as one line of JSON; the first names where they are very many."""
+    found = tested(verdict, exit_code)
+    failed = [_NOT_OF_A_NAME.sub("_", name)[:_LONGEST_NAME] for name in found.failed[:_MOST_NAMES]]
+    summary = {
+        "verdict": verdict.outcome.value.lower(),
+        "exit_code": int(exit_code),
+        "promotes": exit_code is ExitCode.OK,
+        "run_id": run_id,
+        "passed": len(found.passed),
+        "warned": len(found.warned),
+        "failed": len(found.failed),
+        "checks_failed": failed,
+    }
+    return {"checks-failed": ",".join(failed), "summary-json": json.dumps(summary, sort_keys=True)}
 
 
 def _checked(run_id: str) -> str:

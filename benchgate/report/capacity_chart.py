@@ -27,7 +27,7 @@ def capacity_figure(capacity: CapacitySection | None) -> Figure | None:
     x = multiplied(capacity.axis, levels[0] / 1.15, levels[-1] * 1.15)
     goal = capacity.target_ratio * 100
     drawn = [
-        Point(p.role, "", p.level, p.share * 100, joined=False, lower=p.lower * 100, upper=p.upper * 100)
+        Point(p.role, "", p.level, p.share * 100, joined=False, lower=p.lower * 100, upper=p.upper * 100, told=_told(p))
         for p in points
     ]
     fits = [_fit(arm, [point for point in points if point.role is arm], x) for arm in Arm]
@@ -36,6 +36,12 @@ def capacity_figure(capacity: CapacitySection | None) -> Figure | None:
     spec = stage_spec([layer for layer in layers if layer], "goodput, %", _WHOLE)
     label = f"{caption} {'. '.join(capacity.lines)}."
     return Figure("figure-capacity", caption, svg_of(spec, label), capacity.table)
+
+
+def _told(point: CapacityPoint) -> str:
+    """What the table says of a level."""
+    limits = f"{show.percent(point.lower)} to {show.percent(point.upper)}"
+    return f"{point.role.value} at {point.level:g}: {show.percent(point.share)} ({limits})"
 
 
 def _fit(arm: Arm, points: Sequence[CapacityPoint], x: dict[str, object]) -> dict[str, object]:

@@ -60,6 +60,19 @@ class CheckRow:
     notes: tuple[str, ...]
     strip: Strip | None
 
+    def told_in(self, sentence: str) -> bool:
+        """Whether a verdict's sentence gives this check's reason: under its title, for others may have the same one."""
+        return any(f"{self.title}{joint}{self.reason}" in sentence for joint in (" ", ": "))
+
+    def advice_beside(self, sentence: str, todo: str) -> str:
+        """What to do about it, where the verdict's `todo` does not say that already; empty where it does.
+
+        A check that is still open says it all the same, unless the `sentence` is about it: what settles one need not
+        settle the next.
+        """
+        open_beside = self.outcome == Outcome.INCONCLUSIVE.value and not self.told_in(sentence)
+        return self.advice if open_beside or self.advice not in todo else ""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckRows:
@@ -72,6 +85,11 @@ class CheckRows:
     def all(self) -> tuple[CheckRow, ...]:
         """Failing first."""
         return self.failing + self.passing
+
+    @property
+    def by_request(self) -> bool:
+        """Whether a note tells the change of single requests beside that of the number which is judged."""
+        return any(note.startswith("request by request") for row in self.all for note in row.notes)
 
 
 def check_rows(verdict: Verdict) -> CheckRows:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from benchgate.gate.stage_figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.report import show
+from benchgate.report.price_words import price_told
 from benchgate.report.stage_rows import StageRow, stage_table
 from benchgate.report.tables import Column, Table
 
 _COLUMNS = (
-    Column("price"),
+    *(Column("level", numeric=False), Column("price")),
     *(Column("$ per 1M output tokens"), Column("95 % interval")),
     *(Column("$ per 1M good output tokens"), Column("95 % interval")),
     Column("good tokens, against the baseline"),
@@ -21,20 +22,18 @@ _NO_TOKENS = "no tokens"
 
 def cost_table(rows: Sequence[StageRow]) -> Table | None:
     """Only when the suite knows a price; an arm without one says so."""
-    if all(row.deployment.price_usd_per_hour is None for row in rows):
+    if not any(row.deployment.has_price for row in rows):
         return None
     baselines = {row.stage: row for row in rows if row.role is Arm.BASELINE}
-    cells = [_cells(row, baselines.get(row.stage)) for row in rows]
-    return stage_table("Cost at the measured throughput", _COLUMNS, rows, cells)
+    cells = [(row.level, *_cells(row, baselines.get(row.stage))) for row in rows]
+    return stage_table("Cost at the throughput of each level", _COLUMNS, rows, cells)
 
 
 def _cells(row: StageRow, baseline: StageRow | None) -> tuple[str, ...]:
     deployment, figures = row.deployment, row.figures
-    if deployment.price_usd_per_hour is None:
+    if not deployment.has_price:
         return ("no price", *[show.NOT_APPLICABLE] * 5)
-    price = f"{show.usd(deployment.price_usd_per_hour)}/h"
-    if deployment.accelerators > 1:
-        price = f"{deployment.accelerators} accelerators at {price}"
+    price = price_told(deployment)
     if figures is None:
         return (price, show.NOT_MEASURED, show.NOT_APPLICABLE, show.NOT_MEASURED, *[show.NOT_APPLICABLE] * 2)
     output = _with_limits(figures.usd_per_million_output)

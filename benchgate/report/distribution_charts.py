@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from benchgate import units
@@ -10,6 +11,7 @@ from benchgate.report.distribution_section import SHARES, Distribution, SideOfOn
 from benchgate.report.drawing import (
     COLOURS,
     DASHES,
+    TOLD,
     Figure,
     anchors_of,
     height,
@@ -18,13 +20,14 @@ from benchgate.report.drawing import (
     stage_spec,
     svg_of,
 )
-from benchgate.report.marks import arm_name, names_beside, pixels, rule_up
+from benchgate.report.marks import arm_mark, arm_name, names_beside, pixels, rule_up
 from benchgate.report.tables import Table
 
 _TOP = 104.0  # per cent, and a little room above
 _TICKS = (0, 25, 50, 75, 95)
 _MOST_DECADES = 1e4  # from the left edge to the right one: what is quicker stands at the left edge
 _FAR = 3.0
+_SMALL = 22  # of a mark at a quantile
 _ROOM = 1.06
 
 
@@ -50,7 +53,7 @@ def _figure(one: Distribution, anchor: str) -> Figure:
     if slo_s is not None:
         layers += rule_up("SLO", round(slo_s * scale, 6), x)
     for side in one.sides:
-        layers += _curve(side, x, smallest, largest, scale)
+        layers += [*_curve(side, x, smallest, largest, scale), *_quantiles(side, x, smallest, scale)]
     ends = [arm_name(side.role, pixels(side.curve.arrived * 100, _TOP)) for side in one.sides]
     spec = stage_spec([*layers, *names_beside(ends)], "share, %", _TOP, ticks=_TICKS)
     return Figure(anchor, caption, svg_of(spec, f"{caption} {_told(one)}"), _numbers(one))
@@ -86,6 +89,27 @@ def _curve(
     }
     order = {"field": "order", "type": "quantitative"}
     return [{"data": {"values": values}, "mark": line, "encoding": {"x": x, "y": height(_TOP), "order": order}}]
+
+
+def _quantiles(side: SideOfOne, x: dict[str, object], smallest: float, scale: float) -> list[dict[str, object]]:
+    """A mark at every quantile of the table that is finite, with the arm's shape and its words."""
+    values = [
+        {
+            "x": _digits(max(value, smallest) * scale),
+            "y": share * 100,
+            "told": f"{side.role.value}: {_share(share)} {show.duration(value)}",
+        }
+        for share, value in zip(SHARES, side.quantiles, strict=True)
+        if value is not None and math.isfinite(value)
+    ]
+    if not values:
+        return []
+    mark = arm_mark(side.role, _SMALL) | TOLD
+    return [{"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": height(_TOP)}}]
+
+
+def _share(share: float) -> str:
+    return f"{share * 100:g} % within" if share < 1 else "slowest"
 
 
 def _digits(value: float) -> float:

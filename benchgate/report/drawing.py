@@ -8,10 +8,12 @@ named beside the plot.
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 import vl_convert
@@ -28,11 +30,13 @@ WIDTH, HEIGHT = 232, 170
 _PADDING = MappingProxyType({"left": 44, "right": 84, "top": 32, "bottom": 52})
 _NAME_LENGTH = 16
 TOLD: dict[str, object] = {"aria": True, "description": {"expr": "datum.told"}}
-"""Of a mark: what each of its values says in `told` is kept for whoever points at it."""
+"""Of a mark: what each of its values says in `told` is its title, which a browser shows to whoever points at it."""
 
 # The drawing is one image to who cannot see it, so what Vega says of its parts stays out.
 _GROUP_ROLES = re.compile(r' role="graphics-(?:object|symbol)" aria-roledescription="[^"]* container"')
-_MARK_ROLES = re.compile(r' aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"')
+_TOLD_MARK = re.compile(
+    r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)(?:/>|></path>)'
+)
 _LABEL_LENGTH = 2000
 _LETTER = 6.5  # pixels across
 _FEWEST_TICKS, _MOST_TICKS = 3, 6  # of an axis that multiplies
@@ -147,14 +151,22 @@ def named(stages: Sequence[str]) -> dict[str, object]:
 
 def svg_of(spec: dict[str, object], label: str) -> str:
     """The drawing with a root element of our own: scaled by the page, named for readers who do not see it."""
-    drawn: str = vl_convert.vegalite_to_svg({key: _drawable(part) for key, part in spec.items()}, allowed_base_urls=[])
+    drawn = _drawn(json.dumps({key: _drawable(part) for key, part in spec.items()}))
     match = re.fullmatch(r"<svg [^>]*?viewBox=\"(0 0 ([0-9.]+) ([0-9.]+))\"[^>]*>(.*)</svg>\s*", drawn, re.DOTALL)
     assert match is not None, "vl_convert gave no SVG"
-    inner = _MARK_ROLES.sub(r' data-told="\1"', _GROUP_ROLES.sub("", match[4].replace(PAGE_COLOUR, "currentColor")))
+    inner = _GROUP_ROLES.sub("", match[4].replace(PAGE_COLOUR, "currentColor"))
+    inner = _TOLD_MARK.sub(r"<path\2><title>\1</title></path>", inner)
     size = f'viewBox="{match[1]}" width="{match[2]}" height="{match[3]}"'  # its size where no style is allowed
     return (
         f'<svg class="chart" {size} role="img" aria-label="{html.escape(one_line(label, _LABEL_LENGTH))}">{inner}</svg>'
     )
+
+
+@lru_cache(maxsize=128)
+def _drawn(spec: str) -> str:
+    """Most of the time that a report takes; one is often made twice: to be read, and for the hash it is promoted by."""
+    svg: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    return svg
 
 
 def _drawable(value: object) -> object:

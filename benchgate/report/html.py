@@ -14,7 +14,8 @@ from markupsafe import Markup
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
 from benchgate.report.figures import figures_of
-from benchgate.report.provenance import DEFINITIONS
+from benchgate.report.glossary import GLOSSARY
+from benchgate.report.load_section import TWO_NUMBERS
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import quoted, visible
 from benchgate.report.view import ReportView, report_view
@@ -24,18 +25,31 @@ TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
 """Where the templates lie: in an installed package, else in a checkout."""
 
 
-def render_html(evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN) -> str:
-    """The whole report; the same inputs give the same bytes."""
-    return page_of(report_view(evidence, verdict, against=against, terms=terms))
+SITE_INDEX = "../index.html"
+"""The way from a report of a site to the site's first page."""
 
 
-def page_of(view: ReportView) -> str:
+def render_html(
+    evidence: Evidence,
+    verdict: Verdict,
+    *,
+    against: Evidence | None = None,
+    terms: Terms = OWN,
+    in_site: bool = False,
+) -> str:
+    """The whole report; the same inputs give the same bytes. `in_site`: with a way back to the site's first page."""
+    return page_of(report_view(evidence, verdict, against=against, terms=terms), in_site=in_site)
+
+
+def page_of(view: ReportView, *, in_site: bool = False) -> str:
     """A report that is finished but for its markup and its charts, as a page."""
     environment = page_environment()
     return environment.get_template("report.html.j2").render(
         view=view,
+        home=SITE_INDEX if in_site else "",
         figures=figures_of(view),
-        definitions=DEFINITIONS,
+        glossary=GLOSSARY,
+        two_numbers=TWO_NUMBERS,
         style_hash=csp_hash(environment.get_template("report.css").render()),
         script_hash=csp_hash(environment.get_template("report.js").render()),
     )

@@ -25,8 +25,8 @@ def limits_told(verdict: Verdict) -> str:
     """What holds of the limits that the checks stand beside, as a sentence without its end."""
     own = {told for check in verdict.checks if (told := own_level(check, verdict.alpha))}
     if not own:
-        return f"Every limit is one-sided at {level(verdict.alpha)}"
+        return f"Every limit is one-sided, at {level(verdict.alpha)} confidence"
     return (
-        f"Every limit is one-sided: at the level that stands beside it ({', '.join(sorted(own))}, for there may be "
+        f"Every limit is one-sided: at the confidence that stands beside it ({', '.join(sorted(own))}, for there may be "
         f"several looks at the load), and at {level(verdict.alpha)} where none does"
     )

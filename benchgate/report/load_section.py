@@ -9,6 +9,7 @@ from benchgate import units
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.report import show
+from benchgate.report.cost_lines import cost_lines
 from benchgate.report.cost_table import cost_table
 from benchgate.report.knee_lines import knee_levels, knee_lines
 from benchgate.report.sides import Sides
@@ -18,6 +19,11 @@ from benchgate.report.tables import Column, Table
 from benchgate.suite.levels import Level
 from benchgate.suite.schema import Suite
 from benchgate.suite.slo import SloSpec
+
+TWO_NUMBERS = (
+    "A check takes each block's own number instead, without the blocks that do not count, and the geometric mean of "
+    "these: that is why the same name can have two numbers"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class LoadSection:
     speed: Table
     requests: Table
     cost: Table | None
+    cost_lines: tuple[str, ...]  # which level's price counts, and what it is the price of
     order: str
     slo: str
     knees: tuple[str, ...]  # of a sweep over concurrency, one sentence a side
@@ -51,6 +58,7 @@ def load_section(sides: Sides, suite: Suite) -> LoadSection | None:
         speed=_speed(rows),
         requests=_requests(rows),
         cost=cost_table(rows),
+        cost_lines=cost_lines(rows),
         order=_order(sides),
         slo=". ".join(_slo_lines(suite, list(levels.values()))),
         knees=knee_lines(suite, summaries),

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Verdict
+from benchgate.model.verdict import GuardResult, Verdict
 from benchgate.report.check_rows import CheckRow
+from benchgate.report.load_section import TWO_NUMBERS
 from benchgate.report.tables import Column, Table
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import markdown_code, markdown_prose, quoted
-from benchgate.report.view import ReportView, report_view
+from benchgate.report.view import Banner, ReportView, report_view
 
 COMMENT_BYTES = 60_000
 """What a comment on a change may hold (GitHub refuses more than 65,536 characters)."""
@@ -19,6 +20,7 @@ COMMENT_BYTES = 60_000
 SUMMARY_BYTES = 256 * 1024
 """What a job summary may hold: a quarter of what GitHub keeps of a step, for a step may give several verdicts."""
 
+_POOLED = f"Quantiles are over the requests of all blocks. {TWO_NUMBERS}"
 _REASON_CHARACTERS = 1000
 _FEW = 10  # checks that are still shown where all of them are too many
 
@@ -80,12 +82,15 @@ def _join(head: str, kept: Sequence[_Section], dropped: Sequence[str]) -> str:
 def _head(view: ReportView) -> str:
     banner = view.banner
     of_run = f" of run {markdown_code(banner.baseline_run)}" if banner.baseline_run else ""
+    objecting = f" {markdown_prose(banner.objecting)}." if banner.objecting else ""
+    todo = f"**What to do:** {_sentence(banner.todo)}.\n\n" if banner.todo else ""
     beside = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
     return (
         f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {beside}\n\n"
         f"**{markdown_prose(quoted(banner.reason), _REASON_CHARACTERS)}**\n\n"
-        f"{markdown_prose(banner.meaning)} Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
-        f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}. {markdown_prose(view.limits_told)}.\n"
+        f"{markdown_prose(banner.meaning)}{objecting} {markdown_prose(view.limits_told)}.\n\n{todo}"
+        f"Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
+        f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}.\n"
     )
 
 
@@ -93,7 +98,8 @@ def _sections(view: ReportView) -> Iterator[_Section]:
     """In reading order."""
     checks, alone = view.checks, view.banner.alone
     failing, few = checks.failing, checks.failing[:_FEW]
-    every = _checks(failing, alone=alone) + _reasons(failing) + _ids(failing)
+    every = _checks(failing, alone=alone) + _reasons(failing, view.banner) + _ids(failing)
+    spoilt = view.unusable
     yield _Section("Checks that need attention", every, 0, shorter=_checks(few, alone=alone))
     yield _Section("Is this measurement sound?" if alone else "Is this comparison fair?", _unfair(view), 1)
     yield _Section("What differs", "" if alone else _differing(view), 2)
@@ -105,15 +111,18 @@ def _sections(view: ReportView) -> Iterator[_Section]:
         yield _Section("Since last time", f"{markdown_prose(view.history.line)}.\n{then}", 3)
     if view.quality is not None:
         lines = [*view.quality.headline, *view.quality.faults]
-        yield _Section("Quality", _table(view.quality.scores) + _list(lines), 3)
+        yield _Section("Quality", _unusable(spoilt.quality) + _table(view.quality.scores) + _list(lines), 3)
     if view.divergence is not None:
         lines = [*([view.divergence.fault] if view.divergence.fault else []), *view.divergence.lines]
-        yield _Section("Fixed texts", _table(view.divergence.table) + _list(lines), 3)
+        text = _unusable(spoilt.divergence) + _table(view.divergence.table) + _list(lines)
+        yield _Section("Fixed texts", text, 3)
     if view.shadow is not None:
         faults = [line for line in (view.shadow.fault, view.shadow.failed) if line]
-        yield _Section("Shadow", _table(view.shadow.table) + _list([*faults, *view.shadow.lines]), 4)
+        text = _unusable(spoilt.shadow) + _table(view.shadow.table) + _list([*faults, *view.shadow.lines])
+        yield _Section("Shadow", text, 4)
     if view.load is not None:
-        yield _Section("Load", _table(view.load.speed) + _list(view.load.knees), 6)
+        lines = [*([_POOLED] if view.paired is not None else []), *view.load.knees]
+        yield _Section("Load", _unusable(spoilt.load) + _table(view.load.speed) + _list(lines), 6)
         if view.telemetry is not None and view.telemetry.table is not None:
             told = _table(view.telemetry.table) + _list(view.telemetry.bottlenecks)
             yield _Section("What the servers said of themselves", told, 8)
@@ -121,10 +130,13 @@ def _sections(view: ReportView) -> Iterator[_Section]:
         table = _table(view.noise.table) if view.noise.table is not None else ""
         yield _Section("Noise", table + _list(view.noise.lines), 8)
     if view.capacity is not None:
-        yield _Section("Capacity", _list(view.capacity.lines) + "\n" + _table(view.capacity.table), 6)
-    if view.load is not None:
-        yield _Section("Cost", _table(view.load.cost) if view.load.cost else "", 7)
-    yield _Section("The same verdict again", f"{markdown_code(view.provenance.command)}\n", 2)
+        text = _unusable(spoilt.load) + _list(view.capacity.lines) + "\n" + _table(view.capacity.table)
+        yield _Section("Capacity", text, 6)
+    if view.load is not None and view.load.cost is not None:
+        text = _unusable(spoilt.load) + _table(view.load.cost) + _list(view.load.cost_lines)
+        yield _Section("Cost", text, 7)
+    again = f"{markdown_code(view.provenance.command)}, with the `--store` that the run is in\n"
+    yield _Section("The same verdict again", again, 2)
 
 
 def _checks(rows: Sequence[CheckRow], *, alone: bool) -> str:
@@ -155,19 +167,42 @@ def _ids(rows: Sequence[CheckRow]) -> str:
     )
 
 
-def _reasons(rows: Sequence[CheckRow]) -> str:
+def _reasons(rows: Sequence[CheckRow], banner: Banner) -> str:
+    """Why each came out as it did and what to do about it, as far as the head has not said so; no advice twice."""
     lines = []
+    told = {banner.todo}
     for row in rows:
-        advice = f" What to do: {markdown_prose(quoted(row.advice), _REASON_CHARACTERS)}" if row.advice else ""
-        reason = markdown_prose(quoted(row.reason), _REASON_CHARACTERS).removesuffix(".")
-        lines.append(f"- {row.mark} {markdown_prose(row.title)}: {reason}.{advice}\n")
+        todo = row.advice_beside(banner.reason, banner.todo)
+        if not todo and row.told_in(banner.reason):
+            continue
+        advice = f" What to do: {'as above' if todo in told else _sentence(todo)}" if todo else ""
+        told.add(row.advice)
+        lines.append(f"- {row.mark} {markdown_prose(row.title)}: {_sentence(row.reason)}.{advice}\n")
     return "\n" + "".join(lines) if lines else ""
 
 
+def _sentence(text: str) -> str:
+    """A sentence of the gate's without its full stop."""
+    return markdown_prose(quoted(text), _REASON_CHARACTERS).removesuffix(".")
+
+
 def _unfair(view: ReportView) -> str:
+    """Yes is not told: then there is nothing to list."""
     fair = view.fairness
-    tripped = [f"{g.id}: {g.reason}" + (f" What to do: {g.remedy}" if g.remedy else "") for g in fair.tripped]
-    return _list([*fair.faults, *tripped, *fair.cautions]).lstrip("\n")
+    tripped = [_objection(guard, view.banner) for guard in fair.tripped]
+    lines = _list([*fair.faults, *tripped, *fair.cautions])
+    answer = "**No.** The evidence cannot be used as it stands." if fair.tripped or fair.faults else "**With care.**"
+    return f"{answer}\n{lines}" if lines else ""
+
+
+def _objection(guard: GuardResult, banner: Banner) -> str:
+    reason = "as said above" if guard.reason.rstrip(".") in banner.reason else guard.reason
+    remedy = "" if guard.remedy is None or guard.remedy in banner.todo else f". What to do: {guard.remedy}"
+    return f"{guard.id}: {reason}{remedy}"
+
+
+def _unusable(guards: str) -> str:
+    return f"**Not to be used:** {markdown_prose(guards)} speaks against these numbers.\n\n" if guards else ""
 
 
 def _differing(view: ReportView) -> str:

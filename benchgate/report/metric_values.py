@@ -30,9 +30,12 @@ def unit_of(metric: str) -> str | None:
 
 def with_limits(row: MetricRow | None) -> str:
     """A number with its 95 % interval, where it has one; a dash where it is not there."""
-    if row is None:
-        return "-"
-    if row.lower is None or row.upper is None:
-        return in_its_unit(row.name, row.value)
-    lower, upper = (in_its_unit(row.name, limit) for limit in (row.lower, row.upper))
-    return f"{in_its_unit(row.name, row.value)} ({lower} to {upper})"
+    return "-" if row is None else value_with_limits(row.name, row.value, row.lower, row.upper)
+
+
+def value_with_limits(metric: str, value: float, lower: float | None, upper: float | None) -> str:
+    """A value in its unit, and in brackets its limits where it has both."""
+    shown = in_its_unit(metric, value)
+    if lower is None or upper is None:
+        return shown
+    return f"{shown} ({in_its_unit(metric, lower)} to {in_its_unit(metric, upper)})"

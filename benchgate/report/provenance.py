@@ -1,4 +1,4 @@
-"""How it was measured: identity, question, machine, words and the command that repeats the verdict; and the limits."""
+"""How it was measured: identity, question, machine and the command that repeats the verdict; and the limits."""
 
 from __future__ import annotations
 
@@ -23,20 +23,6 @@ from benchgate.report.unjudged_slo import unjudged_slo
 from benchgate.suite.arms import arms_of_stored, measured_arms
 from benchgate.suite.schema import Suite
 from benchgate.suite.shadow import Compare, Shadow
-
-DEFINITIONS = (
-    ("TTFT", "first chunk that carries output, minus the intended send: waiting in the client counts"),
-    ("TPOT", "seconds from the first to the last output chunk over (output tokens less one); undefined below 2 tokens"),
-    ("E2E", "finish event minus the intended send"),
-    ("success", "HTTP 200, at least one output token, finish reason stop, length or tool_calls, no error in any event"),
-    ("failures", "count as infinitely slow and as misses of every SLO; they never leave a denominator"),
-    ("throughput", "output tokens (or requests) of successful requests over the stage's window, mean of the blocks"),
-    ("goodput", "requests that succeed and meet every SLO, over the requests scheduled"),
-    ("flipped", "items that only one side got right, over all items paired: lost by the candidate, or gained"),
-    ("recovery", "the candidate's score over the baseline's, over the same items"),
-    ("excess", "the candidate's disagreement with the baseline minus the baseline's with itself"),
-)
-"""Short forms of docs/metrics.md, as far as the report shows the quantity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ def value(quantity: float | None, unit: Unit) -> str:
         return duration(quantity)
     if unit is Unit.RATIO:
         return _percent(quantity)
+    if unit is Unit.USD:
+        return usd(quantity)
     if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT, Unit.NATS, Unit.PERPLEXITY):
         return _of_drills(quantity, unit)
     return f"{number(quantity)} {_PER_UNIT[unit]}"

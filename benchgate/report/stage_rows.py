@@ -24,8 +24,9 @@ class StageRow:
     """One stage on one side; `summary` and `figures` are None when it was planned and never measured.
 
     `offered` is what its level offers as one number, requests in flight in a closed loop and per second in an open one;
-    None for a class of traffic, in the background, and where there is no such number. `slo` and `target_ratio` are what
-    its requests are held to: the class's own, else the suite's; None without an SLO.
+    None for a part of a stage (`of_stage`: a class of traffic, the background), and where there is no such number.
+    `slo` and `target_ratio` are what its requests are held to: the class's own, else the suite's; None without
+    an SLO.
     """
 
     stage: str
@@ -35,6 +36,7 @@ class StageRow:
     summary: StageSummary | None
     figures: StageFigures | None
     closed_loop: bool
+    of_stage: bool
     offered: float | None
     slo: Slo | None
     target_ratio: float | None
@@ -67,6 +69,7 @@ def stage_row(stage: str, level: Level | None, side: Side, suite: Suite) -> Stag
         summary=summarise_stage(observations, slo),
         figures=stage_figures(observations, slo, side.deployment),
         closed_loop=closed,
+        of_stage=level is not None and _is_part(level),
         offered=None if level is None else _offered(level),
         slo=slo,
         target_ratio=held_to.target_ratio if held_to is not None else None,
@@ -74,9 +77,13 @@ def stage_row(stage: str, level: Level | None, side: Side, suite: Suite) -> Stag
 
 
 def _offered(level: Level) -> float | None:
-    if level.group or level.background:
+    if _is_part(level):
         return None
     return level.course.mean_rps if level.course.concurrency is None else float(level.course.concurrency)
+
+
+def _is_part(level: Level) -> bool:
+    return bool(level.group or level.background)
 
 
 def stage_table(

@@ -62,7 +62,10 @@ def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[T
     for task in _observed(comparison):
         if not any(task in tasks for tasks in units.values()):
             units[task] = (task,)
-    rows = [row for name, tasks in units.items() for row in _of_unit(comparison, verdict, name, tasks)]
+    only = next(iter(units)) if len(units) == 1 else None  # what is asked of all tasks is asked of it
+    rows = [
+        row for name, tasks in units.items() for row in _of_unit(comparison, verdict, name, tasks, whole=name == only)
+    ]
     right_or_wrong = {name: tasks for name, tasks in units.items() if not _continuous(rows, name)}
     if len(right_or_wrong) > 1:
         rows.append(_of_all(comparison, verdict, right_or_wrong))
@@ -78,17 +81,19 @@ def _continuous(rows: list[TaskRow], name: str) -> bool:
     return any(row.task == name and row.counts.continuous for row in rows)
 
 
-def _of_unit(comparison: Comparison, verdict: Verdict, name: str, tasks: tuple[str, ...]) -> Iterator[TaskRow]:
+def _of_unit(
+    comparison: Comparison, verdict: Verdict, name: str, tasks: tuple[str, ...], *, whole: bool
+) -> Iterator[TaskRow]:
     counts = [
         summarise_task(task, comparison.baseline_quality(task), comparison.candidate_quality(task)) for task in tasks
     ]
     group = tasks != (name,)
     for task, one in zip(tasks, counts, strict=True):
         found = task_figures(comparison, task, verdict.alpha)
-        yield _row(one, found, _check_of(verdict, task), pooled=False)
+        yield _row(one, found, _check_of(verdict, task, whole=whole and not group), pooled=False)
     if group:
         found = task_figures(comparison, name, verdict.alpha, tasks)
-        yield _row(pooled_tasks(counts, name), found, _check_of(verdict, name), pooled=True)
+        yield _row(pooled_tasks(counts, name), found, _check_of(verdict, name, whole=whole), pooled=True)
 
 
 def _of_all(comparison: Comparison, verdict: Verdict, units: Mapping[str, tuple[str, ...]]) -> TaskRow:
@@ -102,12 +107,14 @@ def _of_all(comparison: Comparison, verdict: Verdict, units: Mapping[str, tuple[
     return _row(pooled_tasks(by_unit, "all tasks"), found, _check_of(verdict, None), pooled=True)
 
 
-def _check_of(verdict: Verdict, task: str | None) -> CheckResult | None:
-    """The check that holds a task against the baseline; for all tasks together the one that names none."""
-    for check in verdict.checks:
-        if check.metric in ("accuracy", "score") and check.scale is Scale.DIFFERENCE and check.task == task:
-            return check
-    return None
+def _check_of(verdict: Verdict, task: str | None, *, whole: bool = False) -> CheckResult | None:
+    """The check that holds a task against the baseline; for all tasks together the one that names none.
+
+    `whole`: the task is all there are.
+    """
+    of_scores = [c for c in verdict.checks if c.metric in ("accuracy", "score") and c.scale is Scale.DIFFERENCE]
+    own = next((check for check in of_scores if check.task == task), None)
+    return own or next((check for check in of_scores if whole and check.task is None), None)
 
 
 def _row(counts: TaskSummary, found: TaskFigures | Problem, check: CheckResult | None, *, pooled: bool) -> TaskRow:

@@ -79,7 +79,7 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
     for row in rows:
         advisory = "" if row.required else " (advisory)"
         yield f"  {row.mark} {row.outcome:<{width}}  {one_line(row.title)}{advisory}  [{one_line(row.id)}]"
-        yield f"      {_numbers(row, alone=alone)}"
+        yield f"      {row_numbers(row, alone=alone)}"
         yield f"      {one_line(row.reason, _REASON_CHARACTERS)}"
         if row.advice:
             yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
@@ -88,7 +88,8 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
     yield ""
 
 
-def _numbers(row: CheckRow, *, alone: bool) -> str:
+def row_numbers(row: CheckRow, *, alone: bool) -> str:
+    """A check's values, difference, interval, allowance and n, in a line; `alone`: of one deployment and no other."""
     values = row.candidate if alone or row.id == SPENT else f"candidate {row.candidate}"
     if row.baseline != show.NOT_APPLICABLE:
         values = f"baseline {row.baseline}, {values}"

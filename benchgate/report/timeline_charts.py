@@ -9,6 +9,7 @@ from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.drawing import (
     COLOURS,
+    TOLD,
     Figure,
     height,
     numbers_table,
@@ -39,7 +40,10 @@ def _across(timeline: TimelineSection) -> dict[str, object]:
 
 
 def _gauged(gauged: Gauged, timeline: TimelineSection) -> Figure:
-    points = [Point(look.arm, "", round(look.at_s, 3), round(look.value, 4)) for look in gauged.looks]
+    points = [
+        Point(one.arm, "", round(one.at_s, 3), round(one.value, 4), told=_seen(one, gauged.title))
+        for one in gauged.looks
+    ]
     top = max(max(point.y for point in points) * 1.2, 1.0)
     caption = f"{gauged.name}, look by look, as the servers said."
     layers = series(points, _across(timeline), top)
@@ -75,20 +79,39 @@ def _waits(timeline: TimelineSection) -> Figure:
 
 
 def _cloud(arm: Arm, looks: Sequence[Look], x: dict[str, object], top: float, scale: float) -> dict[str, object]:
-    values = [{"x": round(look.at_s, 3), "y": float(f"{look.value * scale:.5g}")} for look in looks]
-    mark = arm_mark(arm, _SMALL) | {"opacity": 0.75}
+    values = [
+        {
+            "x": round(look.at_s, 3),
+            "y": float(f"{look.value * scale:.5g}"),
+            "told": _told(look, f"TTFT {show.duration(look.value)}"),
+        }
+        for look in looks
+    ]
+    mark = arm_mark(arm, _SMALL) | {"opacity": 0.75} | TOLD
     return {"data": {"values": values}, "mark": mark, "encoding": {"x": x, "y": height(top)}}
 
 
 def _failed(looks: Sequence[Look], x: dict[str, object]) -> list[dict[str, object]]:
     layers: list[dict[str, object]] = []
     for arm in Arm:
-        values = [{"x": round(look.at_s, 3)} for look in looks if look.arm is arm]
+        values = [{"x": round(look.at_s, 3), "told": _told(look, "failed")} for look in looks if look.arm is arm]
         if values:
             at = _FAILED_AT if arm is Arm.BASELINE else 2 * _FAILED_AT + 2
             mark = {"type": "point", "shape": "cross", "angle": 45, "size": 60, "filled": True, "y": at}
-            layers.append({"data": {"values": values}, "mark": mark | {"color": COLOURS[arm]}, "encoding": {"x": x}})
+            mark |= {"color": COLOURS[arm]} | TOLD
+            layers.append({"data": {"values": values}, "mark": mark, "encoding": {"x": x}})
     return layers
+
+
+def _seen(look: Look, title: str) -> str:
+    """What the servers said at one look; a share has its sign after the number, not in the title."""
+    what, percent, _ = title.partition(", %")
+    return _told(look, f"{what} {show.number(look.value)}{' %' if percent else ''}")
+
+
+def _told(look: Look, what: str) -> str:
+    """A point in words, for whoever points at it."""
+    return f"{look.arm.value}, {show.duration(look.at_s)} into the stage: {what}"
 
 
 def _most(looks: Sequence[Look]) -> str:

@@ -20,6 +20,11 @@ _LEAST_LOOKS = 3
 _STRETCHES = 80
 _SHOWN = (Gauge.WAITING, Gauge.RUNNING, Gauge.KV_USAGE)
 _SHARES = frozenset({Gauge.KV_USAGE})
+_UNSEEN = {
+    Gauge.WAITING: "No look at this block found a request waiting, so no queue is drawn.",
+    Gauge.RUNNING: "No look at this block found a request running.",
+    Gauge.KV_USAGE: "No look at this block found the KV cache in use.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class TimelineSection:
     """Stage and block (counted from 0) that are shown, and why it is this one.
 
     `ttft` are requests by when they were due: all of them, or of `requests` the slowest of each of many stretches.
-    `bottlenecks` say for each side what its time went to.
+    `unseen` are sentences on what every look found to be 0, which is not in `gauges`; `bottlenecks` say for each side
+    what its time went to.
     """
 
     stage: str
@@ -55,6 +61,7 @@ class TimelineSection:
     ttft: tuple[Look, ...]
     requests: int
     gauges: tuple[Gauged, ...]
+    unseen: tuple[str, ...]
     bottlenecks: tuple[str, ...]
     ends_s: float
 
@@ -77,7 +84,8 @@ def timeline_section(
     here = [row for row in rows if row.stage == stage]
     windows = [(row.role, w) for row in here for w in row.windows if w.block == block]
     executions = [(row.role, o) for row in here for o in row.executions if o.block == block]
-    gauges = tuple(gauged for word in _SHOWN if (gauged := _gauged(word, windows)) is not None)
+    looked_for = {word: gauged for word in _SHOWN if (gauged := _gauged(word, windows)) is not None}
+    gauges = tuple(gauged for gauged in looked_for.values() if any(look.value for look in gauged.looks))
     looks = tuple(look for arm, execution in executions for look in _waits(arm, execution))
     instants = [look.at_s for gauged in gauges for look in gauged.looks] + [look.at_s for look in looks]
     return TimelineSection(
@@ -87,6 +95,7 @@ def timeline_section(
         ttft=looks,
         requests=sum(len(o.requests) for _, o in executions),
         gauges=gauges,
+        unseen=tuple(_UNSEEN[word] for word, gauged in looked_for.items() if gauged not in gauges),
         bottlenecks=tuple(f"{row.role.value}: {row.bottleneck.name} ({row.bottleneck.why})" for row in here),
         ends_s=max(instants, default=0.0),
     )

@@ -7,14 +7,13 @@ use, and a ring is around what was promoted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-import vl_convert
-
-from benchgate.report.drawing import CONFIG, HEIGHT, PAGE_COLOUR, WIDTH, short_name, svg_of
+from benchgate.report.drawing import CONFIG, HEIGHT, PAGE_COLOUR, TOLD, WIDTH, short_name, svg_of
+from benchgate.report.metric_values import value_with_limits
+from benchgate.report.picture import png_file, svg_file
 from benchgate.report.untrusted import one_line
 
 _Spec = dict[str, object]
@@ -25,20 +24,25 @@ MOST_SERIES = 4
 _COLOURS = ("#3d7dd8", "#c2672a", "#2f8f5b", "#9a6bd0")  # each 3:1 on white and on near-black
 _DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("square", "circle", "triangle-up", "triangle-down")
+_STATES_TOLD = {"promoted": "promoted", "let through": "", "invalid": "INVALID", "not": "not let through"}
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # as the mark of INVALID
 _BESIDE = 0.16  # of the room of a run, from one line's point to the next one's
-_INK, _PAPER = "#1b1f24", "#ffffff"  # of a chart that stands alone
-_PADDING = {"left": 44, "right": 84, "top": 40, "bottom": 40}
+_PADDING = {"left": 44, "right": 84, "top": 40, "bottom": 56}
 _ROOM = 0.08  # of the span, above and below
 _FROM_ZERO = 0.35  # where the smallest is below this share of the largest, the axis begins at 0
 _LABEL_GAP = 15  # pixels between the names beside the plot
+_DAY_LETTER, _DAYS_APART = 6.4, 10  # pixels of a letter below the plot, and between two days
+_LINE = 13
 _DIGITS = 6
-_SCALE = 2  # of a PNG
+_LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True)
 class TrendValue:
-    """One run's value, in the metric's own unit; `at` is the run's place, 0 for the oldest drawn."""
+    """One run's value, in the metric's own unit; `at` is the run's place, 0 for the oldest drawn.
+
+    `run` is which run that is, in words, for whoever points at it.
+    """
 
     at: int
     value: float
@@ -47,6 +51,7 @@ class TrendValue:
     promotes: bool
     promoted: bool
     invalid: bool = False
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +100,12 @@ def inline_svg(chart: TrendChart, label: str) -> str:
 
 def whole_svg(chart: TrendChart, label: str) -> str:
     """The chart as a file of its own, on white."""
-    opening, _, inner = inline_svg(chart, label).replace('"currentColor"', f'"{_INK}"').partition(">")
-    named = opening.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f'{named}><rect width="100%" height="100%" fill="{_PAPER}"/>{inner}\n'
+    return svg_file(inline_svg(chart, label))
 
 
 def whole_png(chart: TrendChart) -> bytes:
     """The same picture in pixels, twice as many each way as it is wide and high."""
-    spec = json.dumps(_spec(chart) | {"background": _PAPER}).replace(PAGE_COLOUR, _INK)
-    return vl_convert.vegalite_to_png(spec, scale=_SCALE, allowed_base_urls=[])
+    return png_file(_spec(chart))
 
 
 def _spec(chart: TrendChart) -> _Spec:
@@ -116,7 +118,7 @@ def _spec(chart: TrendChart) -> _Spec:
     layers += _marks(chart.marks, x)
     for number, series in enumerate(chart.series):
         beside = _BESIDE * (number - (len(chart.series) - 1) / 2)
-        layers += _line(number, _parts(series, chart.breaks, factor, beside), len(chart.days), x, y)
+        layers += _line(number, _parts(series, chart.breaks, chart.metric, factor, beside), len(chart.days), x, y)
     layers += _names(chart, factor, low, high)
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -172,19 +174,32 @@ def _frame(x: _Spec, y: _Spec, title: str) -> _Spec:
 
 
 def _days(days: Sequence[str], x: _Spec) -> Iterator[_Spec]:
-    """The first, the middle and the last day below the plot, and each once."""
-    places = [0, (len(days) - 1) // 2, len(days) - 1] if len(days) > 2 else [0, len(days) - 1]
-    wanted = {days[at]: at for at in reversed(places)} if days else {}
+    """The first, the last and where there is room the middle day below the plot, each once; and which way time goes."""
+    last = len(days) - 1
+    wanted = {days[at]: at for at in (last, last // 2, 0)} if days else {}
+    if len(wanted) == 3 and not _fit(list(wanted), WIDTH * last / len(days)):
+        wanted = {days[at]: at for at in (last, 0)}
     for day, at in wanted.items():
         align = "center"
         if len(wanted) > 1:
-            align = "left" if at == 0 else "right" if at == len(days) - 1 else "center"
-        mark = {"type": "text", "align": align, "baseline": "top", "y": HEIGHT + 8, "fontSize": 11, "lineBreak": "\n"}
-        yield {
-            "data": {"values": [{"x": at, "day": day}]},
-            "mark": mark,
-            "encoding": {"x": x, "text": {"field": "day"}},
-        }
+            align = "left" if at == 0 else "right" if at == last else "center"
+        yield _below(day, at, align, 8, x)
+    if len(days) > 1:
+        y = 8 + _LINE * (1 + max(day.count("\n") for day in days))
+        yield _below("← oldest", 0, "left", y, x)
+        yield _below("newest →", last, "right", y, x)
+
+
+def _fit(days: Sequence[str], width: float) -> bool:
+    """Whether they lie side by side without meeting."""
+    letters = sum(len(day.partition("\n")[0]) for day in days)
+    return letters * _DAY_LETTER + _DAYS_APART * (len(days) - 1) <= width
+
+
+def _below(words: str, at: int, align: str, y: int, x: _Spec) -> _Spec:
+    """Words `y` pixels below the plot, at the place of a run."""
+    mark = {"type": "text", "align": align, "baseline": "top", "y": HEIGHT + y, "fontSize": 11, "lineBreak": "\n"}
+    return {"data": {"values": [{"x": at, "day": words}]}, "mark": mark, "encoding": {"x": x, "text": {"field": "day"}}}
 
 
 def _marks(marks: Sequence[TrendMark], x: _Spec) -> Iterator[_Spec]:
@@ -207,7 +222,7 @@ def _by_place(marks: Sequence[TrendMark]) -> list[TrendMark]:
     return sorted(marks, key=_place)
 
 
-def _parts(series: TrendSeries, breaks: frozenset[int], factor: float, beside: float) -> list[list[_Spec]]:
+def _parts(series: TrendSeries, breaks: frozenset[int], metric: str, factor: float, beside: float) -> list[list[_Spec]]:
     """The values as they are drawn, `beside` their places, and cut where a line may not go through."""
     parts: list[list[_Spec]] = []
     before: int | None = None
@@ -216,9 +231,16 @@ def _parts(series: TrendSeries, breaks: frozenset[int], factor: float, beside: f
             parts.append([])
         ends = {name: end for name, end in (("low", one.lower), ("high", one.upper)) if end is not None}
         drawn = {name: _rounded(end * factor) for name, end in (("y", one.value), *ends.items())}
-        parts[-1].append({"x": _rounded(one.at + beside), "part": len(parts), "state": _state(one), **drawn})
+        told = {"state": _state(one), "told": _told(one, series.name, metric)}
+        parts[-1].append({"x": _rounded(one.at + beside), "part": len(parts), **told, **drawn})
         before = one.at
     return parts
+
+
+def _told(one: TrendValue, line: str, metric: str) -> str:
+    """Line and run with the value as the table has it."""
+    of = ", ".join(filter(None, (one_line(line, _LONGEST), one.run, _STATES_TOLD[_state(one)])))
+    return one_line(f"{of}: {value_with_limits(metric, one.value, one.lower, one.upper)}")
 
 
 def _state(one: TrendValue) -> str:
@@ -240,8 +262,9 @@ def _line(number: int, parts: list[list[_Spec]], places: int, x: _Spec, y: _Spec
     for state in ("let through", "promoted", "not", "invalid"):
         some = [value for value in every if value["state"] == state]
         shape = _CROSS if state == "invalid" else _SHAPES[number]
-        point: _Spec = {"type": "point", "shape": shape, "size": size, "opacity": 1, "color": colour}
+        point: _Spec = {"type": "point", "shape": shape, "size": size, "opacity": 1, "color": colour} | TOLD
         filled = state in ("let through", "promoted")
+        point |= {} if filled else {"fill": colour, "fillOpacity": 0}  # a hollow one can be pointed at
         yield from _layer(point | {"filled": filled, "strokeWidth": 1}, some, {"x": x} | up)
         if state == "promoted":
             ring: _Spec = {

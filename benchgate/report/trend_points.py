@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from benchgate.errors import UsageError
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
+from benchgate.report.show import minute
 from benchgate.report.trend_chart import MOST_SERIES, TrendChart, TrendSeries, TrendValue, days_told
 
 _WITHDRAWN = "withdrawn"
@@ -26,7 +27,10 @@ def chart_of(points: Sequence[TrendPoint], metric: str, statistic: str | None) -
         promotes = point.outcome is not None and point.outcome.promotes
         invalid = point.outcome is Outcome.INVALID
         promoted = point.promoted is not None and point.promoted != _WITHDRAWN
-        value = TrendValue(places[point.run_id], point.value, point.lower, point.upper, promotes, promoted, invalid)
+        run = f"{point.label or point.run_id}, {minute(point.started_at)}"
+        value = TrendValue(
+            places[point.run_id], point.value, point.lower, point.upper, promotes, promoted, invalid, run
+        )
         lines.setdefault((point.suite, point.stage or point.task or ""), []).append(value)
     if len(lines) > MOST_SERIES:
         there = ", ".join(sorted({" ".join(filter(None, key)) for key in lines}))

@@ -70,6 +70,12 @@ def markdown_code(text: str, limit: int = 200) -> str:
     return f"`{line}`" if line else "\N{EN DASH}"
 
 
+def chat_line(text: str, limit: int = 400) -> str:
+    """One line for a message of Slack's kind: no mention, no link, no emoji; `&`, `<` and `>` as Slack wants them."""
+    inert = _LIVE.sub(_interrupt, one_line(text, limit))
+    return inert.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def terminal_line(text: str) -> str:
     """A line that no terminal and no CI runner obeys, whatever stands in it."""
     line = visible(text).replace("\n", " ").replace("\t", " ")

@@ -36,22 +36,23 @@ from benchgate.report.stage_rows import executions_of
 from benchgate.report.telemetry_section import TelemetrySection, telemetry_section, told_rows
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
 from benchgate.report.timeline_section import TimelineSection, timeline_section
+from benchgate.report.unusable import Unusable, unusable
 from benchgate.report.waivers import waiver_lines
 from benchgate.suite.schema import Suite
 
 _MEANING = {
-    Outcome.PASS: "The candidate may be promoted.",
-    Outcome.WARN: "The candidate may be promoted; read the warnings first.",
-    Outcome.BLOCK: "The candidate must not be promoted.",
-    Outcome.INCONCLUSIVE: "The candidate is not promoted: the evidence cannot carry the decision.",
-    Outcome.INVALID: "The candidate is not promoted: the evidence is not usable.",
+    Outcome.PASS: "More harm than the suite allows is ruled out.",
+    Outcome.WARN: "More harm than the suite allows is ruled out; read the warnings first.",
+    Outcome.BLOCK: "Harm that the suite does not allow is shown.",
+    Outcome.INCONCLUSIVE: "More harm than the suite allows is neither shown nor ruled out.",
+    Outcome.INVALID: "The measurement itself is not sound, so it speaks neither for nor against: no promotion.",
 }
 _MEANING_OF_ONE = {
     Outcome.PASS: "Every bound is shown to hold.",
     Outcome.WARN: "Every bound holds; read the warnings.",
     Outcome.BLOCK: "A bound is shown to be broken.",
-    Outcome.INCONCLUSIVE: "The evidence shows neither that every bound holds nor that one is broken.",
-    Outcome.INVALID: "The evidence is not usable.",
+    Outcome.INCONCLUSIVE: "What was measured shows neither that every bound holds nor that one is broken.",
+    Outcome.INVALID: "The measurement itself is not sound, so it speaks neither for nor against.",
 }
 _STRICT_WARNING = "The candidate is not promoted: warnings were asked to block."
 
@@ -73,6 +74,7 @@ class Banner:
     outcome: Outcome
     mark: str
     meaning: str
+    objecting: str  # which guards object and what is not to be used; empty where none does
     todo: str
     reason: str
     suite: str
@@ -94,6 +96,7 @@ class ReportView:
     checks: CheckRows
     limits_told: str  # a sentence without its end
     fairness: Fairness
+    unusable: Unusable  # the parts whose numbers are not to be used
     waivers: tuple[str, ...]  # what there is to say of them; nothing where they were used and hold for long
     notes: tuple[str, ...]  # what to know beyond this comparison
     load: LoadSection | None
@@ -131,6 +134,7 @@ def report_view(
         checks=check_rows(verdict),
         limits_told=limits_told(verdict),
         fairness=fairness(both, verdict, _cautions(evidence, suite, against, terms)),
+        unusable=unusable(verdict),
         waivers=tuple(waiver_lines(verdict)),
         notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
         load=load,
@@ -166,6 +170,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         outcome=verdict.outcome,
         mark=show.MARKS[verdict.outcome],
         meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
+        objecting=_objecting(verdict),
         todo=_todo(both, verdict, terms),
         reason=verdict.reason,
         suite=run.suite_name,
@@ -182,8 +187,29 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
 
 def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
     """What to do first about a verdict that is not PASS, then how a candidate that may be promoted is."""
-    steps = (verdict.next_step or _mending(verdict), _promoting(both, verdict, terms))
+    keeping = f"keep {both.baseline.deployment.name}" if verdict.outcome is Outcome.BLOCK and not both.alone else ""
+    first = verdict.next_step or _mending(verdict)
+    steps = (keeping, first, _others_open(verdict), _promoting(both, verdict, terms))
     return "; ".join(filter(None, steps))
+
+
+def _objecting(verdict: Verdict) -> str:
+    """`The guard client-keeps-up objects: the numbers of load are not to be used`."""
+    tripped = [guard.id for guard in verdict.guards if guard.tripped]
+    if not tripped:
+        return ""
+    who = f"The guard {tripped[0]} objects" if len(tripped) == 1 else f"The guards {', '.join(tripped)} object"
+    parts = unusable(verdict).parts
+    return f"{who}: the numbers of {' and of '.join(parts)} are not to be used" if parts else who
+
+
+def _others_open(verdict: Verdict) -> str:
+    """That more than one check must be settled, of which each says how much more that takes."""
+    if verdict.outcome is not Outcome.INCONCLUSIVE:
+        return ""
+    more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
+    told = "1 more check is open, and says" if more == 1 else f"{more} more checks are open, and each says"
+    return f"{told} in its row what would settle it" if more > 0 else ""
 
 
 def _mending(verdict: Verdict) -> str:

@@ -1,4 +1,6 @@
-"""The reports of many runs, each as `benchgate report` gives it, in as many processes as the machine has cores."""
+"""The reports of many runs, each as `benchgate report` gives it but for its way back to the site's first page, in as
+many processes as the machine has cores.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def _work(address: str, wanted: Sequence[Wanted], told: Connection) -> None:
 def _render(store: Store, wanted: Wanted) -> Rendered:
     try:
         decision = decide_stored(store, wanted.run_id, keep=False)
-        content = report_html(decision).encode()
+        content = report_html(decision, in_site=True).encode()
     except (BenchgateError, ValueError) as error:  # ValueError: a suite that no benchgate would have stored
         return Rendered(wanted.run_id, fault=str(error))
     write_whole(wanted.file, content)

@@ -15,7 +15,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.drawing import Figure
-from benchgate.report.metric_values import in_its_unit
+from benchgate.report.metric_values import in_its_unit, value_with_limits
 from benchgate.report.show import minute
 from benchgate.report.tables import Column, Table
 from benchgate.report.trend_chart import (
@@ -142,7 +142,9 @@ def _lines(
         said = drawn[at].said
         outcome = said[-1].outcome if said else None
         promotes, invalid = outcome is not None and outcome.promotes, outcome is Outcome.INVALID
-        value = TrendValue(at, point.value, point.lower, point.upper, promotes, point.run_id in promoted, invalid)
+        run = f"{name_of(drawn[at])}, {minute(drawn[at].run.started_at)}"
+        stands = point.run_id in promoted
+        value = TrendValue(at, point.value, point.lower, point.upper, promotes, stands, invalid, run)
         found.setdefault(point.stage or point.task or _NO_PLACE, []).append(value)
     return dict(sorted(found.items(), key=lambda one: -len(one[1])))
 
@@ -208,13 +210,7 @@ def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequenc
 
 
 def _with_limits(metric: str, value: TrendValue | None) -> str:
-    if value is None:
-        return "-"
-    shown = in_its_unit(metric, value.value)
-    if value.lower is None or value.upper is None:
-        return shown
-    lower, upper = (in_its_unit(metric, end) for end in (value.lower, value.upper))
-    return f"{shown} ({lower} to {upper})"
+    return "-" if value is None else value_with_limits(metric, value.value, value.lower, value.upper)
 
 
 def _counted(number: int, what: str) -> str:

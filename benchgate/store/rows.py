@@ -128,9 +128,17 @@ def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
     return {
         "run_id": run_id,
         "role": arm.value,
-        "deployment": to_json(asdict(deployment), f"the deployment of the {arm} arm"),
+        "deployment": to_json(_told(deployment), f"the deployment of the {arm} arm"),
         "fingerprint": deployment.fingerprint,
     }
+
+
+def _told(deployment: Deployment) -> dict[str, object]:
+    """As JSON; what is said of no price is not written, as before there was any of it."""
+    return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
+
+
+_LATER = ("price_terms", "token_prices")
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:

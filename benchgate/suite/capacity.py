@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from benchgate import units
 from benchgate.suite.fields import ArrivalText, Expected, Name, PositivePercent, StrictSection, Whole, is_stored
+from benchgate.suite.written import WHOLE, Written, text
 
 CAPACITY_STAGE = "capacity"
 """The stage of a search: a level's looks are stored as `capacity/2.5`."""
@@ -36,8 +37,14 @@ def _requests(value: object, info: ValidationInfo) -> object:
     return int(match[1]) if match is not None else value
 
 
-Level = Annotated[float, BeforeValidator(_level), Expected('a rate like "8/s", or a number in flight like 8')]
-Requests = Annotated[Whole, BeforeValidator(_requests), Expected('a number of requests like "400 requests"')]
+Level = Annotated[
+    float, BeforeValidator(_level), Expected('a rate like "8/s", or a number in flight like 8'),
+    Written.of(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": _MOST_IN_FLIGHT}),
+]  # fmt: skip
+Requests = Annotated[
+    Whole, BeforeValidator(_requests), Expected('a number of requests like "400 requests"'),
+    Written.of(WHOLE, text(rf"^\s*{_REQUESTS.pattern}\s*$")),
+]  # fmt: skip
 
 
 class Capacity(StrictSection):

@@ -13,6 +13,8 @@ from benchgate.suite.parts import MEASUREMENTS, Parts, task_stem
 from benchgate.suite.text import Fault
 from benchgate.suite.vocabulary import suggestion
 
+_OF_GOOD = ("goodput", "usd_per_million_good_tokens")
+
 
 def broken_checks(parts: Parts) -> Iterator[Fault]:
     """Every check that does not fit what the suite measures, or another check."""
@@ -82,9 +84,9 @@ def _has_its_section(parts: Parts, number: int, check: Check) -> Iterator[Fault]
         )
     if section == "load" and check.metric != "capacity" and parts.searches and not parts.stages:
         yield Fault(path, f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`")
-    if check.metric == "goodput" and "slo" not in parts.declared and not _have_their_own_slo(parts, check):
+    if check.metric in _OF_GOOD and "slo" not in parts.declared and not _have_their_own_slo(parts, check):
         yield Fault(
-            path, f"goodput counts the requests that meet the `slo`, which {_without_slo(parts, check)}; add it"
+            path, f"{check.metric} counts the requests that meet the `slo`, which {_without_slo(parts, check)}; add it"
         )
 
 

@@ -6,10 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from benchgate.suite.fields import Duration, PositivePercent, StrictSection
+from benchgate.suite.fields import Duration, Expected, PositivePercent, StrictSection
 from benchgate.units import as_written, show_duration, show_percent
 
-_Bound = Annotated[Duration, Field(gt=0, le=1)]  # above a second hardly any latency would still be the server's
+_Bound = Annotated[  # above a second hardly any latency would still be the server's
+    Duration, Field(gt=0, le=1), Expected('a duration of at most 1s, like "50ms"')
+]
 
 
 class ClientBounds(StrictSection):

@@ -8,18 +8,25 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 
 from benchgate import units
 from benchgate.suite.fields import Expected, Flag, StrictSection, Whole, is_stored
+from benchgate.suite.written import Written, text
 
 
-def _points(text: object, info: ValidationInfo) -> object:
-    return text if is_stored(info) else units.parse_points_ratio(text)
+def _points(found: object, info: ValidationInfo) -> object:
+    return found if is_stored(info) else units.parse_points_ratio(found)
 
 
-def _percent(text: object, info: ValidationInfo) -> object:
-    return text if is_stored(info) else units.parse_percent_ratio(text)
+def _percent(found: object, info: ValidationInfo) -> object:
+    return found if is_stored(info) else units.parse_percent_ratio(found)
 
 
-Points = Annotated[float, BeforeValidator(_points), Expected('points like "5 points"', quantity=True)]
-Percent = Annotated[float, BeforeValidator(_percent), Expected('a percentage like "10%"', quantity=True)]
+Points = Annotated[
+    float, BeforeValidator(_points), Expected('points like "5 points"', quantity=True),
+    Written.of(text(units.PATTERNS[units.parse_points_ratio])),
+]  # fmt: skip
+Percent = Annotated[
+    float, BeforeValidator(_percent), Expected('a percentage like "10%"', quantity=True),
+    Written.of(text(units.PATTERNS[units.parse_percent_ratio])),
+]  # fmt: skip
 
 
 class Creep(StrictSection):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchgate.suite.metric_kinds import COST_METRICS
 from benchgate.suite.parts import Parts
 from benchgate.suite.schema import DeploymentSpec
 from benchgate.suite.stage import Stage
 from benchgate.suite.text import Fault, Path
 
-_OF_A_URL = ("model", "api_key", "headers", "tls", "proxy")
+_OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
 
 
 def broken_deployments(parts: Parts) -> Iterator[Fault]:
@@ -45,7 +46,26 @@ def _starts(parts: Parts) -> Iterator[Fault]:
 
 
 def _prices(parts: Parts) -> Iterator[Fault]:
-    """What the load costs is known only of deployments that have a price."""
+    """What the load costs, and what its tokens do, is known only of deployments that have a price."""
+    for name, spec in parts.deployments.items():
+        if spec is not None and spec.price_terms is not None and spec.price is None:
+            message = (
+                "are the terms of a `price`, which is missing; add it, like price: $4/h (of owned hardware its wear)"
+            )
+            yield Fault(("deployments", name, "price_terms"), message)
+        if spec is not None and spec.token_prices is not None and (spec.price or spec.price_terms) is not None:
+            message = "a deployment is paid by the hour or by the token; keep `price` or `token_prices`"
+            yield Fault(("deployments", name, "token_prices"), message)
+    for number, check in enumerate(parts.checks):
+        if check is None or check.metric not in COST_METRICS:
+            continue
+        for arm, name, spec in _arms(parts):
+            priced = spec.price is not None or spec.token_prices is not None
+            if not priced and (check.margin is not None or arm == "candidate"):
+                has = "has no `price`; add it, like price: $4/h"
+                message = f'what its tokens cost is not known: the {arm} "{name}" {has}'
+                yield Fault(("gate", "checks", number, "metric"), message)
+                break
     if parts.limit is None or parts.limit.cost_usd is None:
         return
     for arm, name, spec in _arms(parts):

@@ -13,6 +13,7 @@ from benchgate.suite.check_values import PlaceName
 from benchgate.suite.fields import Duration, Expected, StrictSection, Text, is_stored, positive_share
 from benchgate.suite.reach import Headers, Reference, refuse_two_authorizations
 from benchgate.suite.references import check_address, reference_name
+from benchgate.suite.written import Written, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
@@ -27,43 +28,45 @@ _API = ("/api/v1/query", "/api/v1", "/api")
 _DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 
-def _objective(text: object, info: ValidationInfo) -> object:
+def _objective(found: object, info: ValidationInfo) -> object:
     """`99.5%` → 0.995: a share that leaves something to spend."""
     if is_stored(info):
-        return text
-    ratio = positive_share(text)
+        return found
+    ratio = positive_share(found)
     if ratio == 1:
-        raise ValueError(f"{units.show_found(text)} leaves no budget to spend; write less, like 99.9%")
+        raise ValueError(f"{units.show_found(found)} leaves no budget to spend; write less, like 99.9%")
     return ratio
 
 
-def _percent(text: object, info: ValidationInfo) -> object:
+def _percent(found: object, info: ValidationInfo) -> object:
     """`112%` → 1.12: more can be spent than there was."""
-    return text if is_stored(info) else parse_spent_ratio(text)
+    return found if is_stored(info) else parse_spent_ratio(found)
 
 
-def parse_spent_ratio(text: object) -> float:
+def parse_spent_ratio(found: object) -> float:
     """`"40%"` → 0.4. Raises ValueError for what is no percentage, and for one that nobody can have spent."""
-    ratio = units.parse_percent_ratio(text)
+    ratio = units.parse_percent_ratio(found)
     if ratio > MOST_SPENT:
-        raise ValueError(f'{units.show_found(text)} is more than anybody can have spent; write it like "40%"')
+        raise ValueError(f'{units.show_found(found)} is more than anybody can have spent; write it like "40%"')
     return ratio
 
 
-def _server(text: str) -> str:
+def _server(address: str) -> str:
     """The base address of a Prometheus server; ValueError, without credentials, otherwise."""
-    base = text.rstrip("/")
+    base = address.rstrip("/")
     for ending in _API:
-        if reference_name(text) is None and base.endswith(ending):
+        if reference_name(address) is None and base.endswith(ending):
             raise ValueError(f"ends in {ending}, which benchgate adds itself; write what stands before it")
-    return check_address(text)
+    return check_address(address)
 
 
+_PERCENT = Written.of(text(units.PATTERNS[units.parse_percent_ratio]))
 Objective = Annotated[
-    float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1)
-]
+    float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1),
+    _PERCENT,
+]  # fmt: skip
 SpentShare = Annotated[
-    float, BeforeValidator(_percent), Expected('a percentage like "40%"', quantity=True), Field(ge=0)
+    float, BeforeValidator(_percent), Expected('a percentage like "40%"', quantity=True), Field(ge=0), _PERCENT
 ]
 PrometheusAddress = Annotated[
     str,
@@ -124,7 +127,7 @@ class ErrorBudget(StrictSection):
     window_s: Duration | None = Field(default=None, alias="window")
     openslo: Text | None = None  # a file with `kind: SLO`
     slo: Text | None = None  # which of its SLOs, where it has several
-    spent: Spent
+    spent: Annotated[Spent, _PERCENT]
     metric: BudgetMetric | None = None  # which requests count as failed; error_rate, or what the indicator is called
     stage: PlaceName | None = None  # the load most like production; `gate.operating`, or the only stage, unless said
     when_blown: Literal["block", "warn"] = "block"

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from benchgate import units
 from benchgate.model.arrivals import parse_arrival
+from benchgate.suite.written import WHOLE, Written, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,18 @@ class Expected:
     quantity: bool = False
 
 
-def _unit(parse: Callable[[object], float], phrase: str) -> tuple[BeforeValidator, Expected]:
-    """Parse human units from a suite; a suite read back from the store already has base units."""
+def _unit(
+    parse: Callable[[object], float], phrase: str, spelled: Callable[[object], float] | None = None
+) -> tuple[BeforeValidator, Expected, Written]:
+    """Parse human units from a suite; a suite read back from the store already has base units.
+
+    `spelled` is the parser of `units` that `parse` goes through, where it is not that itself.
+    """
 
     def read(value: object, info: ValidationInfo) -> object:
         return value if is_stored(info) else parse(value)
 
-    return BeforeValidator(read), Expected(phrase)
+    return BeforeValidator(read), Expected(phrase), Written.of(text(units.PATTERNS[spelled or parse]))
 
 
 def is_stored(info: ValidationInfo) -> bool:
@@ -50,22 +56,35 @@ def positive_share(text: object) -> float:
     return ratio
 
 
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
 Duration = Annotated[float, *_unit(units.parse_duration_s, 'a duration like "500ms" or "30s"')]
 Span = Annotated[float, *_unit(units.parse_span_s, 'a time like "5ms", or "0ms"'), Field(ge=0)]
 Rate = Annotated[float, *_unit(units.parse_rate_rps, 'a rate like "8/s"')]
-Percent = Annotated[float, *_unit(share, 'a percentage like "1%"'), Field(ge=0, le=1)]
-PositivePercent = Annotated[float, *_unit(positive_share, 'a percentage like "95%"'), Field(gt=0, le=1)]
-Tokens = Annotated[int, *_unit(units.parse_tokens, 'a count like "128 tokens"')]
+Percent = Annotated[float, *_unit(share, 'a percentage like "1%"', units.parse_percent_ratio), Field(ge=0, le=1)]
+PositivePercent = Annotated[
+    float, *_unit(positive_share, 'a percentage like "95%"', units.parse_percent_ratio), Field(gt=0, le=1)
+]
+Tokens = Annotated[
+    int,
+    *_unit(units.parse_tokens, 'a count like "128 tokens"'),
+    Written.of(WHOLE, text(units.PATTERNS[units.parse_tokens])),
+]
 Size = Annotated[int, *_unit(units.parse_size_bytes, 'a size like "8GiB"'), Field(ge=64 * 1024**2)]
 Price = Annotated[float, *_unit(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
+TokenPrice = Annotated[float, *_unit(units.parse_usd_per_million, 'a price like "$0.15/M", of a million tokens')]
+Watts = Annotated[float, *_unit(units.parse_watts, 'a power like "700 W"')]
+EnergyPrice = Annotated[float, *_unit(units.parse_usd_per_kwh, 'a price like "$0.12/kWh"')]
+Factor = Annotated[float, *_unit(units.parse_multiple, 'a multiple like "1.3x"'), Field(ge=1, le=10)]
 Money = Annotated[float, *_unit(units.parse_usd, 'a sum of money like "40 USD"')]
 Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
 Flag = Annotated[bool, Strict()]  # and "no" for false
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    Field(pattern=_NAME),
     Expected("a name of at most 64 letters, digits, `.`, `_` and `-` that starts with a letter or digit"),
+    Written.of(text(_NAME)),
 ]
 
 
@@ -75,7 +94,10 @@ def _checked_arrival(text: str) -> str:
 
 
 ArrivalText = Annotated[
-    str, AfterValidator(_checked_arrival), Expected('"poisson", "constant" or "gamma:2", whose gaps vary twice as much')
+    str,
+    AfterValidator(_checked_arrival),
+    Expected('"poisson", "constant" or "gamma:2", whose gaps vary twice as much'),
+    Written.of(text("^(?:poisson|constant|gamma:.+)$")),
 ]
 
 

@@ -15,7 +15,8 @@ from pydantic import (
 )
 
 from benchgate.suite.fields import Duration, Expected, StrictSection, Text, Tokens, is_stored
-from benchgate.units import parse_duration_s, parse_tokens, show_found
+from benchgate.suite.written import WHOLE, Written, text
+from benchgate.units import PATTERNS, parse_duration_s, parse_tokens, show_found
 
 MOST_TOKENS = 1_000_000
 
@@ -154,16 +155,24 @@ def _section(model: type[StrictSection], found: object, info: ValidationInfo) ->
     return model.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
 
 
+_COUNTED = Written.of({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
 Length = Annotated[
     int | Lengths,
     BeforeValidator(_length),
     Expected('a count like "128 tokens", or lengths like {uniform: [64, 512]}'),
+    _COUNTED,
 ]
 Turns = Annotated[
-    int | Lengths, BeforeValidator(_length), Expected("a number of turns like 4, or numbers like {uniform: [2, 6]}")
+    int | Lengths,
+    BeforeValidator(_length),
+    Expected("a number of turns like 4, or numbers like {uniform: [2, 6]}"),
+    _COUNTED,
 ]
 Pause = Annotated[
-    float | Pauses, BeforeValidator(_pause), Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}')
+    float | Pauses,
+    BeforeValidator(_pause),
+    Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}'),
+    Written.of(text(PATTERNS[parse_duration_s])),
 ]
 
 

@@ -22,7 +22,7 @@ class Kind:
 
     needs: Literal["start", "load", "quality", "divergence", "shadow"]
     at: Literal["stage", "sweep", "task", "run"]
-    bound: Literal["duration", "rate", "percentage", "whole number", "level", "nats"] | None
+    bound: Literal["duration", "rate", "percentage", "whole number", "level", "nats", "money"] | None
     sides: tuple[Side, ...] = ()
     margin: Literal["percent", "points"] | None = None
     over: bool = False
@@ -32,6 +32,7 @@ class Kind:
 
 _LATENCY = Kind("load", "stage", "duration", ("max",), "percent", over=True)
 _RATE = Kind("load", "stage", "rate", ("min",), "percent", over=True, rises=True)
+_COST = Kind("load", "stage", "money", ("max",), "percent")
 _FAILURES = Kind("load", "stage", "percentage", ("max",), "points", over=True)
 _SUCCESSES = Kind("load", "stage", "percentage", ("min",), "points", over=True, rises=True)
 _BOTH: tuple[Side, ...] = ("max", "min")
@@ -46,6 +47,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "output_throughput": _RATE,
         "request_throughput": _RATE,
         "output_length": Kind("load", "stage", None, (), "percent"),
+        "usd_per_million_output_tokens": _COST,
+        "usd_per_million_good_tokens": _COST,
         "goodput": _SUCCESSES,
         "error_rate": _FAILURES,
         "rejected": Kind("load", "stage", "percentage", _BOTH, "points", over=True),
@@ -70,14 +73,15 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 )
 
 Metric = Literal[
-    "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "output_length", "goodput",
-    "error_rate", "rejected", "validity", "capacity", "knee", "kv_usage_after", "prefix_hit_rate", "preemptions",
-    "queue_depth", "cold_start", "accuracy", "score", "flips", "kld", "same_top1", "perplexity", "shadow_excess",
-    "shadow_validity", "judge_loss",
+    "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "output_length",
+    "usd_per_million_output_tokens", "usd_per_million_good_tokens", "goodput", "error_rate", "rejected", "validity",
+    "capacity", "knee", "kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth", "cold_start", "accuracy",
+    "score", "flips", "kld", "same_top1", "perplexity", "shadow_excess", "shadow_validity", "judge_loss",
 ]  # fmt: skip
 METRICS = tuple(KINDS)
 LATENCY_METRICS = tuple(name for name, kind in KINDS.items() if kind is _LATENCY)
 THROUGHPUT_METRICS = tuple(name for name, kind in KINDS.items() if kind is _RATE)
+COST_METRICS = tuple(name for name, kind in KINDS.items() if kind is _COST)
 FAILURE_METRICS = ("goodput", "error_rate")
 TELEMETRY_METRICS = ("kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth")
 STAGE_METRICS = tuple(name for name, kind in KINDS.items() if kind.at == "stage")
@@ -96,3 +100,8 @@ STATISTICS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 MEAN = "mean"
 """The geometric mean, judged request by request against the baseline's."""
 Statistic = Literal["p50", "p90", "p95", "p99", "mean"]
+
+
+def spread_of(metric: str) -> str:
+    """The metric whose noise from block to block is this one's: a cost varies as the pace that it is divided by."""
+    return "output_throughput" if metric == "usd_per_million_output_tokens" else metric

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from benchgate import units
 from benchgate.suite.fields import Duration, Expected, Flag, Percent, Size, StrictSection, Text, Tokens, Whole
+from benchgate.suite.written import Written, text
 
 GIB = 1024**3
 
@@ -69,7 +70,7 @@ def _entry(found: object) -> object:
     raise ValueError(f"found {units.show_found(found)}; expected {_ENTRY}")
 
 
-Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY)]
+Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY), Written.of(text())]
 
 _LATER: dict[str, object] = {
     "include": (), "few_shot": None, "system": None, "fewshot_as_turns": True, "allow_unsafe_code": False,

@@ -10,12 +10,18 @@ from pydantic import AfterValidator, model_validator
 from benchgate.suite.addresses import check_proxy
 from benchgate.suite.fields import Expected, StrictSection, Text
 from benchgate.suite.headers import check_headers
-from benchgate.suite.references import check_address, check_reference, reference_name
+from benchgate.suite.references import REFERENCE_PATTERN, check_address, check_reference, reference_name
+from benchgate.suite.written import Written, text
 
 Address = Annotated[
     str, AfterValidator(check_address), Expected('an address like "http://host:8000" or a reference like "${env:NAME}"')
 ]
-Reference = Annotated[str, AfterValidator(check_reference), Expected('a reference like "${env:NAME}"')]
+Reference = Annotated[
+    str,
+    AfterValidator(check_reference),
+    Expected('a reference like "${env:NAME}"'),
+    Written.of(text(REFERENCE_PATTERN)),
+]
 Headers = Annotated[
     dict[str, str], AfterValidator(check_headers), Expected('a mapping of header names to texts, like {x-team: "ml"}')
 ]
@@ -27,8 +33,8 @@ def refuse_two_authorizations(api_key: str | None, headers: Mapping[str, str]) -
         raise ValueError("`api_key` is sent as the header authorization, which `headers` sets too; keep one of them")
 
 
-def _check_proxy(text: str) -> str:
-    return text if reference_name(text) is not None else check_proxy(text)
+def _check_proxy(address: str) -> str:
+    return address if reference_name(address) is not None else check_proxy(address)
 
 
 ProxyAddress = Annotated[

@@ -12,6 +12,8 @@ from benchgate.errors import UsageError
 from benchgate.suite.addresses import is_http_base, unix_parts, version_problem
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+REFERENCE_PATTERN = f"^{_REFERENCE.pattern}$"
+"""What a reference looks like, for editors."""
 
 
 def reference_name(text: str) -> str | None:

@@ -59,6 +59,7 @@ from benchgate.suite.metric_kinds import (
     Statistic,
 )
 from benchgate.suite.practice import Practice
+from benchgate.suite.price_terms import PriceTerms, TokenPrices
 from benchgate.suite.quality import Quality
 from benchgate.suite.reach import Address, Headers, ProxyAddress, Reference, Tls, refuse_two_authorizations
 from benchgate.suite.references import reference_name
@@ -68,6 +69,7 @@ from benchgate.suite.stage import Bursts, Stage, Step
 from benchgate.suite.stage_forms import expanded
 from benchgate.suite.watching import AUTO, Gpu, Metrics
 from benchgate.suite.workload import BodyFields, Workload
+from benchgate.suite.written import WHOLE, Written, word
 
 __all__ = [
     "ENGINES", "FAILURE_METRICS", "LATENCY_METRICS", "LOAD_METRICS", "METRICS", "RATIO_METRICS", "SHARE_METRICS",
@@ -86,9 +88,11 @@ def _workers(found: object) -> object:
     )
 
 
+MOST_WORKERS = 64
 Workers = Annotated[
-    int | Literal["auto"], BeforeValidator(_workers), Expected('a number of processes like 2, or "auto"')
-]
+    int | Literal["auto"], BeforeValidator(_workers), Expected('a number of processes like 2, or "auto"'),
+    Written.of(word("auto"), {**WHOLE, "minimum": 1, "maximum": MOST_WORKERS}),
+]  # fmt: skip
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
 ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
@@ -99,7 +103,6 @@ SharedField = Literal[
     "accelerators", "hardware", "request_fields", "proxy",
 ]  # fmt: skip
 
-MOST_WORKERS = 64
 NOISE_MAX_AGE_S = 30 * 86_400.0
 
 
@@ -127,12 +130,15 @@ class DeploymentSpec(StrictSection):
     embedded: Embedded | None = None
     sim: Practice | None = None
     model: Text | None = None  # required with `url`
+    revision: Text | None = None  # of the model's weights; only a commit or a digest can be promoted
     engine: Engine = Field(default_factory=lambda known: _usual_engine(known))
     api_key: Reference | None = None
     headers: Headers = Field(default_factory=dict)  # of every request; a value may be a reference
     tls: Tls | None = None
     proxy: ProxyAddress | None = None  # none is ever taken from the environment
     price: Price | None = None  # of one accelerator
+    price_terms: PriceTerms | None = None
+    token_prices: TokenPrices | None = None  # of a hosted model, instead of `price`
     accelerators: Whole = Field(default=1, ge=1)
     extra: BodyFields = Field(default_factory=dict)  # fields of every request's body, as the server knows them
     leave_out: tuple[OptionalField, ...] = ()  # fields that this server refuses
@@ -147,7 +153,15 @@ class DeploymentSpec(StrictSection):
         """What is not said about telemetry is not written: suites without it keep their bytes."""
         written: dict[str, Any] = handler(self)
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
+        usual |= {"revision": None, "price_terms": None, "token_prices": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """What an hour of one accelerator costs by its terms; None without a price."""
+        if self.price is None or self.price_terms is None:
+            return self.price
+        return self.price_terms.usd_per_hour(self.price)
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from benchgate.model.metrics import Slo
 from benchgate.suite.fields import Duration, PositivePercent, StrictSection
+from benchgate.suite.written import Written, text, word
+from benchgate.units import PATTERNS, parse_duration_s
 
 NO_BOUND = "none"
 """How a class of traffic says that a bound of the suite's `slo` is not for it."""
+
+_Bound = Annotated[Duration, Written.of(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
 
 
 class SloSpec(StrictSection):
     """What one request must meet to be good, and the share of scheduled requests that must be."""
 
-    ttft_s: Duration | None = Field(default=None, alias="ttft")
-    tpot_s: Duration | None = Field(default=None, alias="tpot")
-    e2e_s: Duration | None = Field(default=None, alias="e2e")
+    ttft_s: _Bound | None = Field(default=None, alias="ttft")
+    tpot_s: _Bound | None = Field(default=None, alias="tpot")
+    e2e_s: _Bound | None = Field(default=None, alias="e2e")
     target_ratio: PositivePercent = Field(default=0.95, alias="target")
 
     @field_validator("ttft_s", "tpot_s", "e2e_s", mode="before")

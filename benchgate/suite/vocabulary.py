@@ -40,6 +40,11 @@ class Slot:
             return _slot(get_args(self.kind)[0], ())
         return _slot(get_args(self.kind)[1], ()) if get_origin(self.kind) is dict else None
 
+    @property
+    def names(self) -> Slot | None:
+        """The slot of the names, when a mapping of names stands here."""
+        return _slot(get_args(self.kind)[0], ()) if get_origin(self.kind) is dict else None
+
 
 ROOT = Slot(Suite, ())
 
@@ -54,9 +59,9 @@ def slots_of(model: type[BaseModel]) -> dict[str, Slot]:
     return {key_of(name, field): _slot(field.annotation, field.metadata) for name, field in model.model_fields.items()}
 
 
-def slot_at(path: Path) -> Slot | None:
-    """What fits at a path of a suite; None where the language has nothing."""
-    slot: Slot | None = ROOT
+def slot_at(path: Path, root: Slot | None = None) -> Slot | None:
+    """What fits at a path of a suite, or of another file whose `root` is told; None where the language has nothing."""
+    slot: Slot | None = root or ROOT
     for part in path:
         if slot is None:
             return None
@@ -110,7 +115,7 @@ def suggestion(word: str, options: Iterable[str]) -> str:
 
 def expectation(slot: Slot) -> str:
     """What fits a slot, as a phrase."""
-    for mark in slot.metadata:
+    for mark in reversed(slot.metadata):  # what a field says of itself stands after what its type says
         if isinstance(mark, Expected):
             return mark.phrase
     if slot.choices:

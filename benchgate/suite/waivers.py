@@ -28,6 +28,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_CHARACTERS},64}}")
 
+PATTERNS = {
+    key: rf"^\s*{pattern.pattern}\s*$"
+    for key, pattern in (("suite", _NAME), ("deployment", _NAME), ("release", _RELEASE), ("expires", _DATE))
+}
+"""What some keys hold, for editors."""
+
 _BLANK = frozenset(
     map(chr, (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)))
 )
@@ -127,7 +133,7 @@ def _entry(entry: Plain, path: Path, as_of: date) -> tuple[Waiver | None, list[F
             if isinstance(value, str) and value.strip():
                 texts[key] = value.strip()
             else:
-                faults.append(Fault((*path, key), f"found {show_found(value)}; expected {_EXPECTED[key]}"))
+                faults.append(Fault((*path, key), f"found {show_found(value)}; expected {EXPECTED[key]}"))
     faults += _wrong(texts, path, as_of)
     if faults:
         return None, faults
@@ -153,7 +159,7 @@ def _wrong(texts: dict[str, str], path: Path, as_of: date) -> list[Fault]:
             faults += _raised((*path, "ceiling"), lambda: check_ceiling(texts["check"], texts["ceiling"]))
     if "release" in texts and _RELEASE.fullmatch(texts["release"]) is None:
         faults.append(
-            Fault((*path, "release"), f"found {show_found(texts['release'])}; expected {_EXPECTED['release']}")
+            Fault((*path, "release"), f"found {show_found(texts['release'])}; expected {EXPECTED['release']}")
         )
     if "expires" in texts:
         faults += _raised((*path, "expires"), lambda: check_expiry(parse_day(texts["expires"]), as_of))
@@ -203,7 +209,7 @@ def _crowded(waivers: Sequence[Waiver], as_of: date) -> Iterator[str]:
             yield f"{number} waivers end on {day}: all that they cover may block on the day after; spread them out"
 
 
-_EXPECTED = {
+EXPECTED = {
     "suite": "the name of the suite",
     "check": "the id of a check as `benchgate gate --format json` shows it, like ttft-p95@c4",
     "deployment": "the name of the candidate",

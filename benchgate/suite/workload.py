@@ -19,18 +19,20 @@ from benchgate.model.ask import Endpoint
 from benchgate.suite.body_fields import check_body_fields
 from benchgate.suite.fields import Expected, Flag, PositivePercent, StrictSection, Text, Whole, is_stored
 from benchgate.suite.lengths import Count, Length, Lengths, Pause, Turns
-from benchgate.units import parse_duration_s, parse_tokens, show_found
+from benchgate.suite.written import MAPPING, WHOLE, Written, text
+from benchgate.units import PATTERNS, parse_duration_s, parse_tokens, show_found
 
 BodyFields = Annotated[
     dict[str, Any], AfterValidator(check_body_fields), Expected("a mapping of fields for the body of every request")
 ]
 JsonSchema = Annotated[
     Text | dict[str, Any], BeforeValidator(lambda found: _mapping_or_file(found)),
-    Expected("a JSON schema, or the file of one"),
+    Expected("a JSON schema, or the file of one"), Written.of(text(), MAPPING),
 ]  # fmt: skip
 Tools = Annotated[
     Text | list[dict[str, Any]], BeforeValidator(lambda found: _list_or_file(found)),
     Expected("a list of tools as OpenAI spells them, or the JSON file of one"),
+    Written.of(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
 ]  # fmt: skip
 
 
@@ -90,7 +92,10 @@ class LeaveSpec(StrictSection):
     """Clients that disconnect on purpose before their answer is whole."""
 
     share_ratio: PositivePercent = Field(alias="share")  # of the requests
-    after: Annotated[str, BeforeValidator(_after), Expected("`20 tokens` or `500ms`")]
+    after: Annotated[
+        str, BeforeValidator(_after), Expected("`20 tokens` or `500ms`"),
+        Written.of(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
+    ]  # fmt: skip
 
     @property
     def after_tokens(self) -> int | None:

@@ -73,10 +73,10 @@ def _others(client: httpx2.Client, target: Target, said: str) -> str:
     """The models that are there, where the one asked for is not among them and the server did not name them itself."""
     if not said.startswith("HTTP 404"):
         return ""
-    served = [str(entry["id"]) for entry in _entries(_get(client, "/v1/models")) if entry.get("id")]
+    served = [str(entry["id"]) for entry in entries_of(_get(client, "/v1/models")) if entry.get("id")]
     if not served or target.model in served or any(name in said for name in served):
         return ""
-    return _told(", ".join(served), target)
+    return in_one_line(", ".join(served), target)
 
 
 def still_alive(target: Target, *, endpoint: Endpoint = "chat", within_s: float = _ALIVE_S) -> str | None:
@@ -94,7 +94,11 @@ def detect_engine(target: Target, *, within_s: float = 5.0) -> str:
     The target's own dialect does not matter. Raises TargetError when the address is none.
     """
     with _client(target, within_s, within_s) as client:
-        entries = _entries(_get(client, "/v1/models"))
+        return engine_of(entries_of(_get(client, "/v1/models")))
+
+
+def engine_of(entries: list[dict[str, object]]) -> str:
+    """The dialect by who owns the models in a server's list of them."""
     owners = {str(entry.get("owned_by")) for entry in entries}
     found = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
     return found.pop() if len(found) == 1 else "openai"
@@ -116,23 +120,23 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
     try:
         status, content = _fetch(client, "POST", PATHS[endpoint], body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        broken = _tls_error(exc)
+        broken = tls_error(exc)
         reason = str(exc) if broken is None else tls_fault(broken)
-        return _Answer(_told(reason or type(exc).__name__, target), hopeless=_is_about_certificates(broken))
+        return _Answer(in_one_line(reason or type(exc).__name__, target), hopeless=_is_about_certificates(broken))
     document = answered(endpoint, content)
     if status != 200:
-        problem = _told(f"HTTP {status}: {said(content)}", target)
+        problem = in_one_line(f"HTTP {status}: {said(content)}", target)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
         in_own_words = status == 404 and document is not None and message(document) is not None
         return _Answer(problem, hopeless=status in _HOPELESS or in_own_words)
     if document is None:
-        return _Answer(_told(f"HTTP 200 without a JSON object: {said(content)}", target))
+        return _Answer(in_one_line(f"HTTP 200 without a JSON object: {said(content)}", target))
     if document.get("error") is not None:
-        return _Answer(_told(f"HTTP 200 with an error: {message(document)}", target))
+        return _Answer(in_one_line(f"HTTP 200 with an error: {message(document)}", target))
     return _Answer(missing(endpoint, document))
 
 
-def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+def tls_error(error: BaseException | None) -> ssl.SSLError | None:
     """What TLS itself said, beneath what the client made of it."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
@@ -146,7 +150,7 @@ def _is_about_certificates(error: ssl.SSLError | None) -> bool:
     return isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in (error.reason or "")
 
 
-def _told(text: str, target: Target) -> str:
+def in_one_line(text: str, target: Target) -> str:
     """A reason in one line, without the key and the path that servers repeat in their refusals."""
     prefix = ServerAddress.of(target.url).prefix
     return one_line(text.replace(prefix, "[path]") if prefix else text, secret=target.secrets)
@@ -217,13 +221,14 @@ def _text(client: httpx2.Client, path: str) -> str:
     return content.decode("utf-8", "replace") if status == 200 else ""
 
 
-def _entries(models: dict[str, object]) -> list[dict[str, object]]:
+def entries_of(models: dict[str, object]) -> list[dict[str, object]]:
+    """The models in a server's list of them."""
     listed = models.get("data")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:
     """The entry of the model asked for, or the only one there is."""
-    entries = _entries(models)
+    entries = entries_of(models)
     named = [entry for entry in entries if entry.get("id") == model] or (entries if len(entries) == 1 else [])
     return named[0] if named else {}

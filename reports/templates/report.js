@@ -54,15 +54,17 @@
     });
   };
 
-  // Tables by a column: up, down, and back to the order of the report. What is no number comes last either way.
-  const UNITS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, min: 60, h: 3600 };
+  // Tables by a column: up, down, and back to the order of the report. What is no number comes last either way, and
+  // amounts of several kinds, as the checks have them, stand kind by kind. A check is a table body of two rows.
+  const SECONDS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600 };
   const words = new Intl.Collator("en", { numeric: true });
 
   const amount = (text) => {
-    const found = text.replaceAll("\u2212", "-").match(/^[^\d\u221e+-]{0,2}([+-]?)\$?(\u221e|[\d,]*\.?\d+)\s*([a-zµ]*)/);
+    const found = text.replaceAll("\u2212", "-").match(/^[^\d\u221e+-]{0,2}([+-]?)\$?(\u221e|[\d,]*\.?\d+)\s*([a-zµ%/]*)/);
     if (!found) return null;
-    const size = found[2] === "\u221e" ? Infinity : Number(found[2].replaceAll(",", "")) * (UNITS[found[3]] || 1);
-    return found[1] === "-" ? -size : size;
+    const [, sign, digits, unit] = found;
+    const size = digits === "\u221e" ? Infinity : Number(digits.replaceAll(",", "")) * (SECONDS[unit] || 1);
+    return [unit in SECONDS ? "s" : unit.replace(/s$/, ""), sign === "-" ? -size : size];
   };
 
   const compare = (numeric, falling) => (one, other) => {
@@ -70,24 +72,31 @@
     if (!numeric) return turn * words.compare(one, other);
     const [a, b] = [amount(one), amount(other)];
     if (a === null || b === null) return (a === null) - (b === null);
-    return a === b ? 0 : turn * (a < b ? -1 : 1);
+    const finite = Number.isFinite(a[1]) && Number.isFinite(b[1]);
+    if (finite && a[0] !== b[0]) return turn * words.compare(a[0], b[0]);
+    return a[1] === b[1] ? 0 : turn * (a[1] < b[1] ? -1 : 1);
   };
 
+  const told = (cell) => (cell.querySelector("a, title") || cell).textContent.trim();
+
   const sortable = (table) => {
-    const body = table.tBodies[0];
-    const rows = [...body.rows];
+    const bodies = [...table.tBodies];
+    const checks = table.classList.contains("checks");
+    const rows = checks ? bodies : [...bodies[0].rows];
+    const place = checks ? table : bodies[0];
+    const cells = (row) => (checks ? row.rows[0] : row).cells;
     const heads = [...table.tHead.rows[0].cells];
-    if (rows.length < 2 || rows.some((row) => row.cells.length !== heads.length)) return;
+    if (rows.length < 2 || rows.some((row) => cells(row).length !== heads.length)) return;
     const groups = rows.filter((row) => row.classList.contains("start"));
     heads.forEach((head, column) => {
-      if (!head.textContent.trim() || rows.every((row) => !row.cells[column].textContent.trim())) return;
+      if (!head.textContent.trim() || rows.every((row) => !told(cells(row)[column]))) return;
       const press = button("", () => {
         const order = { ascending: "descending", descending: "" }[head.getAttribute("aria-sort")] ?? "ascending";
         for (const each of heads) each.removeAttribute("aria-sort");
         if (order) head.setAttribute("aria-sort", order);
-        const text = (row) => row.cells[column].textContent.trim();
-        const by = compare(head.classList.contains("number"), order === "descending");
-        body.append(...(order ? [...rows].sort((one, other) => by(text(one), text(other))) : rows));
+        const text = (row) => told(cells(row)[column]);
+        const by = compare(head.matches(".number, .stripe"), order === "descending");
+        place.append(...(order ? [...rows].sort((one, other) => by(text(one), text(other))) : rows));
         for (const row of groups) row.classList.toggle("start", !order);
       });
       press.title = "Sort by this column";
@@ -114,7 +123,7 @@
     chart.after(controls);
   };
 
-  // What a point of a chart stands for. The table of its figure says the same, so this is for the pointer alone.
+  // What a point of a chart stands for. Its title says it without a script, to who hits it; this is nearer and at once.
   const REACH = 24; // pixels
   const tip = make("div", { class: "tip", "aria-hidden": "true" });
 
@@ -132,6 +141,10 @@
   const hide = () => { tip.hidden = true; };
 
   const tips = (chart) => {
+    for (const title of all("title", chart)) {
+      title.parentNode.dataset.told = title.textContent;
+      title.remove();
+    }
     const show = (event) => {
       const mark = nearest(chart, event.clientX, event.clientY);
       tip.hidden = mark === null;
@@ -169,7 +182,7 @@
   };
 
   filterChecks();
-  all(".scroll table").forEach(sortable);
+  all(".scroll table, table.checks").forEach(sortable);
   all("svg.chart").forEach(toggles);
   hide();
   document.body.append(tip);

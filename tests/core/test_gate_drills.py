@@ -230,7 +230,7 @@ def test_a_share_that_is_not_settled_says_how_many_requests_would_do() -> None:
     suite = drill({"metric": "error_rate", "stage": "long", "max": "1%"}, blocks=2)
     check = judge(suite, measured(suite)).checks[0]
     assert (check.outcome, check.n) == (Outcome.INCONCLUSIVE, 80)
-    assert check.advice == "measure more requests: about 299 would settle it"
+    assert check.advice == "measure more requests: about 299 in all would settle it"
     assert judge(suite, measured(suite)).checks[0].notes == ()
 
 

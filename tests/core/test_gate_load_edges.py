@@ -84,7 +84,7 @@ def test_many_blocks_have_no_list_of_sign_patterns() -> None:
 
 
 def slo(blocks: Blocks, metric: str = "ttft", q: float = 0.5, bound: float = 0.05) -> Finding:
-    return slo_checks.absolute(compared(blocks), metric, "c4", q, slo=bound, alpha=ALPHA)
+    return slo_checks.absolute(compared(blocks), Measure(metric, q), "c4", slo=bound, alpha=ALPHA)
 
 
 def spread_s(centre_s: float, requests: int, seed: int) -> list[float]:
@@ -186,7 +186,7 @@ def test_an_slo_of_a_rate_is_held_broken_or_has_no_rate_to_judge() -> None:
 
 def test_an_slo_of_a_pace_that_answers_do_not_have_is_invalid() -> None:
     blocks = [(block(Arm.BASELINE, i, [0.02]), block(Arm.CANDIDATE, i, [0.02] * 4, tokens=1)) for i in range(4)]
-    finding = slo_checks.absolute(compared(blocks), "tpot", "c4", 0.5, slo=0.05, alpha=ALPHA)
+    finding = slo_checks.absolute(compared(blocks), Measure("tpot", 0.5), "c4", slo=0.05, alpha=ALPHA)
     assert "have no pace" in said(finding)
 
 

@@ -58,7 +58,7 @@ def test_a_ratio_that_is_not_settled_says_how_many_blocks_would_do() -> None:
     few = checked({**TTFT, "min": "1.02x"}, {"long": Effect(slowdown=1.05)}, Noise(0.05, seed=4), blocks=4)
     assert few.outcome is Outcome.INCONCLUSIVE
     assert few.advice is not None
-    said = re.fullmatch(r"measure more blocks: about ([\d,]+) would settle it", few.advice)
+    said = re.fullmatch(r"measure more blocks: about ([\d,]+) in all would settle it", few.advice)
     assert said is not None
     assert few.candidate is not None
     assert few.upper is not None

@@ -74,7 +74,20 @@ def test_harm_that_has_no_upper_limit_may_be_without_bound() -> None:
 @pytest.mark.parametrize("limits", [None, Limits(-0.1, 0.4)])
 def test_what_has_no_estimate_says_of_no_number_of_items_that_it_would_settle_it(limits: Limits | None) -> None:
     torn = replace(fallen(0.1, -0.1, 0.4), harm=None, limits=limits)
-    assert check_advice(torn, Outcome.INCONCLUSIVE, ALPHA) == "use a bigger set"
+    none = "use a bigger set; how many would settle it is not to be told, for there is no estimate"
+    assert check_advice(torn, Outcome.INCONCLUSIVE, ALPHA) == none
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"), [(0.25, "is near the margin: more may show harm"), (0.35, "past the margin")]
+)
+def test_an_estimate_near_or_past_its_margin_is_told_instead_of_a_number(harm: float, told: str) -> None:
+    advice = check_advice(fallen(harm, -0.1, 0.5), Outcome.INCONCLUSIVE, ALPHA)
+    assert advice is not None
+    assert "in all" not in advice and advice.endswith(told)
+    inside = check_advice(fallen(0.1, -0.1, 0.4), Outcome.INCONCLUSIVE, ALPHA)
+    assert inside is not None
+    assert inside.endswith(" items in all would settle it")
 
 
 def test_a_capacity_is_not_settled_by_more_requests_at_the_same_level() -> None:
@@ -82,7 +95,8 @@ def test_a_capacity_is_not_settled_by_more_requests_at_the_same_level() -> None:
         unit=Unit.REQUESTS_PER_S, scale=Scale.ABSOLUTE, margin=8.0, method="m", n=400, n_unit="requests",
         harm=9.0, limits=Limits(7.0, 11.0), lower_is_worse=True,
     )  # fmt: skip
-    assert check_advice(found, Outcome.INCONCLUSIVE, ALPHA) == "measure more requests"
+    more = "measure more requests; no number that could be measured is likely to settle it"
+    assert check_advice(found, Outcome.INCONCLUSIVE, ALPHA) == more
 
 
 @pytest.mark.parametrize(("lower", "told"), [(0.02, True), (0.0, False)])

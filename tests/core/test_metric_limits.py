@@ -10,7 +10,7 @@ import pytest
 from benchgate.gate import metric_limits
 from benchgate.gate.metric_rows import TREND_METRICS, metric_rows
 from benchgate.gate.shares import Counts
-from benchgate.gate.unit_costs import unit_cost
+from benchgate.gate.unit_costs import hourly_cost
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.stats.limits import Limits
 from tests.fakes.evals import Answers, evidence_of, suite_of
@@ -64,7 +64,7 @@ def test_interval_of_a_cost_covers_what_the_deployment_truly_costs(blocks: int, 
     generator, runs = np.random.default_rng(20261121), 3000
     covered = 0
     for rates in generator.normal(1800.0, cv * 1800.0, (runs, blocks)):
-        cost, limits = unit_cost(deployment, rates.tolist())
+        cost, limits = hourly_cost(deployment, rates.tolist())
         lower, upper = ends(limits)
         assert cost is not None
         assert lower < cost < upper

@@ -10,6 +10,7 @@ import pytest
 from benchgate.gate.arm_search import most_looks, search_of
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
+from benchgate.model.records import ABSENT
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.model.shadow import AnswerFacts
 from benchgate.suite.loader import parse_suite
@@ -156,3 +157,21 @@ gate: {checks: [{metric: capacity, margin: 20%}]}
     search = search_of(parse_suite(text, "s.yaml"))
     assert search is not None
     assert most_looks(search.settings) == 5 * search.settings.most_probes  # a probe ends after five looks at the latest
+
+
+def test_cost_by_input_and_by_all_tokens_is_of_what_was_counted_alone() -> None:
+    """At $2 an hour, 24 requests in 2.4 s: 8 output tokens each, and 32 of input."""
+    load = tuple(
+        replace(o, requests=replace(o.requests, input_tokens=o.requests.input_tokens * 0 + 32)) for o in EVIDENCE.load
+    )
+    counted = replace(EVIDENCE, load=load)
+    assert rows(counted, "usd_per_million_input_tokens")[Arm.BASELINE, "c1"].value == pytest.approx(2 / (3.6 * 0.32))
+    assert rows(counted, "usd_per_million_total_tokens")[Arm.BASELINE, "c1"].value == pytest.approx(2 / (3.6 * 0.40))
+    first = load[0]
+    unknown = first.requests.input_tokens.copy()
+    unknown[0] = ABSENT
+    lost = replace(counted, load=(replace(first, requests=replace(first.requests, input_tokens=unknown)), *load[1:]))
+    place = (first.arm, first.stage)
+    for name in ("usd_per_million_input_tokens", "usd_per_million_total_tokens"):
+        assert place in rows(counted, name) and place not in rows(lost, name)
+    assert place in rows(lost, "usd_per_million_output_tokens")

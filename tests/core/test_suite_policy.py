@@ -115,3 +115,11 @@ def test_an_endpoint_without_tokens_has_no_length_of_answers() -> None:
     text = SUITE.replace("{input: 64 tokens, output: 32 tokens}", "{input: 64 tokens, endpoint: embeddings}")
     with pytest.raises(SuiteError, match="output_length is undefined for embeddings, which make no text"):
         parse_suite(text.replace("CHECK", "{metric: output_length, margin: 5%}"), "s.yaml")
+
+
+def test_bound_of_the_client_beyond_a_second_is_refused_with_the_most_it_may_be() -> None:
+    text = SUITE.replace("checks:", "client: {send_lag_max: 5s}\n  checks:").replace(
+        "CHECK", "{metric: ttft, margin: 5%}"
+    )
+    with pytest.raises(SuiteError, match=r'found "5s"; expected a duration of at most 1s, like "50ms"'):
+        parse_suite(text, "s.yaml")

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,12 @@ def benchgate(folder: Path, *arguments: str, timeout_s: float = 240) -> subproce
     )
 
 
-def here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def here(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The same in this process, for what reads a store or a suite and starts nothing: loading it all takes seconds.
 
+    `environment` is what a CI would set.
     `test_gate_says_the_same_bytes_from_the_store_alone` holds it against a process of its own.
     """
     said, complained = io.StringIO(), io.StringIO()
@@ -50,6 +54,8 @@ def here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         patch.setattr(sys, "argv", ["benchgate", *arguments])
         for name in [name for name in os.environ if name.startswith(("GITHUB_", "BENCHGATE_"))]:
             patch.delenv(name)
+        for name, value in (environment or {}).items():
+            patch.setenv(name, value)
         try:
             with pytest.raises(SystemExit) as left:
                 main()

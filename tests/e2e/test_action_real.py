@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,12 @@ def failing(received: Received) -> Iterable[Step]:
 
 
 def run_gate(
-    scratch: Path, *, baseline: object = healthy, candidate: object = healthy, check: str = ERRORS
+    scratch: Path,
+    *,
+    baseline: object = healthy,
+    candidate: object = healthy,
+    check: str = ERRORS,
+    files: Mapping[str, str] | None = None,
 ) -> StepResult:
     """One gate step over two scripted servers."""
     assert callable(baseline) and callable(candidate)
@@ -53,23 +59,33 @@ def run_gate(
     shutil.copytree(ROOT / "scripts", checkout / "scripts")
     program = checkout / ".venv/bin/benchgate"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -m benchgate "$@"\n')
+    program.write_text(f'#!/usr/bin/env bash\nPYTHONPATH={ROOT} exec {sys.executable} -m benchgate "$@"\n')
     program.chmod(0o755)
     with ScriptedServer(baseline) as first, ScriptedServer(candidate) as second:
         workspace = scratch / "workspace"
         workspace.mkdir()
         (workspace / "suite.yaml").write_text(SUITE.format(baseline=first.url, candidate=second.url, check=check))
         context = {"inputs.suite": "suite.yaml", "inputs.report-path": "report.html", "inputs.strict": "false"}
-        return run_step(GATE, context, workspace, {"GITHUB_ACTION_PATH": str(checkout), "PYTHONPATH": str(ROOT)})
+        context["inputs.fail-on-inconclusive"] = "true"
+        context |= {f"inputs.{name}": path for name, path in (files or {}).items()}
+        return run_step(GATE, context, workspace, {"GITHUB_ACTION_PATH": str(checkout)})
 
 
 def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None:
-    result = run_gate(tmp_path)
+    files = {"bundle-folder": "kept", "statement-path": "kept/statement.json", "junit-path": "checks.xml"}
+    result = run_gate(tmp_path, files=files)
     assert result.green, result.printed
     assert (result.outputs["verdict"], result.outputs["exit-code"]) == ("pass", "0")
     report = (tmp_path / "workspace" / result.outputs["report-path"]).read_bytes()
     assert result.outputs["report-sha256"] == hashlib.sha256(report).hexdigest()
     assert "PASS" in result.summary
+    bundle = tmp_path / "workspace" / result.outputs["bundle-path"]
+    assert json.loads(bundle.read_bytes())["run"]["id"] == result.outputs["run-id"]
+    statement = json.loads((tmp_path / "workspace" / result.outputs["statement-path"]).read_bytes())
+    assert statement["predicate"]["result"] == "PASSED"
+    assert json.loads(result.outputs["summary-json"])["verdict"] == "pass"
+    assert result.outputs["checks-failed"] == ""
+    assert (tmp_path / "workspace/checks.xml").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.parametrize(

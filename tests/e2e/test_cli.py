@@ -118,7 +118,7 @@ def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["gate", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown'."),
+        (["gate", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown', 'junit', 'github', 'gitlab'."),
         (["load", "http://h", "--model", "m", "--concurrency", "x"], "found 'x'; expected a whole number"),
         (["load", "http://h", "--model", "m", "--speed", "fast"], "found 'fast'; expected a number"),
         (["store", "gc", "--keep-last", "1.5"], "found '1.5'; expected a whole number"),

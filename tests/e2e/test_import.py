@@ -23,7 +23,7 @@ from benchgate.model.deployment import Arm
 from benchgate.quality.imported import read_arm
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Embedded
-from tests.e2e.command import document, here, latest_evidence
+from tests.e2e.command import STORE, document, here, latest_evidence
 
 pytestmark = pytest.mark.beside
 
@@ -140,10 +140,18 @@ def test_broken_weights_asked_elsewhere_are_blocked_here_and_the_run_is_kept(cop
     again = here(copy, "gate", "theirs", *JSON)
     assert (again.returncode, again.stdout) == (10, result.stdout)
     assert "BLOCK" in (copy / "report.html").read_text()
+    held = here(
+        copy, "verify", "report.html.intoto.json", "--report", "report.html", "--suite", "suite.yaml", "--store", STORE
+    )
+    assert (held.returncode, "does not hold" in held.stdout) == (10, False), held.stdout
+    report = (copy / "report.html").read_bytes()
+    (copy / "report.html").write_bytes(report[:-2] + b" \n")
+    assert here(copy, "verify", "report.html.intoto.json", "--report", "report.html").returncode == 12
 
 
 def test_items_keep_what_lm_eval_knew_of_them(copy: Path) -> None:
     here(copy, "import", "suite.yaml", *SIDES)
+    assert (copy / ".benchgate" / latest_evidence(copy).run.id / "verdict.intoto.json").is_file()
     seen = latest_evidence(copy).quality[0]
     row = json.loads(samples(copy, "f16").read_text(encoding="utf-8").splitlines()[0])
     item = seen.items[0]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,35 +15,29 @@ from benchgate.report import html
 from benchgate.report.figures import Figures
 from benchgate.report.html import render_html
 from benchgate.report.view import ReportView
+from tests.e2e.pages import DESK, IN_A_BROWSER, NO_SHADOWS, OPEN_ALL, PAPER, PHONE, launched, served_by_jenkins, watched
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, ViewportSize
+    from playwright.sync_api import Browser, Page
 
-BROWSER = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
-pytestmark = [
-    pytest.mark.beside,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine; scripts/test installs it where it may"),
-]
-JENKINS = "sandbox allow-same-origin; default-src 'none'; img-src 'self'; style-src 'self';"
+pytestmark = IN_A_BROWSER
 OTHERS = tuple(fake.check(f"{one}-c4", one) for one in (Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.WARN))
 WAIVED = replace(fake.check("waived-c4", Outcome.BLOCK), waiver=hostile.waiver("SRV-1"))
 TRIPPED = GuardResult("client-saturated", True, "the client was late", "send from more workers", ("load",))
 BLOCKED = fake.verdict(Outcome.BLOCK)
 VERDICT = replace(BLOCKED, checks=(*BLOCKED.checks, *OTHERS, WAIVED), guards=(*BLOCKED.guards, TRIPPED))
-DESK: ViewportSize = {"width": 1280, "height": 900}
-OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
+UNSEEN = """[...document.querySelectorAll('td, tbody th, dd, li, p, pre, figcaption')].filter((one) => {
+    const box = one.getBoundingClientRect();
+    return one.textContent.trim() && (box.width < 1 || box.height < 1 || !one.checkVisibility());
+}).map((one) => one.textContent)"""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=BROWSER)
-        yield launched
-        launched.close()
+    with launched() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +51,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def page(browser: Browser, report: Path) -> Iterator[Page]:
     """The report opened from its file at the width of a telephone, without JavaScript."""
-    opened = browser.new_page(
-        viewport={"width": 360, "height": 800}, color_scheme=request.param, java_script_enabled=False
-    )
-    yield from _watched(opened, report.as_uri())
+    opened = browser.new_page(viewport=PHONE, java_script_enabled=False)
+    yield from watched(opened, report.as_uri())
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +64,7 @@ def live(browser: Browser, report: Path) -> Iterator[Page]:
     opened = browser.new_page(viewport=DESK)
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.set_default_timeout(10_000)
-    yield from _watched(opened, report.as_uri())
+    yield from watched(opened, report.as_uri())
 
 
 @pytest.fixture
@@ -84,20 +73,6 @@ def fresh(live: Page, report: Path) -> Page:
     live.emulate_media(media="screen", color_scheme="light")
     live.goto(report.as_uri())
     return live
-
-
-def _watched(opened: Page, address: str) -> Iterator[Page]:
-    """A page that asks for itself alone and has nothing to complain of, when it is opened and when it was used."""
-    asked: set[str] = set()
-    complaints: list[str] = []
-    opened.on("request", lambda sent: asked.add(sent.url))
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.goto(address)
-    yield opened
-    assert asked == {address}
-    assert complaints == []
-    opened.close()
 
 
 def test_the_verdict_is_in_the_first_screen(page: Page) -> None:
@@ -112,6 +87,19 @@ def test_the_page_never_scrolls_sideways_on_a_telephone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     box = page.locator("main").bounding_box()
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 360
+
+
+def test_what_a_row_is_of_stays_in_sight_while_a_table_is_scrolled_on_a_telephone(page: Page) -> None:
+    region = page.get_by_role("region", name="Speed")
+    assert region.evaluate("(one) => one.scrollWidth > one.clientWidth")
+    assert "gradient" in region.evaluate("(one) => getComputedStyle(one).backgroundImage")  # more is hidden: a shadow
+    region.evaluate("(one) => { one.scrollLeft = one.scrollWidth; }")
+    row = region.locator("tbody tr").first
+    stage, arm, last = (row.locator("td").nth(at).bounding_box() for at in (0, 1, -1))
+    frame = region.bounding_box()
+    assert arm is not None and stage is not None and last is not None and frame is not None
+    assert frame["x"] <= stage["x"] < arm["x"] < arm["x"] + arm["width"] <= last["x"]
+    assert last["x"] + last["width"] <= frame["x"] + frame["width"] + 1
 
 
 def test_every_check_is_visible_with_its_reason(page: Page) -> None:
@@ -141,60 +129,34 @@ def test_whatever_scrolls_or_opens_is_reached_by_the_keyboard_and_has_a_name(pag
         }).map((one) => one.outerHTML.slice(0, 80))"""
     )
     assert nameless == []
-    wanted = page.evaluate("document.querySelectorAll('a, summary, details[open] [tabindex]').length")
-    page.evaluate("document.activeElement.blur()")
-    reached = set()
-    for _ in range(wanted + 100):
+    page.evaluate(OPEN_ALL)
+    places = "const places = [...document.querySelectorAll('a, summary, [tabindex]')];"
+    deaf = page.evaluate(
+        f"""() => {{ {places} return places.filter((one) => {{
+            one.focus();
+            return one.tabIndex !== 0 || document.activeElement !== one;
+        }}).map((one) => one.outerHTML.slice(0, 80)); }}"""
+    )
+    assert deaf == []  # none is passed over or out of order, so it is enough to walk some of the way
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0); document.querySelector('a').focus()")
+    walked = []
+    for _ in range(30):
+        walked.append(page.evaluate(f"() => {{ {places} return places.indexOf(document.activeElement); }}"))
         page.keyboard.press("Tab")
-        at = page.evaluate(
-            """[...document.querySelectorAll('a, summary, [tabindex]')].indexOf(document.activeElement)"""
-        )
-        if at in reached:
-            break
-        reached.add(at)
-    assert len(reached - {-1}) >= wanted
+    assert walked == list(range(30))
 
 
 @pytest.fixture(scope="module")
 def under_jenkins(browser: Browser, report: Path) -> Iterator[Page]:
-    """The report as Jenkins serves what jobs leave: no script, no style in the page, no origin of its own."""
-
-    class Served(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Security-Policy", JENKINS)
-            self.end_headers()
-            self.wfile.write(report.read_bytes())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Served)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    opened = browser.new_page(viewport=DESK)
-    asked: set[str] = set()
-    opened.on("request", lambda sent: asked.add(sent.url))
-    address = f"http://127.0.0.1:{server.server_port}/report.html"
-    opened.goto(address)
-    yield opened
-    assert asked == {address}
-    opened.close()
-    server.shutdown()
-    server.server_close()
+    with served_by_jenkins(report) as address:
+        yield from watched(browser.new_page(viewport=DESK), address, silent=False)  # it is told what is forbidden
 
 
-def test_under_jenkins_policy_every_number_can_be_read(under_jenkins: Page, page: Page) -> None:
+def test_every_number_can_be_read_without_a_script_and_under_jenkins_policy(under_jenkins: Page, page: Page) -> None:
     assert under_jenkins.evaluate("getComputedStyle(document.querySelector('.banner')).borderTopWidth") == "0px"
     for one in (under_jenkins, page):
         one.evaluate(OPEN_ALL)
-    unseen = under_jenkins.evaluate(
-        """[...document.querySelectorAll('td, th, dd, li, p, pre, figcaption')].filter((one) => {
-            const box = one.getBoundingClientRect();
-            return one.textContent.trim() && (box.width < 1 || box.height < 1 || !one.checkVisibility());
-        }).map((one) => one.textContent)"""
-    )
-    assert unseen == []
+        assert one.evaluate(UNSEEN) == []
     assert under_jenkins.locator("td").count() == page.locator("td").count() > 100
     text = under_jenkins.inner_text("body")
     assert "■ BLOCK" in text and "+41.6\N{NO-BREAK SPACE}% worse\n+36.3" in text.replace(" %", "\N{NO-BREAK SPACE}%")
@@ -213,6 +175,11 @@ def test_axe_finds_nothing_to_object_to_in_light_or_dark(fresh: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     fresh.evaluate(OPEN_ALL)
+    fresh.evaluate(NO_SHADOWS)
+    fresh.evaluate(
+        """for (const one of document.querySelectorAll('figure ~ figure svg > *, figure tbody tr:nth-child(n+4)'))
+            one.remove()"""
+    )  # drawings are alike, and so are the rows of their numbers: one of each does
     colours = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}  # all that changes
     everything: dict[str, object] = {"resultTypes": ["violations"]}
     light = Axe().run(fresh, options=everything).response["violations"]
@@ -221,11 +188,30 @@ def test_axe_finds_nothing_to_object_to_in_light_or_dark(fresh: Page) -> None:
     assert [(one["id"], [node["html"][:160] for node in one["nodes"]]) for one in (*light, *dark)] == []
 
 
-def test_controls_fit_a_telephone_too(fresh: Page) -> None:
-    fresh.set_viewport_size({"width": 360, "height": 800})
+def test_controls_fit_a_telephone_too_and_none_is_out_of_sight(fresh: Page) -> None:
+    fresh.set_viewport_size(PHONE)
     fresh.evaluate(OPEN_ALL)
     assert fresh.evaluate("document.documentElement.scrollWidth") <= 360
+    unseen = fresh.evaluate(
+        """[...document.querySelectorAll('button')].filter((one) => {
+            one.focus();
+            const box = one.getBoundingClientRect();
+            const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+            return document.activeElement !== one || box.height < 12 || (!one.closest('.scroll') && hit !== one);
+        }).map((one) => one.outerHTML)"""
+    )
     fresh.set_viewport_size(DESK)
+    assert unseen == []
+
+
+def test_numbers_stand_right_in_figures_of_equal_width(fresh: Page) -> None:
+    looks = fresh.evaluate(
+        """[...new Set([...document.querySelectorAll('td.number')].map((one) => {
+            const style = getComputedStyle(one);
+            return `${style.textAlign} ${style.fontVariantNumeric}`;
+        }))]"""
+    )
+    assert looks == ["right tabular-nums"]
 
 
 def test_a_browser_finds_no_more_in_hostile_text_than_in_harmless(live: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +259,38 @@ def test_paper_shows_every_check_whatever_the_screen_does_not(fresh: Page) -> No
     assert not fresh.get_by_role("button", name="BLOCK 1").is_visible()
 
 
+@pytest.fixture(scope="module")
+def paper(browser: Browser, report: Path) -> Iterator[Page]:
+    """The report as it is printed, by who touched nothing, likes screens dark and has no JavaScript."""
+    opened = browser.new_page(viewport=PAPER, java_script_enabled=False, color_scheme="dark")
+    opened.emulate_media(media="print")
+    yield from watched(opened, report.as_uri())
+
+
+def test_paper_shows_what_is_folded_and_cuts_nothing_off(paper: Page) -> None:
+    assert paper.locator("details[open]").count() < paper.locator("details").count()
+    told = paper.evaluate(
+        """[...document.querySelectorAll('td, dd, li, p, figcaption, svg')]
+            .filter((one) => !one.closest('#document > details'))
+            .map((one) => [one, one.getBoundingClientRect()])
+            .filter(([one, box]) => !one.checkVisibility() || box.height < 1 || box.x < 0
+                || box.right > innerWidth + 0.5)
+            .map(([one, box]) => `${one.outerHTML.slice(0, 90)} at ${box.x} to ${box.right}`)"""
+    )
+    assert told == []
+
+
+def test_paper_keeps_headings_with_what_follows_and_charts_whole(paper: Page) -> None:
+    keeps = paper.evaluate(
+        """[[...document.querySelectorAll('h2, h3, caption, summary')].map((one) => getComputedStyle(one).breakAfter),
+            [...document.querySelectorAll('svg.chart, .table tr')].map((one) => getComputedStyle(one).breakInside)]
+            .map((some) => [...new Set(some)])"""
+    )
+    assert keeps == [["avoid"], ["avoid"]]
+    inks = paper.evaluate("['body', '.note'].map((one) => getComputedStyle(document.querySelector(one)).color)")
+    assert inks == ["rgb(0, 0, 0)", "rgb(89, 99, 110)"]  # and not the light grey of a dark screen
+
+
 def _column(page: Page, table: str, number: int) -> list[str]:
     return page.locator(f"{table} tbody tr td:nth-child({number})").all_inner_texts()
 
@@ -292,32 +310,49 @@ def test_a_table_is_sorted_up_down_and_back(fresh: Page) -> None:
     assert rising != falling
 
 
-@pytest.mark.parametrize(
-    ("cells", "rising"),
-    [
-        (["1.2 s", "900 ms", "none", "80 µs", "∞"], ["80 µs", "900 ms", "1.2 s", "∞", "none"]),
-        (["+2.5 points", "\N{MINUS SIGN}3 points", "0 points"], ["\N{MINUS SIGN}3 points", "0 points", "+2.5 points"]),
-        (["1,319", "not measured", "97"], ["97", "1,319", "not measured"]),
-        (["$12.5", "$9.1", "≥ 0.2"], ["≥ 0.2", "$9.1", "$12.5"]),
-    ],
+def test_checks_are_sorted_by_a_click_and_by_the_keyboard_each_with_its_reason(fresh: Page) -> None:
+    every = _shown_checks(fresh)
+    table = fresh.locator("table.checks").last  # what passed
+    head = table.locator("th", has_text="check").first
+    titles = table.locator("tbody th a")
+    before = titles.all_inner_texts()
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert titles.all_inner_texts() == sorted(before) != before
+    head.get_by_role("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert titles.all_inner_texts() == sorted(before, reverse=True)
+    head.get_by_role("button").press("Space")
+    assert head.get_attribute("aria-sort") is None
+    assert _shown_checks(fresh) == every
+    failing = fresh.locator("table.checks").first
+    used = failing.locator("th.stripe")
+    used.get_by_role("button").click()
+    shares = [float(told.split()[0]) for told in failing.locator("svg.strip title").all_text_contents()]
+    assert used.get_attribute("aria-sort") == "ascending" and shares == sorted(shares)
+    assert shares[0] < 100 < shares[-1]
+    assert failing.locator("tbody").last.get_attribute("class") == "invalid"  # of which nothing is used
+
+
+AMOUNTS = (
+    (["1.2 s", "900 ms", "none", "80 µs", "∞"], ["80 µs", "900 ms", "1.2 s", "∞", "none"]),
+    (["+2.5 points", "\N{MINUS SIGN}3 points", "0 points"], ["\N{MINUS SIGN}3 points", "0 points", "+2.5 points"]),
+    (["1,319", "not measured", "97"], ["97", "1,319", "not measured"]),
+    (["$12.5", "$9.1", "≥ 0.2"], ["≥ 0.2", "$9.1", "$12.5"]),
+    (["97 %", "1.2 s", "∞", "3 %", "80 ms"], ["3 %", "97 %", "80 ms", "1.2 s", "∞"]),
 )
-def test_numbers_are_sorted_by_size_and_what_is_none_comes_last(
-    fresh: Page, report: Path, cells: list[str], rising: list[str]
-) -> None:
+
+
+def test_numbers_are_sorted_by_size_and_what_is_none_comes_last(browser: Browser, report: Path) -> None:
     script = report.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
-    rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
-    fresh.evaluate(
-        """([rows, script]) => {
-            const table = `<table><thead><tr><th class="number">n</th></tr></thead><tbody>${rows}</tbody></table>`;
-            document.body.innerHTML = `<div class="scroll">${table}</div>`;
-            const run = document.createElement('script');
-            run.textContent = script;
-            document.body.append(run);
-        }""",
-        [rows, script],
-    )
-    fresh.get_by_role("button", name="n", exact=True).click()
-    assert _column(fresh, "table", 1) == rising
+    page = browser.new_page()
+    for cells, rising in AMOUNTS:
+        rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
+        table = f'<table><thead><tr><th class="number">n</th></tr></thead><tbody>{rows}</tbody></table>'
+        page.set_content(f'<div class="scroll">{table}</div><script>{script}</script>')
+        page.get_by_role("button", name="n", exact=True).click()
+        assert _column(page, "table", 1) == rising
+    page.close()
 
 
 def test_a_series_is_hidden_and_shown_again(fresh: Page) -> None:
@@ -331,7 +366,15 @@ def test_a_series_is_hidden_and_shown_again(fresh: Page) -> None:
     assert (drawn.count(), press.get_attribute("aria-pressed")) == (before, "true")
 
 
+def test_without_a_script_a_mark_has_its_words_as_its_title(page: Page) -> None:
+    for anchor in ("figure-ttft-p50", "figure-ecdf-ttft-c4", "figure-timeline-ttft", "figure-quality"):
+        marks = page.locator(f"#{anchor} svg.chart path > title")
+        assert marks.count() >= 3, anchor
+        assert all(any(letter.isdigit() for letter in told) for told in marks.all_text_contents())
+
+
 def test_pointing_at_a_mark_tells_the_row_it_stands_for(fresh: Page) -> None:
+    assert fresh.locator("svg.chart title").count() == 0  # or a browser would tell it twice
     mark = fresh.locator("svg.chart [data-told]").first
     mark.scroll_into_view_if_needed()
     mark.hover(force=True)

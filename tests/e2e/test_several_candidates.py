@@ -73,7 +73,9 @@ def test_each_candidate_is_judged_by_itself_and_the_worst_code_is_the_commands(
         ["q3_k", "INCONCLUSIVE", "exit", "11"],
         ["q2_k", "BLOCK", "exit", "10"],
     ]
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["r-q2_k.html", "r-q3_k.html", "r-q8_0.html"]
+    pages = ["r-q2_k.html", "r-q3_k.html", "r-q8_0.html"]
+    left = sorted(path.name for path in (folder / "out").iterdir())
+    assert left == sorted([*pages, *(f"{page}.intoto.json" for page in pages)])
 
 
 def test_json_of_several_is_one_array_in_the_suites_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +118,8 @@ def test_a_job_of_github_actions_does_not_take_one_candidates_pass_for_another_t
         conclude_each(["q8_0", "q3_k"], measure, Format.TEXT, strict=False, report=None, publish=True)
     assert "verdict=pass" in (tmp_path / "output").read_text()
     told = outputs(tmp_path / "output")
-    assert told == {"verdict": "error", "exit-code": "", "run-id": "", "report-path": "", "report-sha256": ""}
+    assert told.pop("verdict") == "error"
+    assert told and set(told.values()) == {""}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,26 +11,19 @@ import pytest
 from benchgate.site.build import build
 from benchgate.site.names import suite_folder
 from benchgate.store.repository import Store
+from tests.e2e.pages import IN_A_BROWSER, NO_SHADOWS, OPEN_ALL, PAPER, PHONE, launched, watched
 from tests.fakes.site_runs import add, promote
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-BROWSER = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
-pytestmark = [
-    pytest.mark.beside,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine; scripts/test installs it where it may"),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=BROWSER)
-        yield launched
-        launched.close()
+    with launched() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +38,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def opened(browser: Browser, file: Path, *, javascript: bool, scheme: str = "light") -> Page:
-    """A page on a telephone, which asked for nothing else and had nothing to complain of."""
-    page = browser.new_page(
-        viewport={"width": 360, "height": 800},
-        color_scheme="dark" if scheme == "dark" else "light",
-        java_script_enabled=javascript,
-    )
-    asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url))
-    page.on("console", lambda message: asked.append(message.text))
-    page.goto(file.as_uri())
-    assert asked == [file.as_uri()]
-    return page
+@pytest.fixture(scope="module")
+def live(browser: Browser, site: Path) -> Iterator[Page]:
+    """The first page on a telephone, with JavaScript."""
+    yield from watched(browser.new_page(viewport=PHONE), (site / "index.html").as_uri())
+
+
+@pytest.fixture(scope="module")
+def suite(browser: Browser, site: Path) -> Iterator[Page]:
+    """The page of the suite with trends, likewise."""
+    file = site / suite_folder("made-up") / "index.html"
+    yield from watched(browser.new_page(viewport=PHONE), file.as_uri())
 
 
 def shown(page: Page) -> list[str]:
@@ -68,32 +58,63 @@ def shown(page: Page) -> list[str]:
 
 
 def test_without_javascript_everything_is_listed_and_nothing_dead_is_shown(browser: Browser, site: Path) -> None:
-    page = opened(browser, site / "index.html", javascript=False)
+    page = browser.new_page(viewport=PHONE, java_script_enabled=False)
+    page.goto((site / "index.html").as_uri())
     assert shown(page) == ["unbroken-", "second", "first"]
     assert page.locator("input, select, button").count() == 0
     page.get_by_role("link", name="first").last.click()
     assert page.get_by_role("heading", level=1).inner_text().endswith("PASS")
+    page.close()
 
 
-def test_runs_are_filtered_by_words_outcome_and_promotion(browser: Browser, site: Path) -> None:
-    page = opened(browser, site / "index.html", javascript=True)
-    page.get_by_label("verdict").select_option("BLOCK")
-    assert shown(page) == ["second"] and page.get_by_text("1 of 3 runs").is_visible()
-    assert not page.locator("section.suite", has_text="unbroken").is_visible()
-    page.get_by_label("verdict").select_option("")
-    page.get_by_label("promoted").select_option("promoted")
-    assert shown(page) == ["first"]
-    page.get_by_label("promoted").select_option("")
-    page.get_by_label("label, id or candidate").fill("SECO")
-    assert shown(page) == ["second"]
+def test_runs_are_filtered_by_words_outcome_and_promotion_and_paper_shows_all(live: Page) -> None:
+    live.get_by_label("verdict").select_option("BLOCK")
+    assert shown(live) == ["second"] and live.get_by_text("1 of 3 runs").is_visible()
+    assert not live.locator("section.suite", has_text="unbroken").is_visible()
+    live.emulate_media(media="print")
+    assert shown(live) == ["unbroken-", "second", "first"] and not live.get_by_label("verdict").is_visible()
+    live.emulate_media(media="screen")
+    live.get_by_label("verdict").select_option("")
+    live.get_by_label("promoted").select_option("promoted")
+    assert shown(live) == ["first"]
+    live.get_by_label("promoted").select_option("")
+    live.get_by_label("label, id or candidate").fill("SECO")
+    assert shown(live) == ["second"]
+    live.get_by_label("label, id or candidate").fill("")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_and_no_page_scrolls_sideways(browser: Browser, site: Path, scheme: str) -> None:
+def test_paper_cuts_nothing_off(suite: Page) -> None:
+    suite.set_viewport_size(PAPER)
+    suite.emulate_media(media="print")
+    cut = suite.evaluate(
+        """[...document.querySelectorAll('td, p, li, svg')].filter((one) => {
+            const box = one.getBoundingClientRect();
+            return !one.checkVisibility() || box.right > innerWidth + 0.5 || (one.textContent && box.height < 1);
+        }).map((one) => one.outerHTML.slice(0, 90))"""
+    )
+    suite.emulate_media(media="screen")
+    suite.set_viewport_size(PHONE)
+    assert cut == []
+
+
+def test_a_chart_says_which_end_is_the_newest_and_each_point_which_run_it_is(suite: Page) -> None:
+    chart = suite.locator("svg.chart").first
+    assert {"← oldest", "newest →"} <= set(chart.locator("text").all_text_contents())
+    told = chart.locator("title").all_text_contents()
+    assert any("first, 2026-01-01 00:00 UTC, promoted: " in one for one in told)
+    assert any("second, 2026-01-02 00:00 UTC, not let through: " in one for one in told)
+
+
+def test_axe_finds_nothing_in_light_or_dark_and_no_page_scrolls_sideways(live: Page, suite: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    for file in (site / "index.html", site / suite_folder("made-up") / "index.html"):
-        page = opened(browser, file, javascript=True, scheme=scheme)
+    colours = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}  # all that changes
+    for page in (live, suite):
+        page.evaluate(OPEN_ALL)
+        page.evaluate(NO_SHADOWS)
         assert page.evaluate("document.documentElement.scrollWidth") == 360
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        everything: dict[str, object] = {"resultTypes": ["violations"]}
+        light = Axe().run(page, options=everything).response["violations"]
+        page.emulate_media(color_scheme="dark")
+        dark = Axe().run(page, options=everything | colours).response["violations"]
+        assert [(one["id"], [node["html"][:160] for node in one["nodes"]]) for one in (*light, *dark)] == []

@@ -129,6 +129,8 @@ def test_disk_that_takes_nothing_more_ends_the_run_with_a_verdict_over_what_was_
     recovered = here(tmp_path, *recovering_command(result.stderr))
     assert recovered.returncode == 0, recovered.stderr
     assert "it was cut short" in recovered.stdout
+    (again,) = re.findall(r"`benchgate (run [^`]*)` goes on with it", recovered.stdout)
+    assert again.split()[:2] == ["run", "suite.yaml"] and again.endswith(" --resume")
     evidence = latest_evidence(tmp_path)
     assert (evidence.run.status, len(evidence.load)) == (RunStatus.PARTIAL, 2)
     assert judged(document(here(tmp_path, "gate", "--format", "json"))) == judged(said)

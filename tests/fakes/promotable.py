@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import insert
 
 from benchgate.deciding import decide_stored
+from benchgate.model.deployment import Arm
 from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
@@ -33,14 +34,16 @@ def begun(
     status: RunStatus = RunStatus.COMPLETE,
     calibration: bool = False,
     label: str | None = None,
+    candidate: Mapping[str, object] | None = None,
 ) -> str:
-    """A run that was measured on a day and judged by nobody; its id."""
+    """A run that was measured on a day and judged by nobody; its id. `candidate` is what else is known of that."""
     evidence = measured(
         SuiteText(list(checks), requests=20).suite(), effect, items=40, prompts=40, run_id=str(uuid.uuid4())
     )
     suite = {**evidence.run.suite, **({"calibration": True} if calibration else {})}
     run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite, label=label)
-    run = replace(run, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
+    arms = {arm: replace(one, **_of(arm, candidate or {})) for arm, one in run.arms.items()}
+    run = replace(run, arms=arms, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")
     writer = store.begin_run(run, _PLAN)
     for seen in evidence.load:
         writer.add_load(seen)
@@ -50,6 +53,10 @@ def begun(
     writer.add_shadow(evidence.shadow)
     writer.finish(status, f"{day}T01:00:00.000Z")
     return run.id
+
+
+def _of(arm: Arm, candidate: Mapping[str, object]) -> dict[str, Any]:
+    return dict(candidate) if arm is Arm.CANDIDATE else {}
 
 
 def judged(

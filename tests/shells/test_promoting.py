@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -10,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.deciding import decide_stored, write_report
-from benchgate.errors import ExitCode, UsageError
+from benchgate.deciding import decide_stored, report_html, write_report
+from benchgate.deploying import declared
+from benchgate.errors import ExitCode, SuiteError, UsageError
+from benchgate.model.identity import Pin, identity_of
 from benchgate.model.promotion import Deed, Origin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver, Waivers
 from benchgate.promoting import NotPromoted, promote, withdraw
 from benchgate.store.repository import Store
+from benchgate.suite.loader import parse_suite
 from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, CHECK, begun, judged
 
@@ -132,8 +136,14 @@ def test_report_must_be_the_one_that_the_store_gives_byte_for_byte(store: Store,
     assert (refused.value.exit_code, store.promotions()) == (ExitCode.PUBLISH_FAILED, [])
     with pytest.raises(UsageError, match="cannot be read"):
         promote(store, run_id, MAIN, report=tmp_path)
-    write_report(decide_stored(store, run_id, keep=False), page)
-    assert promote(store, run_id, MAIN, report=page).new
+    decision = decide_stored(store, run_id, keep=False)
+    plain = report_html(decision).encode()
+    page.write_text(report_html(decision, in_site=True), encoding="utf-8")  # it says the same, and rests on the same
+    promoted = promote(store, run_id, MAIN, report=page)
+    assert promoted.new and promoted.promotion.grounds is not None
+    assert promoted.promotion.grounds.report_sha256 == hashlib.sha256(plain).hexdigest()
+    page.write_bytes(plain)
+    assert not promote(store, run_id, MAIN, report=page).new, "it was recorded already"
 
 
 def test_what_a_waiver_let_through_is_promoted_with_it_and_not_without(store: Store) -> None:
@@ -162,3 +172,63 @@ def test_what_people_write_is_one_line_that_no_terminal_obeys(store: Store) -> N
         ):
             with pytest.raises(UsageError, match="on one line"):
                 tried()
+
+
+COMMIT = "5f" * 20
+ADDRESSES = """
+suite: chat
+deployments:
+  stable: {url: "http://a", model: org/chat}
+  awq: {url: "http://b", model: org/chat-awq, revision: REVISION}
+baseline: stable
+candidate: awq
+load: {workload: {input: 8, output: 8}, sweep: [{stage: c1, concurrency: 1, requests: 8}]}
+"""
+
+
+def test_revision_that_a_suite_declares_is_what_its_runs_remember() -> None:
+    suite = parse_suite(ADDRESSES.replace("REVISION", COMMIT), "suite.yaml")
+    assert identity_of(declared(suite, "awq")).revision == COMMIT
+    assert identity_of(declared(suite, "stable")).pin is Pin.UNKNOWN
+    stored = suite.to_stored()["deployments"]
+    assert ("revision" in stored["stable"], stored["awq"]["revision"]) == (False, COMMIT)
+    with pytest.raises(SuiteError, match="means nothing for an embedded deployment"):
+        parse_suite(ADDRESSES.replace('url: "http://b", model: org/chat-awq', "embedded: {}"), "suite.yaml")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "told"),
+    [
+        ({"settings": {"revision": "main"}}, "m at main, which is no commit of 40 hex digits"),
+        ({"model": "org/chat@v1"}, "org/chat at v1, which is no commit"),
+        ({"settings": {"revision": COMMIT}, "facts": {"model_sha": "a3" * 20}}, "by the suite, and at a3a3"),
+    ],
+    ids=["branch", "tag", "contradicted"],
+)
+def test_weights_under_a_name_that_may_move_are_promoted_by_nothing(
+    store: Store, candidate: dict[str, object], told: str
+) -> None:
+    run_id = begun(store, candidate=candidate)
+    for override in (None, "the old one is on fire"):
+        with pytest.raises(NotPromoted, match="need not be what was measured") as refused:
+            promote(store, run_id, MAIN, override=override)
+        assert (refused.value.exit_code, store.promotions()) == (ExitCode.INVALID, [])
+        assert told in str(refused.value)
+
+
+def test_what_is_not_pinned_is_promoted_and_told_unless_it_must_be(store: Store) -> None:
+    run_id = passed(store)
+    with pytest.raises(NotPromoted, match="at no stated revision"):
+        promote(store, run_id, MAIN, require_pinned=True)
+    recorded = promote(store, run_id, MAIN)
+    assert recorded.identity is not None and "its identity is not pinned" in recorded.identity.told
+    assert recorded.promotion.grounds is not None and recorded.promotion.grounds.revision is None
+    assert "revision" not in str(recorded.promotion.to_json())  # as those that were recorded before it was asked
+
+
+def test_revision_that_was_measured_is_recorded_and_read_back(store: Store) -> None:
+    run_id = begun(store, candidate={"settings": {"revision": COMMIT}})
+    decide_stored(store, run_id)
+    promote(store, run_id, MAIN, require_pinned=True)
+    (kept,) = store.promotions()
+    assert kept.grounds is not None and kept.grounds.revision == COMMIT

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchgate.errors import ExitCode, PublishError
 from benchgate.model.verdict import Outcome
-from benchgate.publish.github import SUMMARY_LIMIT_BYTES, publish, withdraw_outputs
+from benchgate.publish.github import SUMMARY_LIMIT_BYTES, publish, publish_outputs, withdraw_outputs
 from tests.fakes import evidence as fake
 
 
 def call(
-    environment: dict[str, str], *, run_id: str = "run-1", report: Path | None = None, summary: str = "# s"
+    environment: dict[str, str],
+    *,
+    run_id: str = "run-1",
+    report: Path | None = None,
+    summary: str = "# s",
+    statement: Path | None = None,
 ) -> None:
     publish(
         environment,
@@ -20,6 +27,7 @@ def call(
         run_id=run_id,
         exit_code=ExitCode.BLOCK,
         report_path=report,
+        statement_path=statement,
         summary_markdown=summary,
     )
 
@@ -55,6 +63,9 @@ def test_outputs_and_summary_are_appended_to_what_is_there(tmp_path: Path) -> No
         "run-id": "run-1",
         "report-path": str(report),
         "report-sha256": hashlib.sha256(b"<!doctype html>").hexdigest(),
+        "checks-failed": "ttft-p50@c4",
+        "summary-json": '{"checks_failed": ["ttft-p50@c4"], "exit_code": 10, "failed": 1, "passed": 4, '
+        '"promotes": false, "run_id": "run-1", "verdict": "block", "warned": 0}',
     }
     assert summary.read_text() == "earlier\n## BLOCK\n"
 
@@ -68,7 +79,7 @@ def test_outside_github_nothing_is_written(environment: dict[str, str], tmp_path
 def test_without_a_report_there_is_no_path_and_no_hash(tmp_path: Path) -> None:
     output = tmp_path / "output"
     call({"GITHUB_OUTPUT": str(output)})
-    assert outputs(output).keys() == {"verdict", "exit-code", "run-id"}
+    assert outputs(output).keys() == {"verdict", "exit-code", "run-id", "checks-failed", "summary-json"}
 
 
 @pytest.mark.parametrize("run_id", ["a\nverdict=pass", "a b", "$(x)", "", "a\r", "::error::x", "-x"])
@@ -121,7 +132,18 @@ def test_a_file_that_cannot_be_written_or_read_is_a_publish_error(tmp_path: Path
 def test_what_was_said_is_withdrawn_whole(tmp_path: Path) -> None:
     output, report = tmp_path / "output", tmp_path / "report.html"
     report.write_text("r")
-    call({"GITHUB_OUTPUT": str(output)}, report=report)
+    call({"GITHUB_OUTPUT": str(output)}, report=report, statement=tmp_path / "report.html.intoto.json")
     told = outputs(output)
     withdraw_outputs({"GITHUB_OUTPUT": str(output)})
     assert outputs(output) == {**dict.fromkeys(told, ""), "verdict": "error"}
+
+
+def test_names_of_checks_are_cut_to_what_no_shell_obeys(tmp_path: Path) -> None:
+    output, blocked = tmp_path / "output", fake.verdict(Outcome.BLOCK)
+    named = replace(blocked, checks=(replace(blocked.checks[-1], id="x'; $(curl evil), `y`\n\"@c1"),))
+    publish_outputs(
+        {"GITHUB_OUTPUT": str(output)}, verdict=named, run_id="r", exit_code=ExitCode.BLOCK, report_path=None
+    )
+    told = outputs(output)
+    assert told["checks-failed"] == "x_____curl_evil____y___@c1"
+    assert json.loads(told["summary-json"])["checks_failed"] == [told["checks-failed"]]

@@ -126,6 +126,10 @@ def test_the_content_policy_allows_this_style_and_this_script_and_nothing_else()
     ]
 
 
+def test_the_script_stays_a_few_kilobytes() -> None:
+    assert 1_000 < len(html.page_environment().get_template("report.js").render().encode()) < 10_000
+
+
 @pytest.mark.usefixtures("no_figures")
 def test_the_script_knows_the_arms_by_the_colours_that_charts_draw_them_in() -> None:
     (script,) = re.findall(r"<script>(.*?)</script>", render_html(fake.evidence(), fake.verdict()), re.DOTALL)

@@ -19,6 +19,8 @@ from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report.capacity_chart import capacity_figure
+from benchgate.report.capacity_section import CapacityPoint, CapacitySection
 from benchgate.report.client_care import client_care
 from benchgate.report.distribution_charts import distribution_figures
 from benchgate.report.distribution_section import Distributions
@@ -26,6 +28,7 @@ from benchgate.report.drawing import Figure
 from benchgate.report.html import render_html
 from benchgate.report.paired_charts import paired_figures
 from benchgate.report.paired_section import PairedSection
+from benchgate.report.tables import Table
 from benchgate.report.text import render_text
 from benchgate.report.view import ReportView, report_view
 from benchgate.suite.client_bounds import ClientBounds
@@ -67,6 +70,28 @@ def test_a_curve_ends_below_the_top_by_what_failed_and_says_so() -> None:
     assert {"baseline", "candidate", "SLO"} <= texts(figure)
     row = dict(zip((column.title for column in figure.numbers.columns), figure.numbers.rows[1], strict=True))
     assert (row["arm"], row["requests"], row["failed"], row["slowest"]) == ("candidate", "96", "2", "∞")
+
+
+def test_a_curve_has_a_mark_with_its_words_at_every_quantile_that_came() -> None:
+    (figure,) = distribution_figures(shapes(usual()).first[:1])
+    told = [title.text for title in ElementTree.fromstring(figure.svg).iter("title")]
+    assert [one for one in told if one and one.startswith("candidate")] == [
+        "candidate: 5 % within 47.0 ms",
+        "candidate: 25 % within 49.0 ms",
+        "candidate: 50 % within 51.0 ms",
+        "candidate: 75 % within 53.0 ms",
+        "candidate: 95 % within 55.0 ms",
+    ]
+    assert told[6] == "baseline: slowest 40.0 ms"
+
+
+def test_a_level_of_the_capacity_search_says_its_goodput_and_its_limits() -> None:
+    points = tuple(CapacityPoint(Arm.CANDIDATE, level, 0.9, 0.85, 0.94, None) for level in (2.0, 4.0))
+    section = CapacitySection("requests per second", 0.95, Table("Levels", (), ()), ("told",), points)
+    figure = capacity_figure(section)
+    assert figure is not None
+    told = [title.text for title in ElementTree.fromstring(figure.svg).iter("title")]
+    assert told == [f"candidate at {level}: 90.0 % (85.0 % to 94.0 %)" for level in (2, 4)]
 
 
 def test_a_run_without_load_has_none_of_its_parts() -> None:

@@ -133,6 +133,19 @@ def test_a_judged_task_is_shown_with_the_limits_of_its_check() -> None:
     assert [row.outcome for row in section.rows] == [by_task[name].outcome for name in ("add", "sort", None)]
 
 
+def test_the_only_task_is_allowed_what_the_check_over_all_tasks_allows() -> None:
+    evidence, verdict = judged(MARGIN)
+    one = replace(evidence, quality=tuple(o for o in evidence.quality if o.task == "add"))
+    suite = Suite.from_stored(evidence.run.suite)
+    assert suite.quality is not None
+    tasks = [entry for entry in suite.quality.tasks if entry.task == "add"]
+    narrowed = suite.model_copy(update={"quality": suite.quality.model_copy(update={"tasks": tasks})})
+    (row,) = task_rows(Comparison(one), verdict, narrowed)
+    (check,) = (check for check in verdict.checks if check.metric == "accuracy")
+    assert check.task is None
+    assert (row.margin, row.outcome) == (0.05, check.outcome)
+
+
 def test_a_task_without_a_check_has_an_interval_and_no_allowance() -> None:
     evidence, verdict = judged({"metric": "shadow_excess", "margin": "5 points"})
     section = section_of(evidence, verdict)
@@ -345,7 +358,15 @@ def test_hostile_task_names_stay_text_in_the_plot() -> None:
     assert figure is not None
     root = ElementTree.fromstring(figure.svg)
     assert not [name for element in root.iter() for name in element.attrib if name.startswith("on")]
-    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {"svg", "g", "path", "text", "line", "rect"}
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
+        "svg",
+        "g",
+        "path",
+        "text",
+        "title",
+        "line",
+        "rect",
+    }
     assert any("<script>" in text for text in texts(figure))
 
 

@@ -142,8 +142,8 @@ def test_cost_follows_price_and_throughput_and_is_left_out_without_a_price() -> 
     load = report_view(evidence, fake.verdict()).load
     assert load is not None
     assert load.cost is not None
-    price, output, _, good, *_ = load.cost.rows[0][2:]
-    assert (price, output, good) == ("$2.00/h", "$6.94", "$6.94")  # 2 / (3600 * 80) * 1e6
+    level, price, output, _, good, *_ = load.cost.rows[0][2:]
+    assert (level, price, output, good) == ("1 in flight", "$2.00/h", "$6.94", "$6.94")  # 2 / (3600 * 80) * 1e6
     free = {arm: replace(deployment, price_usd_per_hour=None) for arm, deployment in evidence.run.arms.items()}
     load = report_view(replace(evidence, run=replace(evidence.run, arms=free)), fake.verdict()).load
     assert load is not None
@@ -157,7 +157,7 @@ def test_an_arm_without_a_price_says_so_beside_one_that_has() -> None:
     load = report_view(replace(evidence, run=replace(evidence.run, arms=arms)), fake.verdict()).load
     assert load is not None
     assert load.cost is not None
-    assert load.cost.rows[0] == ("c1", "baseline", "no price", *[DASH] * 5)
+    assert load.cost.rows[0] == ("c1", "baseline", "1 in flight", "no price", *[DASH] * 5)
 
 
 def test_what_differs_between_the_arms_is_listed_and_what_is_equal_counted() -> None:

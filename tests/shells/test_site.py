@@ -136,8 +136,10 @@ def test_every_run_has_a_page_and_every_link_leads_somewhere(store: Store, store
     index = found[site / "index.html"].text
     assert all(said in index for said in ("cut short", "a calibration", "no verdict", "without raw records"))
     for run_id in (ids["plain"], ids["cut short"]):
-        as_reported = report_html(decide_stored(store, run_id, keep=False))
-        assert (site / run_file(run_id)).read_text(encoding="utf-8") == as_reported
+        decision = decide_stored(store, run_id, keep=False)
+        of_site = (site / run_file(run_id)).read_text(encoding="utf-8")
+        assert of_site == report_html(decision, in_site=True)
+        assert of_site.replace('<a href="../index.html">benchgate · history</a>', "benchgate") == report_html(decision)
 
 
 def test_hostile_text_stays_text(address: str, tmp_path: Path) -> None:

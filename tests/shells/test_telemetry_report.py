@@ -158,13 +158,24 @@ def test_its_charts_share_one_axis_and_mark_what_failed() -> None:
     assert timeline_figures(None) == ()
 
 
+def test_every_look_and_every_request_says_what_it_was() -> None:
+    ttft, waiting, _, cache = timeline_figures(timeline(told(queueing)))
+    words = [re.findall(r"<title>([^<]*)</title>", figure.svg) for figure in (ttft, waiting, cache)]
+    assert len(words[0]) == 2 * fakes.REQUESTS
+    assert "candidate, 150 ms into the stage: failed" in words[0]
+    assert "candidate, 1.00 s into the stage: waiting 9.00" in words[1]
+    assert all(re.fullmatch(r"\w+, [\d.]+ m?s into the stage: KV cache [\d.]+ %", one) for one in words[2]) and words[2]
+
+
 def test_where_nothing_waited_the_stage_of_a_failing_check_is_shown() -> None:
     def calm(seen: LoadObservation) -> TelemetryWindow:
-        looks = (Reading(at_s, {Gauge.RUNNING: 1.0}) for at_s in (0.0, 0.5, 1.0, 1.5, 2.0))
+        looks = (Reading(at_s, {Gauge.RUNNING: 1.0, Gauge.WAITING: 0.0}) for at_s in (0.0, 0.5, 1.0, 1.5, 2.0))
         return replace(busy(seen), readings=tuple(looks))
 
     found = timeline(told(calm))
     assert (found.stage, found.block, found.why) == ("c4", 0, "where a check fails")
+    assert [gauged.name for gauged in found.gauges] == ["Requests running"]
+    assert found.unseen == ("No look at this block found a request waiting, so no queue is drawn.",)
     passed = report_view(told(calm), fakes.verdict(Outcome.PASS)).timeline
     assert passed is not None
     assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one looked at")

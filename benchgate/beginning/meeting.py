@@ -1,0 +1,131 @@
+"""Two endpoints that somebody names, asked who they are: what a first suite is made from, or why none can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from benchgate.errors import BenchgateError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.suite.references import reference_name
+from benchgate.suite.schema import DeploymentSpec
+from benchgate.targets.address import show_address
+from benchgate.targets.deployed import target_of
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.probe import what_it_says
+from benchgate.targets.survey import WITHIN_S, Fault, Trial, Trouble, look_up, try_out
+
+_MOST_SHOWN = 8
+_SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
+_UNNAMED = "unnamed"  # the model of a target that is not asked for a completion yet
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An endpoint as the command line names it. `url` may be a reference; `key` is the variable that holds its key."""
+
+    arm: Arm
+    url: str
+    model: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """An endpoint that answered: how a suite says it, and how a lone request of a few dozen tokens went."""
+
+    spec: DeploymentSpec
+    trial: Trial
+    context_tokens: int | None  # that it says it holds
+
+
+def meet(named: tuple[Named, Named], environment: Mapping[str, str], *, within_s: float = WITHIN_S) -> tuple[Met, Met]:
+    """Both, each asked a handful of short requests. Raises UsageError: what is wrong with either, and what to do."""
+    met, wrong = [], []
+    for one in named:
+        try:
+            met.append(_met(one, environment, within_s))
+        except BenchgateError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UsageError("\n".join([*wrong, "nothing was written"]))
+    first, second = met
+    if (first.spec.url, first.spec.model) == (second.spec.url, second.spec.model):
+        raise UsageError("--baseline and --candidate are one deployment; name two, or two of its models by --model")
+    return first, second
+
+
+def _met(named: Named, environment: Mapping[str, str], within_s: float) -> Met:
+    try:
+        spec = DeploymentSpec(url=named.url, model=named.model or _UNNAMED, api_key=_reference(named.key))
+    except ValidationError as error:
+        found = [detail for detail in error.errors() if detail["type"] != "default_factory_not_called"]
+        reasons = "; ".join(str(detail["msg"]).removeprefix("Value error, ") for detail in found)
+        raise UsageError(f"--{named.arm}: {reasons}") from None  # its message shows nothing of what is given
+    target = target_of(named.arm, spec, environment, Path())
+    where = f"the {named.arm} at {show_address(target.url)}"
+    listing = look_up(target, within_s=within_s)
+    if listing.fault is not None:
+        raise UsageError(f"{where} {_trouble(listing.fault, named)}")
+    model = named.model or _only_model(where, listing.models, target)
+    spec = spec.model_copy(update={"model": model, "engine": listing.engine})
+    target = replace(target, model=model, dialect=DIALECTS[listing.engine])
+    return Met(spec, _tried(where, target, named, within_s), _context_tokens(target))
+
+
+def _reference(variable: str | None) -> str | None:
+    return None if variable is None else f"${{env:{variable}}}"
+
+
+def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
+    once = "say which with --model: once for both, or twice, the baseline's first"
+    if any(len(part) >= _SHORTEST_SECRET and part in name for name in models for part in target.secrets):
+        raise UsageError(f"{where} shows its key among the names of its models; {once}")
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise UsageError(f"{where} does not list its models; {once}")
+    more = f" and {len(models) - _MOST_SHOWN} more" if len(models) > _MOST_SHOWN else ""
+    raise UsageError(f"{where} serves {len(models)} models: {', '.join(models[:_MOST_SHOWN])}{more}; {once}")
+
+
+def _tried(where: str, target: Target, named: Named, within_s: float) -> Trial:
+    """A stream, or where the server has none a whole answer."""
+    trial = try_out(target, "chat", stream=True, within_s=within_s)
+    if trial.fault is not None:
+        raise UsageError(f"{where} {_trouble(trial.fault, named)}")
+    return trial
+
+
+def _trouble(fault: Fault, named: Named) -> str:
+    """What stands in the way of an endpoint, and what to do."""
+    if fault.trouble is Trouble.AUTH:
+        if named.key is None:
+            remedy = "put its key in a variable of the environment and name that: --api-key-env SERVING_KEY"
+            return f"wants a key ({fault.reason}); {remedy}"
+        return f"refuses the key in {named.key} ({fault.reason}); set that to one it takes"
+    if fault.trouble is Trouble.TLS:
+        remedy = (
+            "for a certificate of your own making set SSL_CERT_FILE to it, and write `tls: {ca: FILE}` in the suite"
+        )
+        return f"cannot be trusted ({fault.reason}); {remedy}"
+    if fault.trouble is Trouble.AWAY:
+        return f"does not answer ({fault.reason}); start it, or correct --{named.arm}"
+    if fault.trouble is Trouble.MODEL and named.model is not None:
+        return f"does not serve the model {named.model!r} ({fault.reason}); correct --model"
+    return (
+        f"gives no chat completion ({fault.reason}); correct --{named.arm}, or write a suite with `benchgate init FILE`"
+    )
+
+
+def _context_tokens(target: Target) -> int | None:
+    told = what_it_says(target).get("max_model_len")
+    return told if isinstance(told, int) and told > 0 else None
+
+
+def is_reference(url: str) -> bool:
+    """Whether an address stands for what a variable holds."""
+    return reference_name(url) is not None

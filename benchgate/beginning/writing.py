@@ -1,0 +1,78 @@
+"""The files of a beginning, written all or none, and over nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchgate.beginning import arithmetic
+from benchgate.beginning.first_suite import suite_text
+from benchgate.beginning.meeting import Met
+from benchgate.beginning.workflow import workflow_text
+from benchgate.errors import UsageError
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.references import reference_name
+
+WORKFLOW = Path(".github/workflows/benchgate.yml")
+WAIVERS = Path("waivers.yaml")
+EVALS = Path("evals")
+
+_WAIVERS = """\
+# Checks of this repository's suites that block and are let through for a while. An empty list lets nothing through.
+# Looked at only where it is named: `benchgate run SUITE --waivers waivers.yaml`. `benchgate waive CHECK` writes one
+# with all that it needs: which check of which suite and deployment, how much harm is tolerated (`ceiling`), until when
+# (`expires`), who answers for it (`owner`), who approved it (somebody else), why, and where it is followed up.
+# A change to this file should pass the review of whoever may approve one. All about them: docs/waivers.md of benchgate.
+waivers: []
+"""
+
+
+def places(folder: Path, suite: Path) -> tuple[Path, ...]:
+    """Every file that is written; `suite` is relative to the folder. UsageError where one is there already."""
+    evals = folder / suite.parent / EVALS
+    found = (
+        folder / suite,
+        evals / f"{arithmetic.NAME}.yaml",
+        evals / f"{arithmetic.NAME}.jsonl",
+        folder / WAIVERS,
+        folder / WORKFLOW,
+    )
+    there = [str(path) for path in found if path.exists() or path.is_symlink()]
+    if there:
+        raise UsageError(f"{', '.join(there)}: there already, and init writes over nothing; move it, or choose --dir")
+    return found
+
+
+def texts(folder: Path, suite: Path, baseline: Met, candidate: Met) -> dict[Path, str]:
+    """What goes into each of `places`."""
+    path, task, items, waivers, workflow = places(folder, suite)
+    specs = (baseline.spec, candidate.spec)
+    said = [text for spec in specs for text in (spec.url, spec.api_key) if text is not None]
+    variables = [name for text in said if (name := reference_name(text)) is not None]
+    whole = suite_text(baseline, candidate, file=str(path), task=f"{EVALS}/{arithmetic.NAME}.yaml")
+    parse_suite(whole, str(path))  # what is written is a suite, or nothing is written
+    return {
+        path: whole,
+        task: arithmetic.TASK,
+        items: arithmetic.rows(),
+        waivers: _WAIVERS,
+        workflow: workflow_text(suite=json.dumps(suite.as_posix()), waivers=WAIVERS.name, variables=variables),
+    }
+
+
+def write_all(files: Mapping[Path, str]) -> None:
+    """Write every file, or none of them. Raises UsageError where one cannot be written."""
+    written: list[Path] = []
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as out:
+                written.append(path)
+                out.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise UsageError(
+            f"{error.filename or 'a file'} cannot be written: {error.strerror}; nothing is left"
+        ) from error

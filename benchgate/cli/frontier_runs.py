@@ -1,0 +1,105 @@
+"""Which stored runs stand in a table of candidates: each candidate's newest of a suite, or those that are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchgate.gate.alike_runs import StoredRun
+    from benchgate.model.run import Run
+    from benchgate.store.repository import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Runs, newest first, and in sentences without ends what was passed over."""
+
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...]
+
+
+def chosen(store: Store, names: Sequence[str]) -> Chosen:
+    """The runs that are named, or the newest whole run of each candidate of a suite; without a name of @latest's."""
+    if len(names) > 1:
+        return _named(store, names)
+    suite = store.run(store.resolve("@latest")).suite_name if not names else names[0]
+    if store.runs(suite, limit=1):
+        if names and _is_a_run(store, suite):
+            raise UsageError(f"{suite!r} is a suite and also a run; name the run by its id")
+        return _of_suite(store.runs(suite), suite)
+    try:
+        return _named(store, names)
+    except UsageError as error:
+        raise UsageError(f"no stored run is of a suite {suite!r}; and {error}") from None
+
+
+def _is_a_run(store: Store, name: str) -> bool:
+    try:
+        store.resolve(name)
+    except UsageError:
+        return False
+    return True
+
+
+def _named(store: Store, names: Sequence[str]) -> Chosen:
+    found: dict[str, Run] = {}
+    for name in names:
+        run = store.run(store.resolve(name))
+        if run.id in found:
+            raise UsageError(f"{name} is run {run.id}, which is named already; name each once")
+        found[run.id] = run
+    return Chosen(tuple(sorted(found.values(), key=lambda run: (run.started_at, run.id), reverse=True)), ())
+
+
+def _of_suite(runs: Sequence[Run], suite: str) -> Chosen:
+    """`runs` are newest first. A candidate whose newest whole run cannot be compared is left out, and told of."""
+    from benchgate.gate.alike_runs import incomparable
+    from benchgate.model.deployment import Arm
+    from benchgate.model.run import RunStatus
+
+    able = [run for run in runs if not run.calibrates and run.measured_by is None and Arm.CANDIDATE in run.arms]
+    whole: dict[str, Run] = {}
+    unfinished: dict[str, Run] = {}
+    for run in able:
+        name = run.arms[Arm.CANDIDATE].name
+        if name in whole:
+            continue
+        (whole if run.status is RunStatus.COMPLETE else unfinished).setdefault(name, run)
+    if not whole:
+        raise UsageError(f"no run of the suite {suite!r} is whole; measure its candidates with `benchgate run`")
+    newest = next(iter(whole.values()))
+    why = {name: incomparable(run, newest) for name, run in whole.items()}
+    return Chosen(
+        tuple(run for name, run in whole.items() if why[name] is None), tuple(_passed_over(why, whole, unfinished))
+    )
+
+
+def _passed_over(why: dict[str, str | None], whole: dict[str, Run], unfinished: dict[str, Run]) -> Iterator[str]:
+    newest = next(iter(whole))
+    for reason in dict.fromkeys(filter(None, why.values())):
+        names = [name for name, of in why.items() if of == reason]
+        runs, are = ("newest whole run", "is") if len(names) == 1 else ("newest whole runs", "are")
+        yield f"{', '.join(names)} {are} left out, whose {runs} and that of {newest} have no common table: {reason}"
+    for name, run in unfinished.items():
+        before = "the one before it stands here" if name in whole else "it has no whole run"
+        yield f"the newest run of {name}, {run.id}, was not measured to its end: {before}"
+
+
+def read_stored(store: Store, run: Run) -> StoredRun:
+    """What the store has of a run. Of its raw records only the evals are looked at, where they are there."""
+    from benchgate.gate.alike_runs import StoredRun
+    from benchgate.gate.unfit import unfit
+
+    own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
+    verdict = own[-1] if own else None
+    rows = store.metrics(run.id)
+    if unfit(run, verdict) is not None or not any(row.name == "accuracy_ratio" for row in rows):
+        return StoredRun(run, rows, verdict, "the run has no evals that are right or wrong")
+    gone = store.removal(run.id)
+    if gone is not None:
+        return StoredRun(run, rows, verdict, f"the run's raw records were removed on {gone.removed_at[:10]}")
+    return StoredRun(run, rows, verdict, store.evidence(run.id).quality)

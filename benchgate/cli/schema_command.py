@@ -1,0 +1,40 @@
+"""`benchgate schema`: the languages of its files as JSON Schema, for editors and other checkers."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from benchgate.cli.places import page_of_suites
+from benchgate.cli.saying import say
+
+
+class Language(StrEnum):
+    """Whose schema."""
+
+    SUITE = "suite"
+    WAIVERS = "waivers"
+
+
+class SchemaFormat(StrEnum):
+    """How a schema is printed."""
+
+    JSON = "json"
+
+
+def schema(
+    language: Annotated[Language, typer.Argument(help="Of suites, or of files of waivers.")] = Language.SUITE,
+    output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
+) -> None:
+    """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
+    from benchgate.suite.editor_schema import suite_schema, waivers_schema
+    from benchgate.suite.meanings import meanings_of
+
+    if language is Language.WAIVERS:
+        found = waivers_schema()
+    else:
+        found = suite_schema(meanings_of(page_of_suites().read_text(encoding="utf-8")))
+    say(json.dumps(found, indent=2, ensure_ascii=False) + "\n")

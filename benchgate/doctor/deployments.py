@@ -1,0 +1,196 @@
+"""The deployments of a suite, each asked a handful of short requests: would a run get what it needs of them?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchgate.deploying import endpoints_of
+from benchgate.doctor.machine import State, Symptom
+from benchgate.errors import TargetError, UsageError
+from benchgate.model.ask import GENERATING, Endpoint
+from benchgate.model.deployment import Arm
+from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.shadow import Judge, Similarity
+from benchgate.targets.address import ServerAddress, show_address
+from benchgate.targets.deployed import target_of
+from benchgate.targets.dialect import Target
+from benchgate.targets.probe import in_one_line
+from benchgate.targets.survey import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, look_up, try_out
+from benchgate.telemetry.page import BadPageError
+from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
+from benchgate.telemetry.words import read_page
+from benchgate.units import show_duration
+
+CERTIFICATE_DAYS = 14.0
+CLOCK_S = 5.0
+
+_DAY_S = 86_400.0
+_HERE = ("127.0.0.1", "::1", "localhost")
+_UNRESOLVED = "correct the suite, or set the variable that it refers to"
+_REMEDIES = {
+    Trouble.AWAY: "start it, or correct `url`; from behind a proxy say `proxy`; until then a run ends with 12",
+    Trouble.TLS: "trust its certificate by `tls: {ca: FILE}`, or show one of ours by `tls: {cert, key}`",
+    Trouble.AUTH: "put a key that it takes into a variable, and name that: `api_key: ${env:NAME}`",
+    Trouble.MODEL: "correct `model`, `url` or the endpoint",
+    Trouble.REFUSED: "mend the server, or take the field that it refuses out with `leave_out`",
+    Trouble.ODD: "look at the server: what answers there gives no completion",
+}
+
+
+def examine_deployments(
+    suite: Suite, folder: Path, environment: Mapping[str, str], *, within_s: float = WITHIN_S
+) -> Iterator[Symptom]:
+    """What each deployment that a run of the suite would ask shows of itself. Never shows a key.
+
+    `folder` is where the suite stands. What benchgate starts itself is not started for this.
+    """
+    for arm, name in _compared(suite):
+        spec = suite.deployments[name]
+        if spec.url is None:
+            kind = "the embedded engine" if spec.embedded is not None else "the practice server"
+            yield Symptom(name, State.OK, f"{kind}, which a run starts itself")
+            continue
+        try:
+            target = target_of(arm, spec, environment, folder)
+            yield from _of_one(suite, name, spec, target, environment, min(within_s, suite.limits.ready_s))
+        except (UsageError, TargetError) as error:
+            yield Symptom(name, State.FAIL, str(error), _UNRESOLVED)
+    yield from _helpers(suite, folder, environment, within_s)
+
+
+def _helpers(suite: Suite, folder: Path, environment: Mapping[str, str], within_s: float) -> Iterator[Symptom]:
+    """The endpoints that look at the answers of a shadow comparison: one answer of each."""
+    shadow = suite.shadow
+    asked: tuple[tuple[str, Endpoint, Judge | Similarity | None], ...] = (
+        ("judge", "chat", shadow.judge if shadow is not None else None),
+        ("similarity", "embeddings", shadow.similarity if shadow is not None else None),
+    )
+    for name, endpoint, said in asked:
+        if said is None:
+            continue
+        try:
+            spec = DeploymentSpec(url=said.url, model=said.model, api_key=said.api_key, headers=said.headers)
+            target = target_of(Arm.CANDIDATE, spec, environment, folder)
+            yield _answered(name, show_address(target.url), endpoint, target, Listing(None), within_s)
+        except (UsageError, TargetError) as error:
+            yield Symptom(name, State.FAIL, str(error), _UNRESOLVED)
+
+
+def _compared(suite: Suite) -> list[tuple[Arm, str]]:
+    names = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
+    return [(Arm.BASELINE if name == suite.baseline else Arm.CANDIDATE, name) for name in names]
+
+
+def _of_one(
+    suite: Suite, name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str], within_s: float
+) -> Iterator[Symptom]:
+    where = show_address(target.url)
+    listing = look_up(target, within_s=within_s)
+    if listing.fault is not None:
+        yield _faulty(name, where, listing.fault)
+        return
+    yield from _of_the_way(name, spec, target, listing)
+    answers = True
+    for endpoint in _endpoints(suite):
+        found = _answered(f"{name} {endpoint}", where, endpoint, target, listing, within_s)
+        answers = answers and found.state is not State.FAIL
+        yield found
+    if answers:
+        for endpoint in _streamed(suite):
+            yield _stream(f"{name} stream", endpoint, try_out(target, endpoint, stream=True, within_s=within_s), where)
+        yield from _metrics(name, spec, target, environment)
+
+
+def _endpoints(suite: Suite) -> dict[Endpoint, None]:
+    """All that a run of the suite asks at."""
+    of_quality: tuple[Endpoint, ...] = () if suite.quality is None else (suite.quality.endpoint,)
+    return dict.fromkeys((*endpoints_of(suite), *of_quality))
+
+
+def _faulty(name: str, where: str, fault: Fault) -> Symptom:
+    return Symptom(name, State.FAIL, f"{where}: {fault.reason}", _REMEDIES[fault.trouble])
+
+
+def _of_the_way(name: str, spec: DeploymentSpec, target: Target, listing: Listing) -> Iterator[Symptom]:
+    """Who answers, its certificate, secrets on the way, and its clock."""
+    if listing.engine not in ("openai", spec.engine):
+        found = f"by its models it is {listing.engine}, and the suite says {spec.engine}"
+        remedy = f"write `engine: {listing.engine}`: each engine is asked in its own words"
+        yield Symptom(f"{name} engine", State.WARN, found, remedy)
+    address = ServerAddress.of(target.url)
+    if listing.certificate_ends_s is not None:
+        day = datetime.fromtimestamp(listing.certificate_ends_s, UTC).date()
+        left_days = (listing.certificate_ends_s - time.time()) / _DAY_S
+        found = f"the certificate of {address.shown} is good until {day}"
+        short = left_days < CERTIFICATE_DAYS
+        renew = "renew it: from then on nothing is measured" if short else None
+        yield Symptom(f"{name} tls", State.WARN if short else State.OK, found, renew)
+    elif address.scheme == "http" and target.credentials() and address.host not in _HERE:
+        remedy = "ask it over https, or by a way that nobody listens to"
+        yield Symptom(f"{name} tls", State.WARN, f"{address.shown} gets its key over http, unencrypted", remedy)
+    ahead_s = listing.clock_ahead_s
+    if ahead_s is not None:
+        off = abs(ahead_s) > CLOCK_S
+        said = f"{show_duration(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'} ours"
+        found = f"its clock is {said}" if off else f"its clock agrees with ours to {CLOCK_S:g} s"
+        set_both = "set both by NTP: its logs and our times would not fit together" if off else None
+        yield Symptom(f"{name} clock", State.WARN if off else State.OK, found, set_both)
+
+
+def _answered(name: str, where: str, endpoint: Endpoint, target: Target, listing: Listing, within_s: float) -> Symptom:
+    """One whole answer at an endpoint that the suite measures."""
+    trial = try_out(target, endpoint, stream=False, within_s=within_s)
+    if trial.fault is not None:
+        reason = trial.fault.reason
+        if trial.fault.trouble is Trouble.MODEL and listing.models and target.model not in listing.models:
+            reason += in_one_line(f"; it serves {', '.join(listing.models[:8])}", target)
+        return _faulty(name, where, Fault(trial.fault.trouble, reason))
+    if endpoint in STREAMED and trial.finish_reason is None:
+        remedy = "a request without one counts as failed; mend the server, or ask another endpoint"
+        return Symptom(name, State.FAIL, "answers without a finish reason of a whole answer", remedy)
+    found = f"answers in {show_duration(trial.whole_s or 0.0)}"
+    if endpoint in GENERATING and trial.output_tokens is None:
+        return Symptom(name, State.WARN, f"{found}, without `usage`", "its tokens cannot be known: let it tell `usage`")
+    return Symptom(name, State.OK, found)
+
+
+def _streamed(suite: Suite) -> list[Endpoint]:
+    """The endpoints whose streams a run would time."""
+    levels = suite.load.levels() if suite.load is not None else ()
+    asked = dict.fromkeys(level.workload.endpoint for level in levels if level.workload.streams)
+    return [endpoint for endpoint in asked if endpoint in STREAMED]
+
+
+def _stream(name: str, endpoint: Endpoint, trial: Trial, where: str) -> Symptom:
+    if trial.fault is not None:
+        return _faulty(name, where, trial.fault)
+    if trial.finish_reason is None:
+        remedy = "a request without one counts as failed; a gateway may cut what the server sends last"
+        return Symptom(name, State.FAIL, f"its {endpoint} stream ends without a finish reason", remedy)
+    found = f"{trial.events} events, the first after {show_duration(trial.first_s or 0.0)}"
+    if trial.output_tokens is None:
+        remedy = "chunks are counted, which are not tokens: a server that knows `stream_options` tells them"
+        return Symptom(name, State.WARN, f"{found}, without `usage`", remedy)
+    if trial.events < 2 <= trial.output_tokens:
+        remedy = "something on the way gathers the stream (a proxy that buffers): no TTFT or TPOT is the server's then"
+        return Symptom(name, State.WARN, f"{trial.output_tokens} tokens came in one piece", remedy)
+    return Symptom(name, State.OK, found)
+
+
+def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str]) -> Iterator[Symptom]:
+    """The page of the server's own metrics, where there is one to be read."""
+    page = sources_of(spec, target, environment).page
+    if page is None:
+        return
+    remedy = "say where it is (`metrics: ADDRESS`), or `metrics: off`; without it no check of telemetry can be judged"
+    try:
+        with PageSource(page, target) as source:
+            fetched = source.fetch()
+        told = read_page(fetched.text, target.model, fetched.born)
+    except (UnreadError, BadPageError) as error:
+        yield Symptom(f"{name} metrics", State.WARN, str(error), remedy)
+        return
+    yield Symptom(f"{name} metrics", State.OK, f"a page of {told.engine} with {len(told.values)} values that are read")

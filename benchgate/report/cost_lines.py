@@ -1,0 +1,97 @@
+"""At which level of load a price per token counts, and what it is the price of, in sentences without their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from benchgate.gate.stage_figures import Estimate
+from benchgate.model.deployment import Arm
+from benchgate.report import show
+from benchgate.report.price_words import used_told
+from benchgate.report.stage_rows import StageRow
+
+_OF_CLASSES = (
+    "a class of traffic shares its deployment with the others of its stage: its row is the whole price over its own "
+    "tokens alone"
+)
+
+
+def cost_lines(rows: Sequence[StageRow]) -> tuple[str, ...]:
+    """The level that counts, which is the one that `benchgate capacity` sizes a fleet by; nothing without a price.
+
+    Of the levels at which the candidate's goodput is shown to reach its target, that with most output tokens.
+    """
+    if not any(row.deployment.has_price for row in rows):
+        return ()
+    return tuple(_lines(rows))
+
+
+def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
+    whole = [row for row in rows if not row.of_stage]
+    ours = [row for row in whole if row.role is Arm.CANDIDATE]
+    name = "candidate" if any(row.role is Arm.BASELINE for row in rows) else "deployment"
+    held = [row for row in ours if _holds(row)]
+    if held:
+        best = max(held, key=_tokens_per_s)
+        other = next((row for row in whole if row.stage == best.stage and row.role is Arm.BASELINE), None)
+        yield from _of_level(best, other, name)
+    elif any(row.slo is None for row in ours):
+        yield "no level counts before another, for the suite has no SLO with a target: read each price with its level"
+    elif ours:
+        yield f"no level counts before another: at none is the SLO shown to hold on the {name}"
+    if len(whole) < len(rows):
+        yield _OF_CLASSES
+    yield from _in_use(held, whole, name)
+
+
+def _of_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
+    beside = [f"the {name} {_price(best)}", *([f"the baseline {_price(other)}"] if other is not None else [])]
+    where = f"{best.stage} ({best.level})" if best.level else best.stage
+    yield (
+        f"the level that counts is {where}, which has most output tokens per second of those at which the SLO is shown "
+        f"to hold on the {name}: {', '.join(beside)}"
+    )
+    if best.deployment.token_prices:
+        yield f"the {name} is paid by the token: what a level costs follows from the lengths of its prompts and answers"
+    elif best.closed_loop:
+        yield f"that is with {best.level} at any time: full use by so many requests at once, and by no more"
+    else:
+        yield "that is of a rate which was offered, and need not be full use: a fuller deployment costs less a token"
+
+
+def _in_use(held: Sequence[StageRow], whole: Sequence[StageRow], name: str) -> Iterator[str]:
+    """What the level that counts costs as the deployments are used, where the suite says how they are."""
+    if not held:
+        return
+    stage = max(held, key=_tokens_per_s).stage
+    for row in whole:
+        factor, figures = row.deployment.in_use_factor, row.figures
+        if row.stage == stage and factor is not None and figures is not None and figures.usd_per_million_output:
+            usd = figures.usd_per_million_output.value * factor
+            who = "baseline" if row.role is Arm.BASELINE else name
+            yield f"as the {who} is used, {used_told(row.deployment)}, that is {show.usd(usd)} per 1M output tokens"
+
+
+def _price(row: StageRow) -> str:
+    """`$1.21 per 1M output tokens ($1.12 to $1.32), $1.21 per 1M good ones`."""
+    if row.figures is None or row.figures.usd_per_million_output is None:
+        return "has no tokens to price" if row.deployment.has_price else "has no price"
+    output, good = row.figures.usd_per_million_output, row.figures.usd_per_million_good
+    told = f"{show.usd(output.value)} per 1M output tokens{_limits(output)}"
+    return told if good is None else f"{told}, {show.usd(good.value)} per 1M good ones"
+
+
+def _limits(cost: Estimate) -> str:
+    return "" if cost.limits is None else f" ({show.limits(cost.limits, show.usd)})"
+
+
+def _holds(row: StageRow) -> bool:
+    goodput = row.figures.goodput_ratio if row.figures is not None else None
+    if goodput is None or goodput.limits is None or row.target_ratio is None or _tokens_per_s(row) <= 0:
+        return False
+    return goodput.limits.lower >= row.target_ratio
+
+
+def _tokens_per_s(row: StageRow) -> float:
+    found = row.figures.output_tokens_per_s if row.figures is not None else None
+    return 0.0 if found is None else found.value

@@ -1,0 +1,234 @@
+"""Several candidates' quality against their cost: as plain lines, as JSON, and as rows for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from benchgate.cost.frontier import Stand, Standing
+from benchgate.gate.priced_level import GOOD
+from benchgate.gate.right_sizing import RightSizing, Sized
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.stats.recovered import Figure
+from benchgate.units import as_written, show_percent, show_usd
+
+SCHEMA = "benchgate.frontier/1"
+COLUMNS = (
+    *("suite", "name", "role", "run", "label", "started_at", "verdict", "fault", "on_frontier", "others"),
+    *("quality", "quality_lower", "quality_upper", "cost_metric", "stage", "usd", "usd_lower", "usd_upper"),
+    *("usd_per_correct", "usd_per_correct_lower", "usd_per_correct_upper"),
+    *("price_usd_per_hour", "accelerators", "cheapest_that_passes"),
+)
+_LONGEST = 200
+_NOTHING = "-"
+
+
+def frontier_document(found: RightSizing) -> dict[str, object]:
+    """All of it: shares, dollars; of a number that is not known its reason."""
+    best, saved = found.cheapest, found.saving
+    return {
+        "schema": SCHEMA,
+        "suite": found.suite,
+        "cost_metric": found.cost,
+        "tasks": list(found.tasks),
+        "rows": [_row_document(row) for row in found.rows],
+        "cheapest_that_passes": None
+        if best is None
+        else {"name": best.name, "not_shown_dearer": list(best.unsure), "saving_ratio": _number(saved)},
+        "why_none": found.why_none,
+        "notes": list(found.notes),
+    }
+
+
+def _row_document(row: Sized) -> dict[str, object]:
+    deployment, stand = row.run.arms.get(row.arm), _stand(row)
+    return {
+        "name": row.name,
+        "role": row.arm.value,
+        "run": row.run.id,
+        "label": row.run.label,
+        "started_at": row.run.started_at,
+        "verdict": None if row.outcome is None else row.outcome.value,
+        "fault": row.fault,
+        "passes": row.passes,
+        "on_frontier": stand.standing.value,
+        "others": list(stand.others),
+        "stage": row.stage,
+        "quality_ratio": _number(row.quality),
+        "usd_per_million": _number(row.usd),
+        "usd_per_correct": _number(row.usd_per_correct),
+        "price_usd_per_hour": None if deployment is None else deployment.price_usd_per_hour,
+        "accelerators": None if deployment is None else deployment.accelerators,
+        "price_terms": {} if deployment is None else deployment.price_terms,
+    }
+
+
+def _number(figure: Figure | str | None) -> dict[str, object]:
+    if not isinstance(figure, Figure):
+        return {"value": None, "lower": None, "upper": None, "why": figure}
+    limits = figure.limits
+    ends = (None, None) if limits is None else (limits.lower, limits.upper)
+    return {"value": figure.value, "lower": ends[0], "upper": ends[1], "why": None}
+
+
+def frontier_rows(found: RightSizing) -> Iterator[tuple[object, ...]]:
+    """A row of COLUMNS for each deployment; what is not known is None."""
+    for row in found.rows:
+        deployment, stand = row.run.arms.get(row.arm), _stand(row)
+        said = (found.suite, row.name, row.arm.value, row.run.id, row.run.label, row.run.started_at)
+        became = (None if row.outcome is None else row.outcome.value, row.fault, stand.standing.value)
+        price = (None, None) if deployment is None else (deployment.price_usd_per_hour, deployment.accelerators)
+        best = found.cheapest is not None and found.cheapest.name == row.name and row.arm is Arm.CANDIDATE
+        yield (
+            *(*said, *became, " ".join(stand.others), *_ends(row.quality), found.cost, row.stage, *_ends(row.usd)),
+            *(*_ends(row.usd_per_correct), *price, "yes" if best else "no"),
+        )
+
+
+def _ends(figure: Figure | str) -> tuple[object, ...]:
+    known = _number(figure)
+    return known["value"], known["lower"], known["upper"]
+
+
+def frontier_text(found: RightSizing) -> str:
+    """The table, what stands against its numbers, and last the cheapest that passes."""
+    of = ", ".join(found.tasks) or "no task"
+    lines = [
+        f"Suite {one_line(found.suite)}: quality is accuracy over {one_line(of)}; dollars are per 1M {what_of(found)}.",
+        "",
+        *_aligned([_TITLES, *(_cells(row) for row in found.rows)]),
+        "",
+        *_reasons(found.rows),
+        *(f"Note: {note}." for note in found.notes),
+        "In brackets are 95 % intervals, of each number by itself; where two overlap, nothing is shown.",
+        "A right answer is paid by the output tokens that the evals generated, and by nothing else.",
+        "",
+        last_line(found),
+    ]
+    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+
+
+_TITLES = ("deployment", "verdict", "quality", "$/1M tokens", "$/1M right answers", "price", "level", "frontier")
+
+
+def what_of(found: RightSizing) -> str:
+    """What the dollars are per million of."""
+    tokens = "good tokens (SLO met)" if found.cost.startswith(GOOD) else "output tokens (the suite has no SLO)"
+    return f"{tokens}, as used" if found.cost.endswith("_in_use") else tokens
+
+
+def _cells(row: Sized) -> tuple[str, ...]:
+    price = price_told(row.run.arms.get(row.arm))
+    numbers = (shown(row.quality, percent=True), shown(row.usd))
+    where = _NOTHING if row.stage is None else row.stage
+    cells = (
+        row.name,
+        judged(row),
+        *numbers,
+        shown(_million(row.usd_per_correct)),
+        price,
+        where,
+        standing_told(_stand(row)),
+    )
+    return tuple(one_line(cell, _LONGEST) for cell in cells)
+
+
+def judged(row: Sized) -> str:
+    """What became of its run; a dash of the baseline."""
+    if row.arm is Arm.BASELINE:
+        return _NOTHING
+    return "no verdict" if row.outcome is None else row.outcome.value
+
+
+def shown(figure: Figure | str, *, percent: bool = False) -> str:
+    """A share or dollars with its interval; a dash where it is not known."""
+    if isinstance(figure, str):
+        return _NOTHING
+    of = show_percent if percent else show_usd
+    if figure.limits is None:
+        return f"{of(figure.value)} (no interval)"
+    return f"{of(figure.value)} ({of(figure.limits.lower)} to {of(figure.limits.upper)})"
+
+
+def _million(figure: Figure | str) -> Figure | str:
+    """One right answer can cost a few millionths of a dollar."""
+    return figure if isinstance(figure, str) else figure.times(1e6)
+
+
+def standing_told(stand: Stand) -> str:
+    """`no: f8 is as good and cheaper`."""
+    others = ", ".join(stand.others)
+    if stand.standing is Standing.OFF:
+        return f"no: {others} {'is' if len(stand.others) == 1 else 'are'} as good and cheaper"
+    return f"not shown against {others}" if stand.standing is Standing.NOT_SHOWN else stand.standing.value
+
+
+def price_told(deployment: Deployment | None) -> str:
+    """`4 x $8/h, spot, interruption 10 %, overhead 25 %`."""
+    if deployment is None or deployment.price_usd_per_hour is None:
+        return "no price"
+    price = f"{show_usd(deployment.price_usd_per_hour)}/h"
+    parts = [price if deployment.accelerators == 1 else f"{deployment.accelerators} x {price}"]
+    terms = deployment.price_terms
+    if terms:
+        parts.append(str(terms.get("commitment", "")).replace("_", " "))
+    for name, usual in (("interruption_ratio", 0), ("overhead_ratio", 0), ("utilisation_ratio", 1)):
+        value = terms.get(name)
+        if isinstance(value, int | float) and value != usual:
+            parts.append(f"{name.removesuffix('_ratio')} {as_written(show_percent(value))}")
+    return ", ".join(filter(None, parts))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _reasons(rows: Sequence[Sized]) -> Iterator[str]:
+    """Why a dash stands in the table."""
+    for row in rows:
+        if row.fault is not None:
+            yield f"{one_line(row.name)} is not counted: {one_line(row.fault)}."
+            continue
+        said = list[str]()
+        for what, figure in (
+            ("quality", row.quality),
+            ("cost", row.usd),
+            ("cost of a right answer", row.usd_per_correct),
+        ):
+            if isinstance(figure, str) and figure not in said:
+                said.append(figure)
+                yield f"{one_line(row.name)} has no {what}: {one_line(figure)}."
+
+
+def last_line(found: RightSizing) -> str:
+    """The cheapest that passes by its own verdict, and what it saves; or why there is none."""
+    best = found.cheapest
+    if best is None:
+        return f"Nothing is the cheapest that passes: {one_line(found.why_none or '')}."
+    row = next(row for row in found.rows if row.name == best.name)
+    told = (
+        f"The cheapest that passes is {one_line(best.name)} ({judged(row)}): {shown(row.usd)}, {_saved(found.saving)}."
+    )
+    if not best.unsure:
+        return told
+    passes = "passes too and is" if len(best.unsure) == 1 else "pass too and are"
+    return f"{told} {one_line(', '.join(best.unsure))} {passes} not shown to be dearer."
+
+
+def _saved(saving: Figure | str | None) -> str:
+    if not isinstance(saving, Figure):
+        return one_line(f"against the baseline nothing is known: {saving}")
+    less, limits = saving.value >= 0, saving.limits
+    word = "less" if less else "more"
+    told = f"{show_percent(abs(saving.value))} {word} than the baseline beside it"
+    if limits is None:
+        return f"{told} (no interval, so not shown)"
+    low, high = (limits.lower, limits.upper) if less else (-limits.upper, -limits.lower)
+    told = f"{told} ({show_percent(low)} to {show_percent(high)})"
+    return told if low > 0 else f"{told}, which is not shown to be {word} at all"
+
+
+def _stand(row: Sized) -> Stand:
+    return row.stand or Stand(Standing.NOT_COUNTED)

@@ -1,0 +1,218 @@
+"""Quality up, dollars across where equal steps multiply: a cross of two intervals and a name for each deployment.
+
+The shape of a point is its verdict's, as everywhere in a report; it is filled where the deployment is on the frontier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchgate.cost.frontier import Standing
+from benchgate.errors import UsageError
+from benchgate.gate.right_sizing import RightSizing, Sized
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import Outcome
+from benchgate.report.drawing import CONFIG, PAGE_COLOUR, TOLD, multiplied, short_name, svg_of
+from benchgate.report.frontier import judged, shown, standing_told, what_of
+from benchgate.report.picture import png_file, svg_file
+from benchgate.report.untrusted import one_line
+from benchgate.stats.recovered import Figure
+
+_Spec = dict[str, object]
+
+_WIDTH, _HEIGHT = 440, 260
+_PADDING = {"left": 52, "right": 110, "top": 40, "bottom": 78}
+_CANDIDATE, _BASELINE = "#3d7dd8", "#7d8796"  # 3:1 on white and on near-black
+_SHAPES = {
+    Outcome.PASS: "circle",
+    Outcome.WARN: "triangle-up",
+    Outcome.BLOCK: "square",
+    Outcome.INCONCLUSIVE: "diamond",
+}
+_OF_BASELINE = "cross"
+_FILLED = "filled: on the frontier"
+_ROOM = 0.06  # of the span, beyond its ends
+_LETTER, _LINE = 6.4, 14  # pixels of a name, across and down
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    row: Sized
+    quality: Figure
+    usd: Figure
+
+
+def frontier_svg(found: RightSizing) -> str:
+    """The chart to stand in a page. UsageError where nothing has both a quality and a cost."""
+    points = _points(found)
+    if not points:
+        reasons = [one for row in found.rows for one in (row.quality, row.usd) if isinstance(one, str)]
+        raise UsageError(f"nothing can be drawn, for no deployment has both quality and cost: {reasons[0]}")
+    return svg_of(_spec(found, points), _label(points))
+
+
+def frontier_file(found: RightSizing) -> str:
+    """The same as a file of its own."""
+    return svg_file(frontier_svg(found))
+
+
+def frontier_png(found: RightSizing) -> bytes:
+    """The same in pixels."""
+    frontier_svg(found)  # refuses what cannot be drawn
+    return png_file(_spec(found, _points(found)))
+
+
+def _points(found: RightSizing) -> list[_Point]:
+    return [
+        _Point(row, row.quality, row.usd)
+        for row in found.rows
+        if isinstance(row.quality, Figure) and isinstance(row.usd, Figure)
+    ]
+
+
+def _label(points: Sequence[_Point]) -> str:
+    return f"Quality against cost of {len(points)} deployments: " + "; ".join(_told(one) for one in points)
+
+
+def _told(one: _Point) -> str:
+    """What the chart says of a point, in words."""
+    row = one.row
+    became = "baseline" if row.arm is Arm.BASELINE else judged(row)
+    numbers = f"quality {shown(one.quality, percent=True)}, {shown(one.usd)}"
+    stand = "" if row.stand is None else f", on the frontier: {standing_told(row.stand)}"
+    return one_line(f"{row.name}, {became}: {numbers}{stand}")
+
+
+def _spec(found: RightSizing, points: Sequence[_Point]) -> _Spec:
+    low, high = _span([100 * end for one in points for end in _ends(one.quality)])
+    low, high = max(0.0, low), min(100.0, high)
+    least, most = (math.exp(end) for end in _span([math.log(end) for one in points for end in _ends(one.usd)]))
+    x = multiplied(f"$ per 1M {what_of(found)}", _rounded(least), _rounded(most))
+    y: _Spec = {
+        "type": "quantitative",
+        "scale": {"domain": [_rounded(low), _rounded(high)], "nice": False, "zero": False},
+    }
+    values = [_value(one) for one in points]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "padding": _PADDING,
+        "autosize": {"type": "none"},
+        "background": None,
+        "layer": [
+            _frame(x, y, len(found.tasks)),
+            *_crosses(values, x, y),
+            *_marks(values, x, y),
+            *_names(values, (least, most), (low, high)),
+            *_key(),
+        ],
+        "resolve": {"axis": {"x": "shared", "y": "shared"}},
+        "config": CONFIG,
+    }
+
+
+def _span(ends: Sequence[float]) -> tuple[float, float]:
+    """From where to where an axis goes: around everything drawn."""
+    low, high = min(ends), max(ends)
+    room = _ROOM * (high - low) or 0.05 * abs(high) or 0.5
+    return low - room, high + room
+
+
+def _ends(figure: Figure) -> list[float]:
+    limits = figure.limits
+    return [figure.value] if limits is None else [limits.lower, figure.value, limits.upper]
+
+
+def _value(one: _Point) -> _Spec:
+    row = one.row
+    baseline = row.arm is Arm.BASELINE
+    drawn: _Spec = {"x": _rounded(one.usd.value), "y": _rounded(100 * one.quality.value), "told": _told(one)}
+    drawn |= {"shape": _OF_BASELINE if baseline or row.outcome is None else _SHAPES[row.outcome]}
+    drawn |= {"colour": _BASELINE if baseline else _CANDIDATE, "name": short_name(_called(row))}
+    drawn |= {"filled": row.stand is not None and row.stand.standing is Standing.ON}
+    if one.usd.limits is not None:
+        drawn |= {"left": _rounded(one.usd.limits.lower), "right": _rounded(one.usd.limits.upper)}
+    if one.quality.limits is not None:
+        drawn |= {"low": _rounded(100 * one.quality.limits.lower), "high": _rounded(100 * one.quality.limits.upper)}
+    return drawn
+
+
+def _called(row: Sized) -> str:
+    """The baseline is told by its shape."""
+    return row.name if row.arm is Arm.CANDIDATE else row.name.removesuffix(" (baseline)")
+
+
+def _frame(x: _Spec, y: _Spec, tasks: int) -> _Spec:
+    """The first layer, whose axes are the chart's."""
+    title = f"accuracy over {tasks} task{'s' if tasks != 1 else ''}, %"
+    axis = {"title": title, "titleAngle": 0, "titleAlign": "left", "titleX": -40, "titleY": -22}
+    axis |= {"titleBaseline": "middle", "tickCount": 5, "grid": True, "labelOverlap": False}
+    data = {"values": [{"x": 1, "y": 0}]}
+    encoding = {"x": x, "y": {"field": "y", **y, "axis": axis}}
+    return {"data": data, "mark": {"type": "point", "opacity": 0, "size": 0, "clip": True}, "encoding": encoding}
+
+
+def _crosses(values: Sequence[_Spec], x: _Spec, y: _Spec) -> Iterator[_Spec]:
+    for keys, across in ((("left", "right"), True), (("low", "high"), False)):
+        some = [value for value in values if keys[0] in value]
+        if not some:
+            continue
+        first, second = ({"field": key} for key in keys)
+        encoding = {"x": x | first, "x2": second, "y": {"field": "y", **y}}
+        if not across:
+            encoding = {"x": x, "y": {**first, **y}, "y2": second}
+        mark = {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6}
+        yield {"data": {"values": some}, "mark": mark, "encoding": encoding | {"color": _as_said("colour")}}
+
+
+def _marks(values: Sequence[_Spec], x: _Spec, y: _Spec) -> Iterator[_Spec]:
+    for filled in (True, False):
+        for value in values:
+            if value["filled"] is not filled:
+                continue
+            mark: _Spec = {"type": "point", "size": 90, "opacity": 1, "filled": filled, "strokeWidth": 1.5} | TOLD
+            mark |= {"shape": value["shape"], "color": value["colour"]}
+            mark |= {} if filled else {"fill": value["colour"], "fillOpacity": 0}  # a hollow one can be pointed at
+            yield {"data": {"values": [value]}, "mark": mark, "encoding": {"x": x, "y": {"field": "y", **y}}}
+
+
+def _names(values: Sequence[_Spec], dollars: tuple[float, float], shares: tuple[float, float]) -> Iterator[_Spec]:
+    """Each name up and to the right of its point, or further up where it would lie on another."""
+    placed = list[tuple[float, float, float]]()
+    for value in sorted(values, key=lambda one: -float(str(one["y"]))):
+        at = _WIDTH * math.log(float(str(value["x"])) / dollars[0]) / math.log(dollars[1] / dollars[0])
+        down = _HEIGHT * (shares[1] - float(str(value["y"]))) / (shares[1] - shares[0]) - 9
+        left, right = at + 7, at + 7 + _LETTER * len(str(value["name"]))
+        while any(left < other[1] and other[0] < right and abs(down - other[2]) < _LINE for other in placed):
+            down += _LINE
+        placed.append((left, right, down))
+        yield _words(value["name"], left, down)
+
+
+def _key() -> Iterator[_Spec]:
+    """What shapes mean, below the plot."""
+    x, y = 6.0, _HEIGHT + 58
+    for words, shape in (*((outcome.value, shape) for outcome, shape in _SHAPES.items()), ("baseline", _OF_BASELINE)):
+        mark: _Spec = {"type": "point", "shape": shape, "size": 50, "filled": True, "opacity": 1, "x": x, "y": y}
+        yield {"data": {"values": [{}]}, "mark": mark | {"color": PAGE_COLOUR}}
+        yield _words(words, x + 9, y)
+        x += 24 + _LETTER * 1.25 * len(words)
+    yield _words(_FILLED, x, y)
+
+
+def _words(words: object, x: float, y: float) -> _Spec:
+    mark = {"type": "text", "align": "left", "baseline": "middle", "fontSize": 11, "x": round(x, 1), "y": round(y, 1)}
+    return {"data": {"values": [{"words": words}]}, "mark": mark, "encoding": {"text": {"field": "words"}}}
+
+
+def _as_said(field: str) -> _Spec:
+    return {"field": field, "type": "nominal", "scale": None}
+
+
+def _rounded(value: float) -> float:
+    """No finer than anyone sees: the last bits differ between machines."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,89 @@
+"""OpenMetrics text: metrics by their names and units, samples with sorted labels, one spelling of every value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from benchgate.errors import EvidenceError
+from benchgate.model.run import MetricRow
+from benchgate.model.verdict import Outcome
+
+DIGITS = 6
+_UNITS = (
+    ("_per_s", "_per_second", ""),
+    ("_s", "_seconds", "seconds"),
+    ("_ratio", "_ratio", "ratio"),
+    ("_nats", "_nats", "nats"),
+)
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: its name, its unit as the end of its name, what it means, and its samples."""
+
+    name: str
+    unit: str
+    means: str
+    samples: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Its part of the text."""
+        yield f"# TYPE {self.name} gauge"
+        if self.unit:
+            yield f"# UNIT {self.name} {self.unit}"
+        yield f"# HELP {self.name} {self.means}"
+        yield from self.samples
+
+
+def exposition(families: Iterable[Family]) -> str:
+    """The whole text, with its end."""
+    return "".join(f"{line}\n" for family in families for line in family.lines()) + "# EOF\n"
+
+
+def verdict_family(outcomes: Mapping[str, Outcome | None]) -> Family:
+    """What the newest run of each suite says of itself, by suite; of one that was not decided no outcome holds."""
+    name = "benchgate_verdict"
+    decided = [
+        sample(name, {"suite": suite, "outcome": outcome.value}, said is outcome)
+        for suite, said in outcomes.items()
+        for outcome in Outcome
+    ]
+    return Family(name, "", "1 for the outcome of the newest run of the suite.", tuple(decided))
+
+
+def metric_families(rows: Iterable[tuple[str, MetricRow]], *, digits: int = DIGITS) -> Iterator[Family]:
+    """The derived numbers of runs, each row with the name of its suite, ordered by metric; EvidenceError for a name
+    that is none.
+    """
+    samples: dict[str, list[str]] = {}
+    for suite, row in sorted(rows, key=lambda one: one[1].name):
+        places = {"arm": row.arm.value, "stage": row.stage, "statistic": row.statistic, "task": row.task}
+        labels = {key: text for key, text in places.items() if text is not None} | {"suite": suite}
+        line = sample(_named(row.name)[0], labels, row.value, digits=digits)
+        samples.setdefault(row.name, []).append(line)
+    for said, lines in samples.items():
+        name, unit = _named(said)
+        yield Family(name, unit, f"{said} of docs/metrics.md.", tuple(sorted(lines)))
+
+
+def sample(name: str, labels: Mapping[str, str], value: float, *, digits: int = DIGITS) -> str:
+    """One line."""
+    told = ",".join(f'{key}="{_escaped(labels[key])}"' for key in sorted(labels))
+    return f"{name}{{{told}}} {value + 0.0:.{digits}g}"
+
+
+def _named(metric: str) -> tuple[str, str]:
+    """What a metric is called here, and its unit: in full, and as the end of the name, as OpenMetrics wants it."""
+    if not _NAME.fullmatch(metric):
+        raise EvidenceError(f"a metric is called {ascii(metric)[:60]}; expected small letters, digits and _")
+    for ending, spelled, unit in _UNITS:
+        if metric.endswith(ending):
+            return f"benchgate_{metric.removesuffix(ending)}{spelled}", unit
+    return f"benchgate_{metric}", ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,214 @@
+"""What a verdict comes to, one result after the other: itself first, then its checks, then its guards.
+
+This is what hosts are told that know tests, alerts and messages instead of reports. Every text here is one line that no
+terminal and no CI runner obeys, whatever a model, a server or a suite put into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from benchgate.errors import ExitCode
+from benchgate.model.run import Evidence, Run
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
+from benchgate.model.waiver import Waiver
+from benchgate.report.check_rows import CheckRow, check_rows
+from benchgate.report.suite_lines import SuiteLines
+from benchgate.report.terms import OWN, Terms
+from benchgate.report.text import row_numbers
+from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.suite.arms import arms_of_stored
+
+_LONGEST = 1000
+_UNKEPT = "the verdict could not be kept or published, so nothing may be promoted by it"
+
+
+class Kind(StrEnum):
+    """What a result is of."""
+
+    VERDICT = "verdict"
+    CHECK = "check"
+    GUARD = "guard"
+
+
+class Level(StrEnum):
+    """What a result means for the promotion. Only HOLDS is good news, and only it and WARNS let a candidate through."""
+
+    FAILS = "fails"  # shown to be broken
+    ERRS = "errs"  # nothing could be shown: as far from good as a failure
+    WARNS = "warns"
+    UNKNOWN = "unknown"  # a guard that had nothing to look at
+    HOLDS = "holds"
+
+    @property
+    def stops(self) -> bool:
+        """Whether a candidate with such a result is not promoted."""
+        return self in (Level.FAILS, Level.ERRS)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result. `id` is what `--explain` and `waive` call a check; `anchor` is a check's place in the HTML report.
+
+    `family` is the kind of evidence a check rests on. `details` are further lines: its numbers, notes, its waiver.
+    """
+
+    kind: Kind
+    id: str
+    title: str
+    family: str
+    outcome: str  # an Outcome, maybe with `(not promoted)`; WAIVED; of a guard `held`, `tripped`, `unknown`
+    level: Level
+    required: bool
+    reason: str
+    advice: str
+    details: tuple[str, ...]
+    anchor: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called among all results of a verdict: a check by its id alone."""
+        return f"guard:{self.id}" if self.kind is Kind.GUARD else self.id
+
+    @property
+    def line(self) -> str:
+        """Outcome and reason."""
+        return f"{self.outcome}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """A verdict that somebody is told of, with what it rests on and how the process ends that tells of it.
+
+    `against` is the stored run that it was held against. `link` is where the HTML report is to be found, and `lines`
+    where the checks stand in the suite's file; None where nobody knows.
+    """
+
+    evidence: Evidence
+    verdict: Verdict
+    exit_code: ExitCode
+    against: Evidence | None = None
+    terms: Terms = OWN
+    link: str | None = None
+    lines: SuiteLines | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run that was judged."""
+        return self.evidence.run
+
+    @property
+    def reference(self) -> Run | None:
+        """The run that it was held against, where that is another one."""
+        return None if self.against is None else self.against.run
+
+    @property
+    def alone(self) -> bool:
+        """Whether one deployment was measured, and compared with nothing."""
+        return self.against is None and len(arms_of_stored(self.run.suite)) == 1
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the verdict reads like good news while the process does not end with 0."""
+        return self.verdict.outcome.promotes and self.exit_code is not ExitCode.OK
+
+    def results(self) -> tuple[Result, ...]:
+        """The verdict, its checks (failing first), its guards (tripped first).
+
+        Where the process does not end with 0, the first result stops the promotion, whatever the checks are.
+        """
+        guards = sorted(self.verdict.guards, key=lambda guard: not guard.tripped)
+        strict = self.terms.strict
+        return (
+            _of_verdict(self.verdict, self.terms, self.exit_code),
+            *_of_checks(self.verdict, alone=self.alone, strict=strict),
+            *(_of_guard(guard) for guard in guards),
+        )
+
+
+def plain(text: str, limit: int = _LONGEST) -> str:
+    """One line of visible text that is no command to a terminal or a CI runner."""
+    return terminal_line(one_line(text, limit))
+
+
+def level_of(outcome: Outcome, *, strict: bool) -> Level:
+    """What an outcome of a verdict, or of a required check, means; with `strict` a WARN is a failure."""
+    if outcome is Outcome.PASS:
+        return Level.HOLDS
+    if outcome is Outcome.WARN:
+        return Level.FAILS if strict else Level.WARNS
+    return Level.FAILS if outcome is Outcome.BLOCK else Level.ERRS
+
+
+def _of_verdict(verdict: Verdict, terms: Terms, exit_code: ExitCode) -> Result:
+    level, notes = level_of(verdict.outcome, strict=terms.strict), verdict.notes
+    if level is Level.FAILS and verdict.outcome is Outcome.WARN:
+        notes = ("--strict treats a WARN like a BLOCK", *notes)
+    elif exit_code is not ExitCode.OK and not level.stops:
+        level, notes = Level.ERRS, (f"{_UNKEPT}: exit code {int(exit_code)}", *notes)
+    return Result(
+        kind=Kind.VERDICT,
+        id="verdict",
+        title="Verdict",
+        family="verdict",
+        outcome=f"{verdict.outcome} (not promoted)" if verdict.outcome.promotes and level.stops else verdict.outcome,
+        level=level,
+        required=True,
+        reason=plain(verdict.reason),
+        advice=plain(verdict.next_step or ""),
+        details=tuple(plain(note) for note in notes),
+    )
+
+
+def _of_checks(verdict: Verdict, *, alone: bool, strict: bool) -> Iterator[Result]:
+    passing = [check for check in verdict.checks if check.outcome is Outcome.PASS]
+    for check, row in zip((*verdict.failing(), *passing), check_rows(verdict).all, strict=True):
+        level = level_of(check.counted, strict=strict)
+        if not check.required and level is not Level.HOLDS:
+            level = Level.WARNS
+        yield Result(
+            kind=Kind.CHECK,
+            id=plain(check.id),
+            title=plain(check.title),
+            family=plain(check.family),
+            outcome=row.outcome,
+            level=level,
+            required=check.required,
+            reason=plain(row.reason),
+            advice=plain(row.advice),
+            details=tuple(plain(line) for line in _details(check, row, alone=alone)),
+            anchor=row.anchor,
+        )
+
+
+def _details(check: CheckResult, row: CheckRow, *, alone: bool) -> Iterator[str]:
+    yield row_numbers(row, alone=alone)
+    if not check.required:
+        yield "advisory: it can warn, and no more"
+    if check.waiver is not None:
+        yield _waived(check.waiver, check.outcome)
+    yield from check.notes
+
+
+def _waived(waiver: Waiver, outcome: Outcome) -> str:
+    answers = f"{waiver.owner} answers for it ({waiver.issue}), approved by {waiver.approved_by}"
+    return f"{outcome} by itself, waived up to {waiver.ceiling} until {waiver.expires}: {answers}: {waiver.reason}"
+
+
+def _of_guard(guard: GuardResult) -> Result:
+    level = Level.ERRS if guard.tripped else Level.HOLDS if guard.known else Level.UNKNOWN
+    outcome = "tripped" if guard.tripped else "held" if guard.known else "unknown"
+    return Result(
+        kind=Kind.GUARD,
+        id=plain(guard.id),
+        title=plain(guard.id),
+        family="guards",
+        outcome=outcome,
+        level=level,
+        required=True,
+        reason=plain(guard.reason),
+        advice=plain(guard.remedy or ""),
+        details=(),
+    )

@@ -1,0 +1,253 @@
+"""A verdict as an in-toto statement: what was found of what, in hashes, for whoever signs it or checks it later.
+
+The layers are those of the in-toto attestation framework, v1, with the predicate type "test result", v0.1
+(spec/v1/statement.md and spec/predicates/test-result.md there). What benchgate adds stands in the predicate under
+`benchgate`, so that signing the predicate signs it too. A statement says nothing that is not a function of its fields
+here: one value, one document, one spelling, which ends with a hash of itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from benchgate.errors import BenchgateError, ExitCode
+from benchgate.model.tested import ByResult
+from benchgate.model.verdict import Outcome
+from benchgate.report.document import document_json
+
+TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+SCHEMA = "benchgate.statement/1"
+LONGEST_BYTES = 4 * 1024 * 1024
+_ARMS = {"baseline", "candidate"}
+_UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # what no name has, and no terminal or store is to get
+
+
+class NotAStatement(BenchgateError):
+    """What should be a statement of benchgate is none, or is not as benchgate wrote it."""
+
+    exit_code = ExitCode.INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class StatedFile:
+    """A file by its name, without a folder, and the SHA-256 of its bytes."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatedArm:
+    """One side: `revision` is the commit or `sha256:…` that its weights are pinned to, None where nothing pins them."""
+
+    name: str
+    model: str
+    engine: str
+    fingerprint: str
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatedRun:
+    """A run by its hashes. `evidence_sha256` is None of one that is not over, or could not be kept."""
+
+    id: str
+    suite: str
+    tool_version: str
+    imported: bool
+    suite_sha256: str
+    measurement_sha256: str
+    plan_sha256: str
+    evidence_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a verdict says, and of what.
+
+    `verdict_sha256` is over the verdict document as `gate --format json` prints it for the verdict's own exit code.
+    `exit_code` is that of the process: with `strict` a WARN has 10, and a verdict that was not kept 13. `report` is the
+    HTML report that was written, None where none was; `suite_file_sha256` is over the bytes of the suite's file, None
+    where a stored run was judged; `url` is the CI's page of the run. `tool_version` judged, the run's own measured.
+    """
+
+    outcome: Outcome
+    exit_code: ExitCode
+    strict: bool
+    tests: ByResult
+    run: StatedRun
+    against: StatedRun | None
+    arms: Mapping[str, StatedArm]
+    verdict_sha256: str
+    policy_sha256: str | None
+    policy_replaced: bool
+    waivers_as_of: str | None
+    report: StatedFile | None
+    suite_file_sha256: str | None
+    url: str | None
+    tool_version: str
+
+    @property
+    def result(self) -> str:
+        """PASSED, WARNED or FAILED: whatever does not end with 0 failed."""
+        if self.exit_code is not ExitCode.OK:
+            return "FAILED"
+        return {Outcome.PASS: "PASSED", Outcome.WARN: "WARNED"}.get(self.outcome, "FAILED")
+
+    def document(self) -> dict[str, Any]:
+        """The whole statement as plain JSON."""
+        predicate: dict[str, Any] = {
+            "result": self.result,
+            "configuration": list(self._configuration()),
+            "passedTests": list(self.tests.passed),
+            "warnedTests": list(self.tests.warned),
+            "failedTests": list(self.tests.failed),
+            "benchgate": self._own(),
+        }
+        if self.url is not None:
+            predicate["url"] = self.url
+        document = {
+            "_type": TYPE,
+            "subject": list(self._subjects()),
+            "predicateType": PREDICATE_TYPE,
+            "predicate": predicate,
+        }
+        predicate["benchgate"]["sha256"] = _own_sha256(document)
+        return document
+
+    def data(self) -> bytes:
+        """The statement's one spelling: same value, same bytes."""
+        return document_json(self.document()).encode()
+
+    def _subjects(self) -> Iterator[dict[str, Any]]:
+        """What is vouched for. Whoever looks for one matches it by its digest."""
+        if self.report is not None:
+            yield _described(self.report.name, self.report.sha256, "text/html")
+        candidate = self.arms.get("candidate")
+        if candidate is not None and candidate.revision is not None:
+            digest = candidate.revision.removeprefix("sha256:")
+            algorithm = "sha256" if digest != candidate.revision else "gitCommit"
+            yield {"name": f"candidate/{candidate.name}", "digest": {algorithm: digest}}
+        yield _described("benchgate/verdict", self.verdict_sha256, "application/json")
+        yield _described("benchgate/suite", self.run.suite_sha256, "application/json")
+        if self.run.evidence_sha256 is not None:
+            yield _described("benchgate/evidence", self.run.evidence_sha256)
+
+    def _configuration(self) -> Iterator[dict[str, Any]]:
+        """What it was tested by."""
+        yield _described("suite", self.run.suite_sha256, "application/json")
+        if self.suite_file_sha256 is not None:
+            yield _described("suite-file", self.suite_file_sha256, "application/yaml")
+        if self.policy_sha256 is not None:
+            yield _described("policy", self.policy_sha256, "application/json")
+        yield _described("plan", self.run.plan_sha256, "application/json")
+
+    def _own(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "tool_version": self.tool_version,
+            "outcome": self.outcome.value,
+            "exit_code": int(self.exit_code),
+            "strict": self.strict,
+            "run": _plain(self.run),
+            "against": None if self.against is None else _plain(self.against),
+            "arms": {name: _plain(arm) for name, arm in self.arms.items()},
+            "verdict_sha256": self.verdict_sha256,
+            "policy_sha256": self.policy_sha256,
+            "policy_replaced": self.policy_replaced,
+            "waivers_as_of": self.waivers_as_of,
+            "report": None if self.report is None else _plain(self.report),
+            "suite_file_sha256": self.suite_file_sha256,
+        }
+
+
+def read_statement(data: bytes, source: str) -> Statement:
+    """The statement that these bytes are. Raises NotAStatement for any that benchgate did not write just so."""
+    try:
+        if len(data) > LONGEST_BYTES:
+            raise ValueError(f"it has more bytes than a statement, which has at most {LONGEST_BYTES:,}")
+        document = json.loads(data)
+        found = _read(document)
+        if found.data() != data:
+            raise ValueError("its parts contradict each other, or it is spelled otherwise")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = f"{error.args[0]!r} is not there" if isinstance(error, KeyError) and error.args else ascii(str(error))
+        raise NotAStatement(
+            f"{source} is no statement as benchgate wrote it ({what[:200]}): it was changed, cut short, or made by "
+            "another tool or version; take the file that the run left"
+        ) from error
+    return found
+
+
+def _read(document: Any) -> Statement:
+    predicate = document["predicate"]
+    own = predicate["benchgate"]
+    if (document["_type"], document["predicateType"], own["schema"]) != (TYPE, PREDICATE_TYPE, SCHEMA):
+        raise ValueError(f"expected {TYPE}, {PREDICATE_TYPE} and {SCHEMA}")
+    outcome, code, strict = Outcome(own["outcome"]), ExitCode(own["exit_code"]), own["strict"] is True
+    if code not in (outcome.exit_code(strict=strict), ExitCode.PUBLISH_FAILED):
+        raise ValueError(f"{outcome.value} does not end with {code.value}")
+    if bool(predicate["failedTests"]) is (code is ExitCode.OK):
+        raise ValueError(f"failed tests and exit code {code.value} contradict each other")
+    if set(own["arms"]) != _ARMS:
+        raise ValueError("expected a baseline and a candidate")
+    return Statement(
+        outcome=outcome,
+        exit_code=code,
+        strict=strict,
+        tests=ByResult(*(tuple(map(_text, predicate[f"{name}Tests"])) for name in ("passed", "warned", "failed"))),
+        run=_run(own["run"]),
+        against=None if own["against"] is None else _run(own["against"]),
+        arms={_text(name): _arm(arm) for name, arm in own["arms"].items()},
+        verdict_sha256=_text(own["verdict_sha256"]),
+        policy_sha256=_text_or_none(own["policy_sha256"]),
+        policy_replaced=own["policy_replaced"] is True,
+        waivers_as_of=_text_or_none(own["waivers_as_of"]),
+        report=None
+        if own["report"] is None
+        else StatedFile(_text(own["report"]["name"]), _text(own["report"]["sha256"])),
+        suite_file_sha256=_text_or_none(own["suite_file_sha256"]),
+        url=_text_or_none(predicate.get("url")),
+        tool_version=_text(own["tool_version"]),
+    )
+
+
+def _run(said: Mapping[str, Any]) -> StatedRun:
+    evidence, imported = _text_or_none(said["evidence_sha256"]), said["imported"] is True
+    rest = {name: _text(value) for name, value in said.items() if name not in ("evidence_sha256", "imported")}
+    return StatedRun(**rest, evidence_sha256=evidence, imported=imported)
+
+
+def _arm(said: Mapping[str, Any]) -> StatedArm:
+    rest = {name: _text(value) for name, value in said.items() if name != "revision"}
+    return StatedArm(**rest, revision=_text_or_none(said["revision"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or _UNPRINTED.search(value):
+        raise TypeError(f"expected a text on one line, found {value!r}")
+    return value
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _described(name: str, sha256: str, media_type: str | None = None) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": name, "digest": {"sha256": sha256}}
+    return described if media_type is None else {**described, "mediaType": media_type}
+
+
+def _plain(value: StatedRun | StatedArm | StatedFile) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _own_sha256(document: dict[str, Any]) -> str:
+    """Over the whole statement without this hash: it shows what was changed by accident, and no forgery."""
+    return hashlib.sha256(document_json(document).encode()).hexdigest()

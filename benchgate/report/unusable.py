@@ -1,0 +1,44 @@
+"""Which parts of a report are of numbers that a tripped guard takes away: shown to find the fault, not to be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchgate.gate.guard import SPEED, TOKENS
+from benchgate.model.verdict import GuardResult, Verdict
+
+_LOAD = frozenset({"load", SPEED, TOKENS})
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """By part the ids of the guards that speak against its numbers, as a list in words; empty where none does."""
+
+    load: str
+    quality: str
+    divergence: str
+    shadow: str
+    only_speed: bool  # of the load how fast it was, not what failed
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts in words, as far as their numbers are not to be used."""
+        load = "speed under load" if self.only_speed else "load"
+        named = ((load, self.load), ("evals", self.quality), ("fixed texts", self.divergence))
+        return tuple(name for name, guards in (*named, ("the shadow comparison", self.shadow)) if guards)
+
+
+def unusable(verdict: Verdict) -> Unusable:
+    """A guard that spoils no kind of check in particular speaks against all there is."""
+    tripped = [guard for guard in verdict.guards if guard.tripped]
+    return Unusable(
+        load=_against(tripped, _LOAD),
+        quality=_against(tripped, frozenset({"quality"})),
+        divergence=_against(tripped, frozenset({"divergence"})),
+        shadow=_against(tripped, frozenset({"shadow"})),
+        only_speed=not _against(tripped, frozenset({"load"})),
+    )
+
+
+def _against(tripped: list[GuardResult], kinds: frozenset[str]) -> str:
+    return ", ".join(guard.id for guard in tripped if not guard.spoils or not kinds.isdisjoint(guard.spoils))

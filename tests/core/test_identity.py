@@ -1,0 +1,62 @@
+"""Whether it is known which weights a deployment serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchgate.model.deployment import Deployment
+from benchgate.model.identity import Pin, identity_of
+
+COMMIT = "5f" * 20
+OTHER = "a3" * 20
+FILE = f"sha256:{'c7' * 32}"
+
+
+def served(
+    model: str = "org/chat", *, revision: str | None = None, told: object = None, url: str | None = "http://c"
+) -> Deployment:
+    settings: dict[str, object] = {} if revision is None else {"revision": revision}
+    facts: dict[str, Any] = {} if told is None else {"model_sha": told}
+    return Deployment("c", model, "vllm", url, settings=settings, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "pin", "revision"),
+    [
+        (served(), Pin.UNKNOWN, None),
+        (served(revision=COMMIT), Pin.PINNED, COMMIT),
+        (served(revision=FILE), Pin.PINNED, FILE),
+        (served(f"org/chat@{COMMIT}"), Pin.PINNED, COMMIT),
+        (served(told=COMMIT), Pin.PINNED, COMMIT),
+        (served(revision=COMMIT, told=COMMIT), Pin.PINNED, COMMIT),
+        (served(revision=FILE, told=COMMIT), Pin.PINNED, FILE),
+        (served("awq", revision=COMMIT), Pin.PINNED, COMMIT),
+        (served(revision="main"), Pin.MOVING, None),
+        (served(revision="v1.0"), Pin.MOVING, None),
+        (served(revision=COMMIT[:12]), Pin.MOVING, None),  # another commit may begin so tomorrow
+        (served(revision=COMMIT.upper()), Pin.MOVING, None),
+        (served(revision=f"{COMMIT}\n"), Pin.MOVING, None),
+        (served("org/chat@main"), Pin.MOVING, None),
+        (served(revision="main", told=COMMIT), Pin.MOVING, None),  # what is declared is what is deployed again
+        (served(revision=COMMIT, told=OTHER), Pin.CONTRADICTED, None),
+        (served(told="main"), Pin.UNKNOWN, None),
+        (served(told=7), Pin.UNKNOWN, None),
+        (served("benchgate-tiny", url=None), Pin.OURS, None),
+    ],
+)
+def test_only_a_whole_commit_or_digest_that_nobody_contradicts_pins_a_model(
+    deployment: Deployment, pin: Pin, revision: str | None
+) -> None:
+    found = identity_of(deployment)
+    assert (found.pin, found.revision) == (pin, revision)
+    assert found.may_move == (pin in (Pin.MOVING, Pin.CONTRADICTED))
+    assert found.is_fixed == (pin in (Pin.OURS, Pin.PINNED))
+
+
+def test_what_is_told_names_the_model_and_what_is_wrong() -> None:
+    assert "org/chat at main, which is no commit" in identity_of(served("org/chat@main")).told
+    both = identity_of(served(revision=COMMIT, told=OTHER)).told
+    assert COMMIT in both and OTHER in both
+    assert "not pinned" in identity_of(served()).told

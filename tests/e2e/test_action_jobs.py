@@ -1,0 +1,190 @@
+"""What the later jobs of the reusable workflows ask of benchgate, and whether it knows what they ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from benchgate.cli.app import app
+from tests.e2e.github_action import put_scripts, write_program
+from tests.e2e.github_expressions import Value, holds
+from tests.e2e.github_runner import ROOT, StepResult, inputs_of, read_yaml, run_step, step_named
+
+pytestmark = pytest.mark.beside
+
+GATE = read_yaml(ROOT / ".github/workflows/gate.yml")
+# Keeps what it is asked for, each argument with a sign after it that none can hold, and ends as the test says.
+RECORDS = """#!/usr/bin/env bash
+printf '%s\\037' "$@" >>asked
+echo >>asked
+[[ $1 != "$FAILS" ]]
+"""
+
+
+def ask(
+    scratch: Path, job: str, given: dict[str, Value], needs: dict[str, Value] | None = None, *, fails: str = "nothing"
+) -> tuple[StepResult, list[list[str]]]:
+    """Run the step of a job that is named as the job is; the step, and the calls of benchgate in it."""
+    put_scripts(scratch / "benchgate-action")
+    write_program(scratch / "benchgate-action/.venv/bin/benchgate", RECORDS)
+    context = inputs_of(GATE, {"suite": "suite.yaml", **given}) | {"github.event_name": "push", **(needs or {})}
+    done = run_step(step_named(GATE["jobs"][job], job), context, scratch, {"FAILS": fails})
+    asked = scratch / "asked"
+    lines = asked.read_text(encoding="utf-8").splitlines() if asked.exists() else []
+    return done, [line.split("\x1f")[:-1] for line in lines]
+
+
+def known(arguments: list[str]) -> bool:
+    """Whether the command line takes these arguments; it raises for those that it does not."""
+    command, words = typer.main.get_command(app), list(arguments)
+    while commands := getattr(command, "commands", None):
+        command = commands[words.pop(0)]
+    command.make_context(str(command.name), words)
+    return True
+
+
+RAN: dict[str, Value] = {"needs.gate.outputs.run-id": "0199"}
+
+
+def put_bundle(folder: Path) -> None:
+    """The run's bundle where the job downloads it to."""
+    (folder / "evidence").mkdir(parents=True)
+    (folder / "evidence/0199.json").touch()
+
+
+def test_before_measuring_the_check_is_set_in_progress(tmp_path: Path) -> None:
+    done, calls = ask(tmp_path, "begin", {"candidate": "q4"})
+    assert done.green, done.printed
+    assert calls == [["publish", "--check-run", "--begin=suite.yaml", "--candidate=q4"]]
+    assert known(calls[0])
+
+
+def test_a_verdict_is_judged_again_from_its_bundle_and_told(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").touch()
+    put_bundle(tmp_path)
+    given: dict[str, Value] = {"strict": True, "waivers": "w.yaml"}
+    done, calls = ask(tmp_path, "publish", given, {**RAN, "github.event_name": "pull_request"})
+    assert done.green, done.printed
+    assert calls == [
+        ["store", "import", "evidence/0199.json"],
+        ["publish", "--comment", "--check-run", "--strict", "--suite=suite.yaml", "--waivers=w.yaml", "--", "0199"],
+    ]
+    assert all(known(call) for call in calls)
+
+
+@pytest.mark.parametrize("needs", [{}, RAN], ids=["no run", "no bundle of it"])
+def test_a_gate_without_a_verdict_is_told_as_that(tmp_path: Path, needs: dict[str, Value]) -> None:
+    done, calls = ask(tmp_path, "publish", {"candidate": "q4", "strict": True}, needs)
+    assert done.green, done.printed
+    assert calls == [["publish", "--check-run", "--no-verdict=suite.yaml", "--candidate=q4"]]
+    assert known(calls[0])
+
+
+def test_a_promotion_is_judged_again_recorded_and_handed_on(tmp_path: Path) -> None:
+    given: dict[str, Value] = {"strict": True, "waivers": "w.yaml", "name": "chat"}
+    done, calls = ask(tmp_path, "promote", given, RAN)
+    assert done.green, done.printed
+    assert calls == [
+        ["store", "import", "evidence/0199.json"],
+        ["promote", "--report=evidence/chat-report.html", "--strict", "--waivers=w.yaml", "--", "0199"],
+        ["store", "export", "--to=promoted", "--", "0199"],
+    ]
+    assert all(known(call) for call in calls)
+
+
+@pytest.mark.parametrize("job", ["publish", "promote"])
+def test_what_could_not_be_told_or_promoted_is_red(tmp_path: Path, job: str) -> None:
+    put_bundle(tmp_path)
+    done, calls = ask(tmp_path, job, {}, RAN, fails=job)
+    assert not done.green
+    assert calls[-1][0] == job  # and nothing was handed on after it
+
+
+def test_a_bundle_that_is_not_what_the_gate_left_is_neither_told_nor_promoted(tmp_path: Path) -> None:
+    for job in ("publish", "promote"):
+        put_bundle(tmp_path / job)
+        done, calls = ask(tmp_path / job, job, {}, RAN, fails="store")
+        assert (done.green, [call[0] for call in calls]) == (False, ["store"])
+
+
+def test_the_branch_is_read_where_there_is_one() -> None:
+    status = {"success": True}
+    for job in ("publish", "promote"):
+        step = step_named(GATE["jobs"][job], "history")
+        assert not holds(step["if"], {**inputs_of(GATE, {"suite": "s"}), **RAN}, status)
+        assert holds(step["if"], {**inputs_of(GATE, {"suite": "s", "history-branch": "runs"}), **RAN}, status)
+
+
+@pytest.mark.parametrize("job", ["publish", "promote"])
+def test_later_jobs_take_the_very_evidence_that_the_gate_left_and_nothing_else_of_its_name(job: str) -> None:
+    assert GATE["jobs"]["gate"]["outputs"]["evidence-id"] == "${{ steps.evidence.outputs.artifact-id }}"
+    assert step_named(GATE["jobs"]["gate"], "evidence")["with"]["path"] == "benchgate-evidence"
+    step = step_named(GATE["jobs"][job], "evidence")
+    assert step["with"] == {"artifact-ids": "${{ needs.gate.outputs.evidence-id }}", "path": "evidence"}
+    assert not holds(step["if"], {}, {"success": True})  # without an id everything would be downloaded
+    assert holds(step["if"], {"needs.gate.outputs.evidence-id": "17"}, {"success": True})
+
+
+RUN = "0190b2c4-7d1e-7a3b-9c5f-000000000000.json"
+
+
+@pytest.mark.parametrize(
+    "kept", [[RUN], [f"benchgate-evidence/{RUN}", f"benchgate-promoted/{RUN}"]], ids=["one artifact", "two"]
+)
+def test_a_run_is_kept_where_it_was_promoted_and_where_it_was_not(tmp_path: Path, kept: list[str]) -> None:
+    """download-artifact gives two artifacts of a pattern a folder each, and one alone none."""
+    write_program(tmp_path / "benchgate-action/scripts/ci-history", '#!/usr/bin/env bash\nprintf "%s\\n" "$@" >asked\n')
+    for file in kept:
+        for path in (tmp_path / "kept" / file, (tmp_path / "kept" / file).with_name("statement.intoto.json")):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    keep = read_yaml(ROOT / ".github/workflows/history.yml")["jobs"]["keep"]
+    assert run_step(step_named(keep, "push"), {}, tmp_path).green
+    assert (tmp_path / "asked").read_text(encoding="utf-8").split() == ["push", *(f"kept/{file}" for file in kept)]
+
+
+def test_a_statement_is_taken_apart_for_the_signer_and_its_own_file_is_a_subject(tmp_path: Path) -> None:
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [
+            {"name": "report.html", "digest": {"sha256": "a" * 64}},
+            {"name": "candidate/q4", "digest": {"gitCommit": "b" * 40}},
+        ],
+        "predicateType": "https://in-toto.io/attestation/test-result/v0.1",
+        "predicate": {"result": "FAILED", "failedTests": ["ttft-p50@c4"]},
+    }
+    data = json.dumps(statement).encode()
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence/statement.intoto.json").write_bytes(data)
+    put_scripts(tmp_path / "benchgate-action")
+    attest = read_yaml(ROOT / ".github/workflows/attest.yml")["jobs"]["attest"]
+    done = run_step(step_named(attest, "parts"), {}, tmp_path)
+    assert done.green, done.printed
+    assert done.outputs["predicate-type"] == statement["predicateType"]
+    assert json.loads((tmp_path / done.outputs["predicate"]).read_text()) == statement["predicate"]
+    assert (tmp_path / done.outputs["subjects"]).read_text(encoding="utf-8").splitlines() == [
+        f"{hashlib.sha256(data).hexdigest()}  statement.intoto.json",
+        f"{'a' * 64}  report.html",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("predicateType", "https://slsa.dev/provenance/v1"),
+        ("subject", [{"name": "a\nb", "digest": {"sha256": "a" * 64}}]),
+    ],
+)
+def test_another_kind_of_statement_is_not_signed(tmp_path: Path, change: str, value: object) -> None:
+    kind = "https://in-toto.io/attestation/test-result/v0.1"
+    statement = {"subject": [], "predicateType": kind, "predicate": {}} | {change: value}
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence/statement.intoto.json").write_text(json.dumps(statement), encoding="utf-8")
+    put_scripts(tmp_path / "benchgate-action")
+    attest = read_yaml(ROOT / ".github/workflows/attest.yml")["jobs"]["attest"]
+    done = run_step(step_named(attest, "parts"), {}, tmp_path)
+    assert (done.green, done.outputs) == (False, {})

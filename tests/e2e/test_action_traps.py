@@ -1,0 +1,156 @@
+"""The ways in which a gate of a CI goes green when it should not, one by one, against the action's own shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.github_action import ACTION, run_action, says
+from tests.e2e.github_expressions import Value
+from tests.e2e.github_runner import REPOSITORY, ROOT, read_yaml, run_step
+
+pytestmark = pytest.mark.beside
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+PASSES = says("pass", "exit 0")
+HEAD = "github.event.pull_request.head.repo.full_name"
+
+
+def test_a_status_is_not_lost_in_a_pipe(tmp_path: Path) -> None:
+    """`benchgate run | tee log` is green in GitHub's default shell, which has no pipefail, and red in this one."""
+    assert run_step({"run": "(exit 10) | cat", "shell": "bash"}, {}, tmp_path).status == 10
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
+def test_no_step_leaves_its_shell_to_the_default(path: Path) -> None:
+    document = read_yaml(path)
+    holders = [document["runs"]] if "runs" in document else document["jobs"].values()
+    steps = [step for holder in holders for step in holder.get("steps", ())]
+    assert {step["shell"] for step in steps if "run" in step} <= {"bash"}
+
+
+def test_a_block_stays_one_though_what_is_printed_reads_like_a_pass(tmp_path: Path) -> None:
+    body = says("block", """echo '{"verdict": "PASS", "exit_code": 0}'; exit 10""")
+    result = run_action(tmp_path, body, args="--format json")
+    assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (False, "block", "10")
+
+
+@pytest.mark.parametrize("said", ["", says("pass", "")], ids=["nothing said", "pass said"])
+def test_a_gate_that_is_killed_with_its_shell_leaves_the_verdict_error(tmp_path: Path, said: str) -> None:
+    result = run_action(tmp_path, f"{said}\nkill -KILL $PPID")
+    assert (result.green, result.outputs["verdict"], result.outputs["run-id"]) == (False, "error", "")
+
+
+def test_a_gate_that_meets_its_time_limit_after_its_verdict_leaves_the_verdict_error(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    result = run_action(tmp_path, says("pass", f"touch {said}; sleep 600"), kill_at=said)
+    assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (False, "error", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "green", "verdict"),
+    [
+        ("exit 11", {}, False, "inconclusive"),  # a comparison that could not be made is no pass
+        ("exit 11", {"fail_on_inconclusive": "false"}, True, "inconclusive"),
+        ("exit 10", {"fail_on_inconclusive": "false"}, False, "block"),
+        ("exit 12", {"fail_on_inconclusive": "false"}, False, "invalid"),
+        (says("pass", "exit 1"), {"fail_on_inconclusive": "false"}, False, "error"),
+        ("exit 10", {"mode": "advisory"}, True, "block"),
+        ("exit 12", {"mode": "advisory"}, True, "invalid"),
+        (says("pass", "exit 13"), {"mode": "advisory"}, False, "error"),
+        ("exit 0", {"mode": "advisory"}, False, "error"),
+    ],
+)
+def test_a_step_that_was_told_to_go_on_still_never_says_pass(
+    tmp_path: Path, body: str, inputs: dict[str, Any], green: bool, verdict: str
+) -> None:
+    result = run_action(tmp_path, body, **inputs)
+    assert (result.green, result.outputs["verdict"]) == (green, verdict)
+    assert result.outputs["exit-code"] != "0"
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"mode": "Advisory"}, {"mode": "off"}, {"fail_on_inconclusive": "no"}, {"fail_on_inconclusive": "0"}]
+)
+def test_a_word_that_might_mean_do_not_stop_is_refused(tmp_path: Path, inputs: dict[str, Any]) -> None:
+    result = run_action(tmp_path, PASSES, **inputs)
+    assert (result.green, result.outputs["verdict"], result.arguments) == (False, "error", [])
+
+
+@pytest.mark.parametrize(
+    ("event", "github", "why"),
+    [
+        ("pull_request", {HEAD: "stranger/models"}, "comes from another repository"),
+        ("pull_request", {HEAD: "octo/models-fork"}, "comes from another repository"),  # the same owner's
+        ("pull_request", {}, "comes from another repository"),  # a fork that is gone
+        (
+            "workflow_run",
+            {"github.event.workflow_run.head_repository.full_name": "stranger/models"},
+            "another repository",
+        ),
+        ("pull_request_target", {HEAD: REPOSITORY}, "pull_request_target"),
+        ("issue_comment", {}, "workflow_dispatch"),
+        ("issues", {}, "event issues"),
+        ("an_event_to_come", {HEAD: REPOSITORY}, "event an_event_to_come"),
+    ],
+)
+def test_a_change_from_outside_is_refused_with_the_reason_before_anything_is_done(
+    tmp_path: Path, event: str, github: dict[str, Value], why: str
+) -> None:
+    result = run_action(tmp_path, PASSES, github=github, job={"GITHUB_EVENT_NAME": event})
+    assert (result.green, result.outputs["verdict"], list(result.ran)) == (False, "error", ["admit"])
+    assert why in result.ran["admit"].printed
+
+
+@pytest.mark.parametrize(
+    ("event", "github"),
+    [
+        ("pull_request", {HEAD: REPOSITORY}),
+        ("workflow_run", {"github.event.workflow_run.head_repository.full_name": REPOSITORY}),
+        ("merge_group", {}),
+        ("schedule", {}),
+    ],
+)
+def test_a_change_of_the_repository_itself_is_measured(tmp_path: Path, event: str, github: dict[str, Value]) -> None:
+    assert run_action(tmp_path, PASSES, github=github, job={"GITHUB_EVENT_NAME": event}).green
+
+
+def test_variables_reach_benchgate_and_are_masked(tmp_path: Path) -> None:
+    lines = "MODEL_API_KEY=se%cret=1 $(id)\r\n\nSHORT=abc\n"
+    body = f'printf "%s|%s|%s" "$MODEL_API_KEY" "$SHORT" "${{BENCHGATE_VARIABLES-gone}}" >{tmp_path}/seen\n{PASSES}'
+    result = run_action(tmp_path, body, variables=lines)
+    assert result.green
+    assert (tmp_path / "seen").read_text(encoding="utf-8") == "se%cret=1 $(id)|abc|gone"
+    assert [line for line in result.ran["gate"].printed.splitlines() if "secret" in line.replace("%25", "")] == [
+        "::add-mask::se%25cret=1 $(id)"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["PATH=.", "LD_PRELOAD=x.so", "BENCHGATE_STORE=x", "GITHUB_OUTPUT=x", "A B=1", "KEY", "benchgate=true", "name=x"],
+)
+def test_variables_may_not_choose_what_runs(tmp_path: Path, line: str) -> None:
+    result = run_action(tmp_path, PASSES, variables=f"OK=1\n{line}")
+    assert (result.green, result.outputs["verdict"], result.arguments) == (False, "error", [])
+
+
+def test_what_steers_the_jobs_own_python_does_not_steer_benchgate(tmp_path: Path) -> None:
+    body = f"env >{tmp_path}/seen\n{PASSES}"
+    assert run_action(tmp_path, body, job={"PYTHONPATH": "src", "PYTHONOPTIMIZE": "2", "OF_THE_JOB": "1"}).green
+    seen = (tmp_path / "seen").read_text(encoding="utf-8")
+    assert "OF_THE_JOB=1\n" in seen
+    assert "PYTHON" not in seen
+
+
+def test_files_that_are_asked_for_are_asked_of_benchgate(tmp_path: Path) -> None:
+    result = run_action(tmp_path, PASSES, waivers="w.yaml", junit_path="j.xml", statement_path="s.json")
+    assert {"--waivers=w.yaml", "--write=junit=j.xml", "--statement=s.json"} <= set(result.arguments)
+
+
+def test_every_input_of_the_action_is_handed_on_by_the_environment() -> None:
+    steps = [step for step in ACTION["runs"]["steps"] if step.get("id") != "python"]
+    handed = {value for step in steps for value in step.get("env", {}).values()}
+    assert {f"${{{{ inputs.{name} }}}}" for name in ACTION["inputs"]} - handed == {"${{ inputs.python-version }}"}

@@ -1,0 +1,29 @@
+"""What is told of a run, without a run: for tests of those who tell it."""
+
+from __future__ import annotations
+
+from benchgate.model.verdict import Outcome
+from benchgate.publish.message import Annotation, Light, Message
+
+_LIGHTS = {Outcome.PASS: Light.SUCCESS, Outcome.WARN: Light.SUCCESS, Outcome.INVALID: Light.ERROR}
+
+
+def message(
+    outcome: Outcome | None = Outcome.PASS, *, notes: int = 0, said: str = "TTFT rose", **others: str
+) -> Message:
+    """Of the suite `chat` and its candidate `awq`, run `run-1`; None is one that is being measured."""
+    light = Light.PENDING if outcome is None else _LIGHTS.get(outcome, Light.FAILURE)
+    annotations = tuple(Annotation("suites/chat.yaml", i + 1, "failure", f"check {i}", said) for i in range(notes))
+    named = {"suite": "chat", "candidate": "awq", "run_id": "run-1"} | others
+    return Message(
+        suite=named["suite"],
+        candidate=named["candidate"],
+        run_id=None if outcome is None else named["run_id"],
+        outcome=outcome,
+        light=light,
+        title=f"{outcome}: {said}",
+        text=lambda budget: f"## {outcome}: awq\n\n{said}"[:budget] + "\n",
+        annotations=annotations,
+        details_url="https://ci.test/1",
+        key=named.get("key"),
+    )

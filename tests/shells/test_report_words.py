@@ -1,0 +1,185 @@
+"""What a report says in words beside its numbers: which price counts, what not to use, what it means, what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.report.cost_lines import cost_lines
+from benchgate.report.cost_table import cost_table
+from benchgate.report.glossary import GLOSSARY
+from benchgate.report.html import SITE_INDEX, page_of
+from benchgate.report.markdown import markdown_of
+from benchgate.report.stage_rows import StageRow
+from benchgate.report.unusable import unusable
+from benchgate.report.view import ReportView, report_view
+from tests.fakes import evidence as fake
+
+DOCS = Path(__file__).parents[2] / "docs"
+LATE = GuardResult("client-keeps-up", True, "the client was late", "lower the load", ("speed",))
+CACHED = GuardResult("not-cached", True, "answers came from a cache", "switch it off", ("quality",))
+AWAY = GuardResult("targets-up", True, "the candidate was not there", "start it")
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
+def rows_of(evidence: Evidence) -> tuple[StageRow, ...]:
+    load = report_view(evidence, fake.verdict()).load
+    assert load is not None
+    return load.rows
+
+
+def test_the_level_whose_price_counts_is_the_one_with_most_tokens_where_the_slo_is_shown_to_hold() -> None:
+    first, second = cost_lines(rows_of(fake.evidence()))
+    # c4 has more tokens per second, but most of the candidate's answers are late there; 1.5 / (3600 * 76.8) * 1e6.
+    assert first.startswith("the level that counts is c1 (1 in flight), which has most output tokens per second")
+    assert "the candidate $5.43 per 1M output tokens, $5.43 per 1M good ones, the baseline $6.94 per 1M" in first
+    assert second == "that is with 1 in flight at any time: full use by so many requests at once, and by no more"
+
+
+def test_a_price_at_a_rate_that_was_offered_is_not_said_to_be_of_full_use() -> None:
+    rows = [replace(row, closed_loop=False, level="10/s poisson") for row in rows_of(fake.evidence())]
+    first, second = cost_lines(rows)
+    assert "c1 (10/s poisson)" in first
+    assert "need not be full use" in second
+
+
+def test_without_an_slo_that_is_shown_to_hold_no_level_counts_before_another() -> None:
+    rows = rows_of(fake.evidence())
+    never = [replace(row, target_ratio=1.0) for row in rows]
+    assert cost_lines(never) == ("no level counts before another: at none is the SLO shown to hold on the candidate",)
+    (none,) = cost_lines([replace(row, slo=None, target_ratio=None) for row in rows])
+    assert "the suite has no SLO with a target" in none
+    free = [replace(row, deployment=replace(row.deployment, price_usd_per_hour=None)) for row in rows]
+    assert cost_lines(free) == ()
+
+
+def test_a_class_of_traffic_is_no_level_and_its_price_is_said_to_be_the_whole_one() -> None:
+    rows = [replace(row, of_stage=row.stage == "c1") for row in rows_of(fake.evidence())]
+    *_, last = cost_lines(rows)
+    assert last.startswith("a class of traffic shares its deployment")
+    assert not any("counts is c1" in line for line in cost_lines(rows))
+
+
+def test_a_price_with_terms_is_told_with_what_it_comes_to_in_use() -> None:
+    arms = dict(fake.run().arms)
+    terms = {"list_usd_per_hour": 1.2, "commitment": "spot", "overhead_ratio": 0.25, "utilisation_ratio": 0.5}
+    arms[Arm.CANDIDATE] = replace(arms[Arm.CANDIDATE], price_terms=terms)
+    rows = rows_of(replace(fake.evidence(), run=replace(fake.run(), arms=arms)))
+    *_, last = cost_lines(rows)
+    # 2.5 times what it costs at full use
+    assert last.startswith("as the candidate is used, at 50 % of its paid time and with 25 % of overhead, ")
+    assert last.endswith("that is $13.6 per 1M output tokens")
+    table = cost_table(rows)
+    assert table is not None
+    assert any("$1.50/h ($1.20/h, spot)" in row for row in table.rows)
+
+
+def test_a_model_that_is_paid_by_the_token_has_its_prices_and_no_full_use() -> None:
+    arms = dict(fake.run().arms)
+    prices = {"input": 0.15, "cached_input": 0.075, "output": 0.6}
+    arms[Arm.CANDIDATE] = replace(arms[Arm.CANDIDATE], price_usd_per_hour=None, token_prices=prices)
+    rows = rows_of(replace(fake.evidence(), run=replace(fake.run(), arms=arms)))
+    told = cost_lines(rows)
+    assert any(line.startswith("the candidate is paid by the token") for line in told)
+    assert not any("full use" in line for line in told)
+    table = cost_table(rows)
+    assert table is not None
+    assert any("per 1M tokens: input $0.150, cached input $0.0750, output $0.600" in row for row in table.rows)
+
+
+def test_an_arm_without_a_price_has_none_beside_the_other() -> None:
+    arms = dict(fake.run().arms)
+    arms[Arm.BASELINE] = replace(arms[Arm.BASELINE], price_usd_per_hour=None)
+    first, _ = cost_lines(rows_of(replace(fake.evidence(), run=replace(fake.run(), arms=arms))))
+    assert first.endswith("the baseline has no price")
+
+
+def view(outcome: Outcome = Outcome.INVALID, *guards: GuardResult, **changes: object) -> ReportView:
+    verdict = replace(fake.verdict(outcome), guards=guards, **changes)  # type: ignore[arg-type]  # fields of its own
+    return report_view(fake.evidence(), verdict)
+
+
+@pytest.mark.parametrize(
+    ("guards", "load", "quality", "shadow"),
+    [
+        ((LATE,), "client-keeps-up", "", ""),
+        ((CACHED,), "", "not-cached", ""),
+        ((AWAY, LATE), "targets-up, client-keeps-up", "targets-up", "targets-up"),
+        ((replace(LATE, tripped=False),), "", "", ""),
+    ],
+)
+def test_what_a_tripped_guard_spoils_is_not_to_be_used_and_nothing_else(
+    guards: tuple[GuardResult, ...], load: str, quality: str, shadow: str
+) -> None:
+    found = unusable(Verdict(Outcome.INVALID, "", (), guards, alpha=0.05))
+    assert (found.load, found.quality, found.shadow) == (load, quality, shadow)
+
+
+def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_and_what_to_do() -> None:
+    seen = view(Outcome.INVALID, LATE, next_step="lower the load")
+    head, _, rest = page_of(seen).partition("<main")
+    assert "speaks neither for nor against" in head
+    assert "The guard client-keeps-up objects: the numbers of speed under load are not to be used" in head
+    assert "lower the load" in head
+    parts = dict(re.findall(r'<section id="(\w+)">(.*?)</section>', rest, re.DOTALL))
+    assert {"load", "cost", "quality", "shadow"} <= set(parts)
+    for part, text in parts.items():
+        assert ("not to be used" in text) is (part in ("load", "attainment", "cost")), part
+    summary = markdown_of(seen)
+    assert "The guard client-keeps-up objects" in summary.partition("###")[0]
+    assert summary.count("**Not to be used:** client-keeps-up speaks against these numbers.") == 2  # load and cost
+    assert "**No.** The evidence cannot be used as it stands." in summary
+
+
+def test_a_page_on_which_no_guard_objects_marks_nothing() -> None:
+    seen = view(Outcome.BLOCK)
+    assert seen.banner.objecting == ""
+    assert "not to be used" not in page_of(seen) and "ot to be used" not in markdown_of(seen)
+
+
+def test_what_the_banner_says_is_not_said_again_beside_its_check() -> None:
+    check = replace(fake.check(outcome=Outcome.BLOCK), reason="rose by 41.6 %, beyond 10 %", advice="look at the queue")
+    other = replace(check, id="other", title="Another", reason="rose by 20 %, beyond 10 %")
+    reason = "q4 must not be promoted: TTFT p50 at c4 rose by 41.6 %, beyond 10 % (36 ms → 51 ms, 4 blocks)."
+    seen = view(Outcome.BLOCK, checks=(check, other), reason=reason, next_step="look at the queue")
+    for told in (markdown_of(seen), re.sub(r"<pre id=.*", "", page_of(seen), flags=re.DOTALL)):
+        assert told.count("rose by 41.6 %".replace(" %", "\N{NO-BREAK SPACE}%" if "<main" in told else " %")) == 1
+        assert told.count("look at the queue") == 1
+        assert "Another" in told and re.search("rose by 20.%, beyond", told)
+
+
+def test_advice_that_several_checks_share_is_told_once_in_a_summary() -> None:
+    checks = [replace(fake.check(name, Outcome.WARN), advice="weigh the loss") for name in ("one", "two")]
+    told = markdown_of(view(Outcome.WARN, checks=tuple(checks), next_step=None, reason="with care"))
+    assert told.count("weigh the loss") == 1
+
+
+def test_a_verdict_that_several_checks_leave_open_says_how_many_more() -> None:
+    checks = tuple(fake.check(name, Outcome.INCONCLUSIVE) for name in ("one", "two", "three"))
+    todo = view(Outcome.INCONCLUSIVE, checks=checks, next_step="measure more blocks").banner.todo
+    assert todo == "measure more blocks; 2 more checks are open, and each says in its row what would settle it"
+    alone = view(Outcome.INCONCLUSIVE, checks=checks[:1], next_step="measure more blocks").banner.todo
+    assert alone == "measure more blocks"
+
+
+def test_a_report_of_a_site_differs_in_its_way_back_alone() -> None:
+    seen = view(Outcome.BLOCK)
+    link = f'<a href="{SITE_INDEX}">benchgate · history</a>'
+    assert page_of(seen, in_site=True).replace(link, "benchgate", 1) == page_of(seen)
+    assert 'href=".."' not in page_of(seen) and SITE_INDEX not in page_of(seen)
+
+
+def test_the_words_of_the_page_are_those_of_the_documentation() -> None:
+    words = [word.lower() for name, _ in GLOSSARY for word in name.split(", ")]
+    documented = "".join((DOCS / name).read_text(encoding="utf-8").lower() for name in ("metrics.md", "decisions.md"))
+    missing = [word for word in words if word not in documented]
+    assert len(set(words)) == len(words)
+    assert missing == []
+    assert {"ttft", "tpot", "itl", "goodput", "margin", "block", "knee"} <= set(words)

@@ -1,0 +1,315 @@
+"""A statement held against report, suite and store: what was changed is found, and nothing unchecked holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchgate.attesting import statement_of
+from benchgate.cli.options import CareFormat
+from benchgate.cli.verify_command import verify as command
+from benchgate.deciding import Decision, decide_stored, write_report
+from benchgate.errors import BenchgateError, ExitCode, UsageError
+from benchgate.model.deployment import sha256_of
+from benchgate.model.tested import ByResult
+from benchgate.model.verdict import Outcome
+from benchgate.model.waiver import Waiver, Waivers
+from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
+from benchgate.store.repository import Store
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.rules import with_arms
+from benchgate.suite.shadow_rules import only_shadow
+from benchgate.verifying import Answer, Asked, Line, Verified, verify
+from tests.fakes.measured import Effect, SuiteText
+from tests.fakes.promotable import BLOCKED, judged
+
+SUITE = """suite: two  # measured nightly
+deployments:
+  old: {url: "http://old", model: m}
+  new: {url: "http://new", model: m}
+  other: {url: "http://other", model: m}
+baseline: old
+candidate: new
+shadow: {prompts: prompts.jsonl}
+load: {workload: {input: 8 tokens, output: 8 tokens}, blocks: 4, sweep: [{stage: c1, concurrency: 1, requests: 2}]}
+gate: {checks: [{metric: error_rate, max: 1%}, {metric: shadow_excess, margin: 3 points}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("verify")
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{folder / 'runs.sqlite'}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def passed(store: Store) -> Decision:
+    return decide_stored(store, judged(store)[0], keep=False)
+
+
+@pytest.fixture(scope="module")
+def blocked(store: Store) -> Decision:
+    return decide_stored(store, judged(store, BLOCKED)[0], keep=False)
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path, passed: Decision) -> tuple[Path, StatedFile]:
+    file = folder / "report.html"
+    return file, StatedFile(file.name, write_report(passed, file))
+
+
+def stated(decision: Decision, report: StatedFile | None = None, suite: str | None = None) -> Statement:
+    return statement_of(decision, decision.exit_code, report=report, suite_file_sha256=suite)
+
+
+def held(statement: Statement, asked: Asked) -> Verified:
+    return verify(statement, statement.data(), asked)
+
+
+def of(found: Verified, part: str) -> list[Line]:
+    return [line for line in found.lines if line.part == part]
+
+
+def answers(found: Verified, part: str) -> list[Answer]:
+    return [line.answer for line in of(found, part)]
+
+
+def test_what_was_written_holds_and_what_was_not_given_is_not_checked(
+    store: Store, passed: Decision, page: tuple[Path, StatedFile]
+) -> None:
+    found = held(stated(passed, page[1]), Asked(report=page[0], store=store))
+    assert (found.holds, found.exit_code) == (True, ExitCode.OK)
+    assert answers(found, "report") == [Answer.HOLDS]
+    assert answers(found, "store") == [Answer.HOLDS] * 3  # evidence, verdict, and the report made anew
+    assert answers(found, "suite") == answers(found, "signature") == [Answer.UNCHECKED]
+    assert "anybody can write one" in of(found, "signature")[0].told
+    assert not held(stated(passed), Asked()).holds
+
+
+def test_verdict_that_does_not_promote_holds_with_its_own_code(store: Store, blocked: Decision) -> None:
+    found = held(stated(blocked), Asked(store=store))
+    assert (found.holds, found.exit_code) == (True, ExitCode.BLOCK)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_one_changed_byte_of_the_report_is_found(data: st.DataObject, folder: Path, passed: Decision) -> None:
+    page = folder / "report.html"
+    true = page.read_bytes()
+    report = StatedFile(page.name, hashlib.sha256(true).hexdigest())
+    place = data.draw(st.integers(0, len(true) - 1))
+    flip = data.draw(st.integers(1, 255))
+    changed = folder / "changed.html"
+    changed.write_bytes(true[:place] + bytes([true[place] ^ flip]) + true[place + 1 :])
+    found = held(stated(passed, report), Asked(report=changed))
+    assert (found.holds, found.exit_code) == (False, ExitCode.INVALID)
+
+
+def of_suite(decision: Decision, text: str = SUITE, *, shadow: bool = False) -> Statement:
+    """As if the suite had been measured, its own arms or those of the decision."""
+    suite = parse_suite(text, "suite.yaml")
+    measured = with_arms(only_shadow(suite) if shadow else suite, "old", "other")
+    made = stated(decision, suite=hashlib.sha256(text.encode()).hexdigest())
+    arms = {
+        "baseline": replace(made.arms["baseline"], name="old"),
+        "candidate": replace(made.arms["candidate"], name="other"),
+    }
+    return replace(made, run=replace(made.run, suite_sha256=sha256_of(measured.to_stored())), arms=arms)
+
+
+def test_suite_is_held_by_its_bytes_and_by_what_it_says_of_the_two_that_were_measured(
+    tmp_path: Path, passed: Decision
+) -> None:
+    file = tmp_path / "suite.yaml"
+    file.write_text(SUITE)
+    assert answers(held(of_suite(passed), Asked(suite=file)), "suite") == [Answer.HOLDS, Answer.HOLDS]
+    part = held(of_suite(passed, shadow=True), Asked(suite=file))
+    assert answers(part, "suite") == [Answer.HOLDS, Answer.BROKEN]
+    assert "only the shadow part" in of(part, "suite")[1].told
+
+
+def test_one_changed_byte_of_the_suite_is_found_a_comment_too(tmp_path: Path, passed: Decision) -> None:
+    file, statement, data = tmp_path / "suite.yaml", of_suite(passed), SUITE.encode()
+    for place in (*range(0, len(data), 29), data.index(b"nightly"), len(data) - 1):
+        file.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 7)]) + data[place + 1 :])
+        assert held(statement, Asked(suite=file)).exit_code is ExitCode.INVALID
+    file.write_text(SUITE.replace("nightly", "daily"))
+    assert answers(held(statement, Asked(suite=file)), "suite") == [Answer.BROKEN, Answer.HOLDS]
+
+
+def test_where_only_what_a_suite_says_is_stated_another_margin_is_found_and_its_bytes_are_not_checked(
+    tmp_path: Path, passed: Decision
+) -> None:
+    file, statement = tmp_path / "suite.yaml", replace(of_suite(passed), suite_file_sha256=None)
+    file.write_text(SUITE)
+    assert answers(held(statement, Asked(suite=file)), "suite") == [Answer.UNCHECKED, Answer.HOLDS]
+    file.write_text(SUITE.replace("max: 1%", "max: 9%"))
+    assert answers(held(statement, Asked(suite=file)), "suite") == [Answer.UNCHECKED, Answer.BROKEN]
+
+
+def test_report_where_none_is_stated_and_a_suite_that_is_none_do_not_hold(tmp_path: Path, passed: Decision) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"\xff")
+    found = held(stated(passed), Asked(report=file, suite=file))
+    assert answers(found, "report") == [Answer.BROKEN]
+    assert answers(found, "suite") == [Answer.UNCHECKED, Answer.BROKEN]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verdict_sha256": "0" * 64},
+        {"tests": ByResult((), (), ())},
+        {"policy_sha256": "0" * 64},
+        {"arms": dict.fromkeys(("baseline", "candidate"), StatedArm("new", "m", "vllm", "0" * 64, None))},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_statement_that_says_otherwise_than_the_store_does_not_hold(
+    store: Store, passed: Decision, changes: dict[str, object]
+) -> None:
+    found = held(replace(stated(passed), **changes), Asked(store=store))  # type: ignore[arg-type]  # any field
+    assert Answer.BROKEN in answers(found, "store") and found.exit_code is ExitCode.INVALID
+
+
+def test_pass_that_was_forged_of_a_blocked_run_is_found_by_its_store(
+    store: Store, passed: Decision, blocked: Decision
+) -> None:
+    forged = replace(stated(passed), run=stated(blocked).run, arms=stated(blocked).arms)
+    assert read_statement(forged.data(), "x").result == "PASSED"  # by itself nothing is wrong with it
+    found = held(forged, Asked(store=store))
+    assert found.exit_code is ExitCode.INVALID
+    assert "judged again is BLOCK" in of(found, "store")[1].told
+
+
+def test_run_that_the_store_lacks_or_has_with_other_evidence_does_not_hold(store: Store, passed: Decision) -> None:
+    statement = stated(passed)
+    absent = replace(statement, run=replace(statement.run, id="gone"))
+    assert "the store has no run" in of(held(absent, Asked(store=store)), "store")[0].told
+    other = replace(statement, run=replace(statement.run, evidence_sha256="0" * 64))
+    assert answers(held(other, Asked(store=store)), "store")[0] is Answer.BROKEN
+
+
+@pytest.mark.parametrize("what", ["run", "candidate", "revision"])
+def test_true_statement_of_something_else_than_was_meant_does_not_hold(
+    store: Store, passed: Decision, what: str
+) -> None:
+    made = stated(passed)
+    said: dict[str, Any] = {
+        "run": made.run.id,
+        "candidate": made.arms["candidate"].name,
+        "revision": "ab" * 20,
+    }
+    arms = {**made.arms, "candidate": replace(made.arms["candidate"], revision=said["revision"])}
+    meant: dict[str, Any] = {what: said[what]}
+    asked = Asked(store=store, **meant)
+    assert answers(held(replace(made, arms=arms) if what == "revision" else made, asked), what) == [Answer.HOLDS]
+    for other in ("another", ""):
+        unlike: dict[str, Any] = {what: other}
+        found = held(made, Asked(store=store, **unlike))
+        assert (found.exit_code, answers(found, what)) == (ExitCode.INVALID, [Answer.BROKEN])
+
+
+def test_another_policy_holds_only_where_it_is_given(store: Store, blocked: Decision) -> None:
+    lenient = SuiteText([{"metric": "ttft", "max": "10s"}, {"metric": "error_rate", "max": "10%"}]).suite()
+    decision = decide_stored(store, blocked.evidence.run.id, policy=lenient, keep=False)
+    statement = stated(decision)
+    assert (decision.verdict.outcome, statement.policy_replaced) == (Outcome.PASS, True)
+    assert held(statement, Asked(store=store)).exit_code is ExitCode.INVALID
+    assert held(statement, Asked(store=store, policy=lenient)).exit_code is ExitCode.OK
+    with pytest.raises(UsageError, match="leave it out"):
+        held(stated(blocked), Asked(store=store, policy=lenient))
+
+
+def test_verdict_that_rests_on_waivers_is_judged_again_with_them(store: Store) -> None:
+    run_id, _ = judged(store, Effect(slowdown=1.2))
+    (check,) = [one.id for one in decide_stored(store, run_id, keep=False).verdict.failing()]
+    who = {"owner": "anna", "issue": "X-1", "reason": "known", "approved_by": "ben"}
+    waivers = Waivers((Waiver(check, "made-up", "candidate", "50%", date(2026, 1, 5), **who),), date(2026, 1, 5))
+    statement = stated(decide_stored(store, run_id, waivers=waivers, keep=False))
+    assert (statement.result, statement.waivers_as_of) == ("WARNED", "2026-01-05")
+    with pytest.raises(UsageError, match="add --waivers FILE"):
+        held(statement, Asked(store=store))
+    assert held(statement, Asked(store=store, waivers=waivers)).exit_code is ExitCode.OK
+    assert held(statement, Asked(store=store, waivers=Waivers((), date(2026, 1, 5)))).exit_code is ExitCode.INVALID
+
+
+def test_comparison_with_another_run_is_made_again(store: Store, passed: Decision) -> None:
+    against = passed.evidence.run.id
+    decision = decide_stored(store, judged(store)[0], against, keep=False)
+    statement = stated(decision)
+    assert statement.against is not None and statement.against.id == against
+    assert held(statement, Asked(store=store)).holds
+
+
+def left(folder: Path, statement: Statement) -> Path:
+    file = folder / "statement.intoto.json"
+    file.write_bytes(statement.data())
+    return file
+
+
+def test_command_says_every_line_and_ends_with_the_code(
+    folder: Path, passed: Decision, page: tuple[Path, StatedFile], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, address = left(folder, stated(passed, page[1])), f"sqlite:///{folder / 'runs.sqlite'}"
+    with pytest.raises(typer.Exit) as ended:
+        command(file, report=page[0], require="report")
+    said = capsys.readouterr().out
+    assert ended.value.exit_code == 0
+    assert "suite      not checked" in said
+    assert said.endswith("and the statement says of itself that the verdict promotes: exit code 0\n")
+    with pytest.raises(typer.Exit):
+        command(file, store=address)
+    assert capsys.readouterr().out.endswith("holds, and the verdict promotes: exit code 0\n")
+    with pytest.raises(typer.Exit) as ended:
+        command(left(folder, replace(stated(passed), verdict_sha256="0" * 64)), store=address, output=CareFormat.JSON)
+    document = json.loads(capsys.readouterr().out)
+    assert (ended.value.exit_code, document["holds"], document["exit_code"]) == (12, False, 12)
+
+
+def test_warning_that_holds_ends_with_10_where_warnings_are_as_bad(folder: Path, passed: Decision) -> None:
+    warned = replace(stated(passed), outcome=Outcome.WARN)
+    report = folder / "w.html"
+    report.write_bytes(b"w")
+    warned = replace(warned, report=StatedFile("w.html", hashlib.sha256(b"w").hexdigest()))
+    for strict, code in ((False, 0), (True, 10)):
+        with pytest.raises(typer.Exit) as ended:
+            command(left(folder, warned), report=report, strict=strict)
+        assert ended.value.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("given_too", "says"),
+    [
+        ({}, "nothing to hold it against"),
+        ({"require": "store"}, "--require store: nothing was compared"),
+        ({"require": "reprot"}, "did you mean 'report'"),
+        ({"identity": "anna"}, "add --bundle FILE"),
+        ({"bundle": Path("b.json")}, "say who must have"),
+        ({"bundle": Path("b.json"), "identity": "anna", "issuer": ""}, "say who must have"),
+        ({"waivers": Path("w.yaml")}, "add --store"),
+        ({"report": Path("nowhere.html")}, "cannot be read"),
+    ],
+)
+def test_command_refuses_what_it_could_not_answer(
+    folder: Path, passed: Decision, page: tuple[Path, StatedFile], given_too: dict[str, object], says: str
+) -> None:
+    arguments = {"report": page[0], **given_too} if given_too else {}
+    with pytest.raises(BenchgateError, match=says) as refused:
+        command(left(folder, stated(passed, page[1])), **arguments)  # type: ignore[arg-type]  # any option
+    assert refused.value.exit_code is ExitCode.USAGE

@@ -1,0 +1,194 @@
+"""`--write FORMAT=FILE` and `report --format`: refused before anything is measured, and never a lost verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from benchgate import deciding
+from benchgate.cli.app import app
+from benchgate.cli.conclude import finish
+from benchgate.cli.options import Format
+from benchgate.cli.outputs import Outputs, asked_outputs
+from benchgate.cli.statements import StatementPlace
+from benchgate.deciding import Decision
+from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.model.verdict import Outcome
+from benchgate.report.document import verdict_document
+from benchgate.report.formats import Output
+from benchgate.report.statement import read_statement
+from benchgate.report.terms import OWN
+from benchgate.store.repository import Store
+from tests.fakes import evidence as fake
+from tests.fakes.measured import Effect
+from tests.fakes.promotable import BLOCKED, CHECK, judged
+
+SUITE = "suite: made-up\ngate:\n  checks:\n    - metric: ttft\n      margin: 10%\n"
+
+
+def decision(outcome: Outcome = Outcome.PASS, store_fault: str | None = None) -> Decision:
+    evidence, verdict = fake.evidence(), fake.verdict(outcome)
+    return Decision(evidence, None, verdict, OWN, verdict_document(evidence.run, verdict), store_fault)
+
+
+def _full(*_: object) -> None:
+    raise PublishError("no space")
+
+
+def verdict_of(junit: Path) -> str:
+    case = next(ElementTree.parse(junit).getroot().iter("testcase"))
+    return case[0].tag
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        ("junitt=a.xml", "did you mean junit?"),
+        ("yaml=a.yaml", "there are html, json, markdown, junit"),
+        ("junit", "expected FORMAT=FILE, like junit=report-junit.xml"),
+        ("junit=", "expected FORMAT=FILE"),
+        ("json=report.html", "--report names that file too"),
+        ("gitlab-annotations=a.json", "nobody says where it will be found"),
+        ("junit=folder", "folder is a folder"),
+        ("junit=file/a.xml", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("CI_JOB_URL", "GITHUB_ACTIONS", "TF_BUILD", "BUILD_URL", "BUILDKITE_BUILD_URL", "CIRCLE_BUILD_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError) as refused:
+        asked_outputs([write], None, Path("report.html"))
+    assert says in str(refused.value)
+
+
+def test_two_forms_in_one_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--write junit names that file too"):
+        asked_outputs([f"junit={tmp_path}/a", f"sarif={tmp_path}/b/../a"], None, None)
+
+
+def test_the_suite_is_no_place_for_a_result(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.yaml"
+    suite.write_text(SUITE)
+    with pytest.raises(UsageError, match="the suite names that file too"):
+        asked_outputs([f"junit={suite}"], None, None, suite)
+    assert suite.read_text() == SUITE
+
+
+def test_what_an_earlier_run_left_is_gone_before_the_next_one_begins(tmp_path: Path) -> None:
+    old = tmp_path / "junit.xml"
+    old.write_text("<testsuites/>")
+    asked_outputs([f"junit={old}"], None, None)
+    assert not old.exists()
+
+
+def test_each_candidate_has_files_of_its_own(tmp_path: Path) -> None:
+    asked = asked_outputs([f"junit={tmp_path}/junit.xml", f"json={tmp_path}/verdict.json"], None, None)
+    assert [file.name for _, file in asked.of("q8_0").files] == ["junit-q8_0.xml", "verdict-q8_0.json"]
+
+
+def test_a_file_that_cannot_be_written_costs_the_promotion_and_not_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").touch()  # it was a folder when it was looked up
+    files = ((Output.JUNIT, tmp_path / "gone" / "a.xml"), (Output.JSON, tmp_path / "b.json"))
+    code = finish(decision(), Format.JSON, strict=False, report=None, outputs=Outputs(files))
+    told = capsys.readouterr()
+    assert code is ExitCode.PUBLISH_FAILED
+    assert json.loads(told.out)["outcome"] == "PASS"
+    assert json.loads(told.out)["exit_code"] == 13
+    assert "the verdict stands, but the verdict as junit could not be written" in told.err
+    assert (tmp_path / "b.json").exists()
+
+
+def test_each_host_s_form_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for form in (Format.TEXT, Format.JUNIT, Format.GITHUB, Format.GITLAB):
+        assert finish(decision(Outcome.BLOCK), form, strict=False, report=None) is ExitCode.BLOCK
+        said[form] = capsys.readouterr().out
+    assert ElementTree.fromstring(said[Format.JUNIT]).tag == "testsuites"
+    assert said[Format.GITLAB].endswith("# EOF\n")
+    text, annotations = said[Format.GITHUB][: len(said[Format.TEXT])], said[Format.GITHUB][len(said[Format.TEXT]) :]
+    assert text == said[Format.TEXT]
+    assert annotations.startswith("::error title=benchgate verdict::BLOCK: ")
+
+
+@pytest.mark.parametrize("report_fails", [True, False])
+def test_outputs_are_red_where_store_or_report_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report_fails: bool
+) -> None:
+    monkeypatch.setattr(deciding, "write_report", _full)
+    report = tmp_path / "report.html" if report_fails else None
+    made = decision(store_fault=None if report_fails else "disk full")
+    outputs = Outputs(((Output.JUNIT, tmp_path / "a.xml"),))
+    assert finish(made, Format.TEXT, strict=False, report=report, outputs=outputs) is ExitCode.PUBLISH_FAILED
+    assert verdict_of(tmp_path / "a.xml") == "error"
+
+
+@pytest.mark.parametrize("fails", ["statement", "stdout", "another form", "summary"])
+def test_what_was_written_green_is_red_where_something_fails_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: str
+) -> None:
+    (tmp_path / "file").touch()
+    nowhere = tmp_path / "file" / "x"
+    files = [(Output.JUNIT, tmp_path / "a.xml")] + ([(Output.JSON, nowhere)] if fails == "another form" else [])
+    place = StatementPlace(nowhere if fails == "statement" else tmp_path / "s.json")
+    told = tmp_path / "outputs"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(told))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(nowhere if fails == "summary" else tmp_path / "summary"))
+    show = _full if fails == "stdout" else len
+    outputs = Outputs(tuple(files))
+    code = finish(
+        decision(), Format.TEXT, strict=False, report=None, publish=True, show=show, statement=place, outputs=outputs
+    )
+    assert code is ExitCode.PUBLISH_FAILED
+    assert verdict_of(tmp_path / "a.xml") == "error"
+    if fails != "statement":
+        assert read_statement((tmp_path / "s.json").read_bytes(), "x").tests.failed == ("kept",)
+    codes = [line for line in told.read_text().splitlines() if line.startswith("exit-code=")]
+    assert codes[-1] == ("exit-code=13" if fails == "another form" else "exit-code=")
+    assert capsys.readouterr().err.count("the verdict stands, but") == 1
+
+
+@pytest.mark.parametrize(("strict", "word"), [(False, "system-out"), (True, "failure")])
+def test_strict_reaches_what_is_written(tmp_path: Path, strict: bool, word: str) -> None:
+    outputs = Outputs(((Output.JUNIT, tmp_path / "a.xml"),))
+    finish(decision(Outcome.WARN), Format.TEXT, strict=strict, report=None, outputs=outputs)
+    assert verdict_of(tmp_path / "a.xml") == word
+
+
+def test_what_is_written_beside_a_verdict_is_what_report_writes_of_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    store = str(tmp_path / "store.db")
+    with Store.open(store) as opened:
+        run_id, outcome = judged(opened, BLOCKED, checks=(CHECK,))
+    assert outcome is Outcome.BLOCK
+    forms = (Output.JSON, Output.JUNIT, Output.SARIF)
+    link = ["--report-url", "https://ci.example/report.html", "--store", store]
+    write = [word for form in forms for word in ("--write", f"{form}=now/{form}")]
+    assert CliRunner().invoke(app, ["gate", run_id, *write, *link]).exit_code == 10
+    for form in forms:
+        assert CliRunner().invoke(app, ["report", run_id, "--format", form, "-o", "later", *link]).exit_code == 0
+        assert Path("later").read_bytes() == Path(f"now/{form}").read_bytes()
+    with Store.open(store) as opened:
+        warned, _ = judged(opened, Effect(slowdown=1.08))
+    arguments = ["report", warned, "--format", "junit", "-o", "warned.xml", "--store", store]
+    for strict, tag in ([], "system-out"), (["--strict"], "failure"):
+        assert CliRunner().invoke(app, [*arguments, *strict]).exit_code == 0
+        assert verdict_of(Path("warned.xml")) == tag
+    Path("other.yaml").write_text(SUITE)
+    refused = CliRunner().invoke(app, ["report", run_id, "--format", "sarif", "--suite", "other.yaml", *link])
+    assert refused.exit_code != 0
+    both = CliRunner().invoke(app, ["report", run_id, "--format", "sarif", "--template", "a.md.j2", *link])
+    assert isinstance(both.exception, UsageError)
