@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from benchgate.cost.demand import Demand
     from benchgate.cost.sizing import Cache
     from benchgate.gate.best_row import BestRow
-    from benchgate.model.run import RunStatus
+    from benchgate.gate.scaling_signal import Signal
+    from benchgate.model.run import Run
 
 
 _OPTIONS = {
@@ -40,6 +41,7 @@ class Measured:
     row: BestRow
     usd_per_hour: float | None
     outcome: str
+    signals: tuple[Signal, ...]
 
 
 def demand_asked(
@@ -143,7 +145,9 @@ def cache_asked(config: Path | None, memory: str | None, request_tokens: int | N
 
 def measured_row(run: str, arm: str, address: str) -> Measured:
     """The best row of a stored run. Raises UsageError where it has none, with the reason."""
-    from benchgate.gate.best_row import best_row
+    from benchgate.errors import EvidenceError
+    from benchgate.gate.best_row import best_row, levels_of
+    from benchgate.gate.scaling_signal import scaling_signals
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
@@ -154,31 +158,31 @@ def measured_row(run: str, arm: str, address: str) -> Measured:
     with Store.open(address, create=False) as opened:
         stored = opened.run(opened.resolve(run))
         rows = opened.metrics(stored.id)
+        try:
+            seen = opened.evidence(stored.id)
+        except EvidenceError:  # its records were let go, and what the servers said of themselves with them
+            seen = None
         judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
     verdict = judged[-1] if judged else None
-    if (why := _unfit(stored.status, verdict)) is not None:
+    if (why := _unfit(stored, verdict)) is not None:
         raise UsageError(f"run {stored.id} {why}, so nothing is sized by it")
     if role not in stored.arms:
         raise UsageError(f"run {stored.id} has no {role.value}")
-    found = best_row(rows, Suite.from_stored(stored.suite), role)
+    suite = Suite.from_stored(stored.suite)
+    found, levels = best_row(rows, suite, role), levels_of(rows, suite, role)
     if isinstance(found, str):
         raise UsageError(f"run {stored.id}: {found}")
     deployment = stored.arms[role]
     price = deployment.price_usd_per_hour
     outcome = "" if verdict is None else str(verdict["outcome"])
-    return Measured(found, None if price is None else price * deployment.accelerators, outcome)
+    signals = () if seen is None or isinstance(levels, str) else scaling_signals(seen, levels, role)
+    return Measured(found, None if price is None else price * deployment.accelerators, outcome, signals)
 
 
-def _unfit(status: RunStatus, verdict: Mapping[str, Any] | None) -> str | None:
+def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
     """Why nothing may be sized by a run: only what a verdict was reached on, with a load that no guard objects to."""
-    from benchgate.gate.guard import SPEED, TOKENS
-    from benchgate.model.run import RunStatus
+    from benchgate.gate.unfit import OF_LOAD, objection, unfit
 
-    if status is not RunStatus.COMPLETE:
-        return "is still running" if status is RunStatus.RUNNING else "was cut short"
-    if verdict is None:
-        return "has no verdict yet (`benchgate gate` gives it one)"
-    for guard in verdict["guards"]:
-        if guard["tripped"] and not {"load", SPEED, TOKENS}.isdisjoint(guard["spoils"]):
-            return f"was measured so that its load says nothing: {guard['reason']}"
-    return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None
+    if verdict is not None and (doubt := objection(verdict, OF_LOAD)) is not None:
+        return f"was measured so that its load says nothing: {doubt}"
+    return unfit(run, verdict)

@@ -92,7 +92,8 @@ def capacity(
     )
     hours = asked.hours if asked.unit == REQUESTS else None
     replayed = rehearsed(scaled, hours, residence_s, cold_start_s, usd_per_hour)
+    signals = () if measured is None else measured.signals
     if output is CareFormat.JSON:
-        say(json.dumps(sizing_document(found, row, replayed), indent=2, sort_keys=True) + "\n")
+        say(json.dumps(sizing_document(found, row, replayed, signals), indent=2, sort_keys=True) + "\n")
     else:
-        say(sizing_text(found, row, replayed, judged="" if measured is None else measured.outcome))
+        say(sizing_text(found, row, replayed, signals, judged="" if measured is None else measured.outcome))

@@ -55,20 +55,9 @@ def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str
     A stage holds where the suite has an SLO with a target for it and the lower limit of its goodput reaches that, for
     every class of it that has one. What only happened to reach it once is not counted on.
     """
-    of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
-    if not of_arm:
-        return f"the run has no numbers of a load on the {arm.value}"
-    stages: dict[str, list[Place]] = {}
-    for place in places(suite):
-        if place.slo is not None and place.target_ratio is not None:
-            stages.setdefault(place.stage, []).append(place)
-    if not stages:
-        return "the suite states no SLO with a target, so no level of load is known to be good enough; add `slo`"
-    found = [
-        row for stage, of in stages.items() if (row := _together(stage, [_row(of_arm, p) for p in of])) is not None
-    ]
-    if not found:
-        return "no level of load was measured on which to count: none has its tokens, requests and goodput kept"
+    found = levels_of(rows, suite, arm)
+    if isinstance(found, str):
+        return found
     held = [row for row in found if row.holds]
     if not held:
         nearest = max(found, key=lambda row: row.goodput_lower - row.target_ratio)
@@ -79,6 +68,24 @@ def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str
         )
     best = max(held, key=lambda row: row.tokens_per_s)
     return replace(best, is_highest=best.tokens_per_s >= max(row.tokens_per_s for row in found))
+
+
+def levels_of(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> list[BestRow] | str:
+    """Every stage with an SLO that was measured, in the order of the sweep; else why there is none."""
+    of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
+    if not of_arm:
+        return f"the run has no numbers of a load on the {arm.value}"
+    stages: dict[str, list[Place]] = {}
+    for place in places(suite):
+        if place.slo is not None and place.target_ratio is not None:
+            stages.setdefault(place.stage, []).append(place)
+    if not stages:
+        return "the suite states no SLO with a target, so no level of load is known to be good enough; add `slo`"
+    found = [_together(stage, [_row(of_arm, place) for place in of]) for stage, of in stages.items()]
+    known = [row for row in found if row is not None]
+    if not known:
+        return "no level of load was measured on which to count: none has its tokens, requests and goodput kept"
+    return known
 
 
 def _row(of_arm: dict[tuple[str | None, str, str | None], MetricRow], place: Place) -> BestRow | None:

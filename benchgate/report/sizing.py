@@ -8,6 +8,7 @@ from dataclasses import asdict
 from benchgate.cost.rehearsal import Rehearsed
 from benchgate.cost.sizing import Cache, Level, Sizing
 from benchgate.gate.best_row import BestRow
+from benchgate.gate.scaling_signal import KV_USAGE, Signal
 from benchgate.report import show
 from benchgate.report.untrusted import one_line, terminal_line
 from benchgate.units import show_duration, show_number, show_percent, show_size
@@ -20,15 +21,18 @@ _TITLES = (
 _MIB = 2.0**20
 
 
-def sizing_document(found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None) -> dict[str, object]:
+def sizing_document(
+    found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None, signals: Sequence[Signal] = ()
+) -> dict[str, object]:
     """All of it: rates per second, dollars, ratios; null where something is not known.
 
     `row` is the level of load of the run that what a replica carries was read from, `replayed` what a week's traffic
-    met.
+    met, `signals` by what the fleet may be scaled.
     """
     beside = {"measured": row, "replayed": replayed}
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found)}
     document |= {name: None if one is None else asdict(one) for name, one in beside.items()}
+    document["signals"] = [{**asdict(one), "tells": one.tells} for one in signals]
     cache = found.question.cache
     if cache is not None:
         names = ("bytes_per_token", "bytes_per_request", "requests_that_fit")
@@ -37,13 +41,27 @@ def sizing_document(found: Sizing, row: BestRow | None = None, replayed: Rehears
 
 
 def sizing_text(
-    found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None, *, judged: str = ""
+    found: Sizing,
+    row: BestRow | None = None,
+    replayed: Rehearsed | None = None,
+    signals: Sequence[Signal] = (),
+    *,
+    judged: str = "",
 ) -> str:
     """What one replica carries, the fleet at every level of the demand, and what follows from it.
 
     `judged` is what the run of `row` was judged, where there is one.
     """
-    lines = [*_replica(found), *_measured(row, judged), "", *_table(found), "", *_notes(found), *_replayed(replayed)]
+    lines = [
+        *_replica(found),
+        *_measured(row, judged),
+        "",
+        *_table(found),
+        "",
+        *_notes(found),
+        *_signals(signals),
+        *_replayed(replayed),
+    ]
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
@@ -72,6 +90,27 @@ def _measured(row: BestRow | None, judged: str) -> Iterator[str]:
         yield "No level was measured on which more came through: it carries at least this, and may carry more."
     if judged not in ("", "PASS"):
         yield f"The run's own verdict is {one_line(judged)}: read why before the fleet is bought."
+
+
+def _signals(signals: Sequence[Signal]) -> Iterator[str]:
+    """What to scale by, and what was seen of it."""
+    if not signals:
+        return
+    yield ""
+    first = signals[0]
+    if first.tells:
+        yield f"Scale up by {first.name} of a replica, above {_amount(first, first.holds)}. Seen in the run:"
+    else:
+        yield "Nothing that the server told was much more where its SLO no longer held. Seen in the run:"
+    for one in signals:
+        beyond = (
+            "" if one.misses is None else f", {_amount(one, one.misses)} at {one_line(one.beyond or '')}, which did not"
+        )
+        yield f"  {one.name}: {_amount(one, one.holds)} at {one_line(one.stage)}, which held{beyond}"
+
+
+def _amount(signal: Signal, value: float) -> str:
+    return show_percent(value) if signal.name == KV_USAGE else show_number(value)
 
 
 def _table(found: Sizing) -> Iterator[str]:

@@ -14,12 +14,15 @@ from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizi
 from benchgate.cost.traffic import REQUESTS as REQUEST_COLUMN
 from benchgate.cost.traffic import TOKENS, read_traffic
 from benchgate.errors import UsageError
-from benchgate.gate.best_row import BestRow, best_row
+from benchgate.gate.best_row import BestRow, best_row, levels_of
+from benchgate.gate.scaling_signal import Signal, scaling_signals
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow
+from benchgate.model.run import Evidence, MetricRow
+from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow, Word
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
+from tests.fakes.measured import SuiteText, measured
 
 SUITE = """
 suite: sized
@@ -226,3 +229,65 @@ def test_traffic_that_cannot_be_read_is_refused_with_its_place(text: str, said: 
 def test_numbers_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="expected"):
         sizing(a_question(safety_factor=math.inf))
+
+
+def told(waiting: dict[str, float], usage: dict[str, float]) -> Evidence:
+    """A run whose server told these at every look, by stage."""
+    empty = measured(SuiteText([{"metric": "ttft", "margin": "5%"}], blocks=2, requests=2).suite())
+    windows = []
+    for stage in waiting:
+        at: dict[Word, float] = {Gauge.WAITING: waiting[stage], Gauge.RUNNING: 4.0}
+        at |= {Gauge.KV_USAGE: usage[stage]} if stage in usage else {}
+        looks = tuple(Reading(float(second), at) for second in range(4))
+        for block in (0, 1):
+            windows.append(TelemetryWindow(stage, Arm.CANDIDATE, block, 0, "vllm", 3.0, True, looks))
+    return replace(empty, telemetry=tuple(windows))
+
+
+def signals(evidence: Evidence, rows: list[MetricRow] = LEVELS) -> tuple[Signal, ...]:
+    levels = levels_of(rows, a_suite(), Arm.CANDIDATE)
+    assert not isinstance(levels, str)
+    return scaling_signals(evidence, levels, Arm.CANDIDATE)
+
+
+def test_fleet_is_scaled_by_the_queue_where_it_tells_and_else_by_what_does() -> None:
+    """c8 is the best level, c16 the next one, which is not shown to hold."""
+    queue, cache, tokens = signals(told({"c4": 0, "c8": 0.5, "c16": 6}, {"c4": 0.2, "c8": 0.4, "c16": 0.45}))
+    assert (queue.name, queue.stage, queue.holds, queue.beyond, queue.misses) == (
+        "waiting requests",
+        "c8",
+        0.5,
+        "c16",
+        6,
+    )
+    assert (queue.tells, cache.tells, tokens.tells) == (True, False, False)
+    first, *_ = signals(told({"c8": 0, "c16": 0}, {"c8": 0.4, "c16": 0.9}))
+    assert (first.name, first.holds, first.misses) == ("KV cache in use", 0.4, 0.9)
+    (alone,) = signals(told({}, {}))
+    assert (alone.name, alone.holds, alone.misses, alone.tells) == ("output tokens/s", 700, 900, False)
+
+
+def test_no_level_beyond_the_best_one_is_no_threshold() -> None:
+    found = signals(told({"c4": 0, "c8": 0.5, "c16": 6}, {}), LEVELS[:8])
+    assert [(one.beyond, one.misses, one.tells) for one in found] == [(None, None, False)] * 2
+    assert signals(told({}, {}), level("c4", 400, (0.9, 0.8))) == ()
+
+
+def test_queue_that_was_told_in_one_block_alone_is_not_known() -> None:
+    evidence = told({"c8": 0.5, "c16": 6}, {})
+    first = replace(evidence.telemetry[0], readings=())
+    names = [one.name for one in signals(replace(evidence, telemetry=(first, *evidence.telemetry[1:])))]
+    assert names == ["output tokens/s"]
+
+
+def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
+    found = sizing(Question(unit=OUTPUT_TOKENS, demand=Demand(5000), replica=Replica(700)))
+    seen = signals(told({"c8": 0.5, "c16": 6}, {"c8": 0.4, "c16": 0.45}))
+    text = sizing_text(found, signals=seen)
+    assert "Scale up by waiting requests of a replica, above 0.500. Seen in the run:" in text
+    assert "  KV cache in use: 40.0 % at c8, which held, 45.0 % at c16, which did not" in text
+    flat = sizing_text(found, signals=seen[1:])
+    assert "Nothing that the server told was much more where its SLO no longer held." in flat
+    assert "Scale up" not in sizing_text(found)
+    document = sizing_document(found, signals=seen)
+    assert [one["tells"] for one in document["signals"]] == [True, False, False]  # type: ignore[attr-defined]  # plain JSON
