@@ -2,13 +2,13 @@
 #
 #   docker build -t benchgate .
 #   docker build -t benchgate --build-arg PROFILE=base .      without evals, the model that ships, and Postgres
-#   docker run --rm --read-only --tmpfs /tmp -v "$PWD:/data" benchgate run suite.yaml
+#   docker run --rm --read-only --tmpfs /tmp --user "$(id -u):$(id -g)" -v "$PWD:/data" benchgate run suite.yaml
 #
-# A tag can be moved. In a build of your own name the image by its digest, as `docker buildx imagetools inspect` shows it:
-#   --build-arg PYTHON_IMAGE=python:3.12-slim-trixie@sha256:...
-ARG PYTHON_IMAGE=python:3.12-slim-trixie
+# A tag can be moved. In a build of your own write the digest behind it, as `docker buildx imagetools inspect` shows it.
+# It is named once, in the first FROM: the only one that Dependabot renews.
+FROM python:3.12-slim-trixie AS base
 
-FROM ${PYTHON_IMAGE} AS build
+FROM base AS build
 ARG PROFILE=action
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 WORKDIR /src
@@ -26,7 +26,7 @@ COPY docs/suites.md docs/
 RUN /opt/benchgate/bin/pip install --no-deps --no-build-isolation --no-index . \
   && /opt/benchgate/bin/pip check
 
-FROM ${PYTHON_IMAGE}
+FROM base
 LABEL org.opencontainers.image.title="benchgate" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN groupadd --gid 10001 benchgate \

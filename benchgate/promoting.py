@@ -16,7 +16,7 @@ from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
 from benchgate.model.deployment import Arm, sha256_of
-from benchgate.model.identity import HOW_TO_PIN, Identity, identity_of
+from benchgate.model.identity import HOW_TO_PIN, Identity, adapters_in, identity_of
 from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, standing, told
 from benchgate.model.run import Run, RunStatus
 from benchgate.model.waiver import Waivers
@@ -62,8 +62,8 @@ def promote(
 
     `report` is the HTML report that somebody read: it must be the one that the store gives. `override` is the reason
     why a run is promoted whose verdict says no. A candidate whose weights stand under a name that may move is refused
-    in any case, with `require_pinned` also one of which nobody says at which revision it was measured. So is a run whose
-    promotion was withdrawn, unless `again` says that it is meant: a job that is started over means nothing by it.
+    in any case, with `require_pinned` also one of which nobody says at which revision it was measured. So is a run
+    whose promotion was withdrawn, unless `again` says that it is meant: a job that is started over means nothing by it.
     Raises NotPromoted, with the verdict's exit code where that is the reason, and UsageError for a run that judges
     nobody.
     """
@@ -102,18 +102,24 @@ def withdraw(store: Store, run_id: str, origin: Origin, reason: str) -> Recorded
     return Recorded(store.save_promotion(withdrawal), new=True)
 
 
-def require_newest(store: Store, promotion: Promotion) -> None:
-    """Raise PublishError where another promotion of the suite came after, or this one was withdrawn meanwhile.
+def require_to_follow(store: Store, recorded: Recorded, *, again: bool, override: str | None) -> None:
+    """Raise PublishError where nothing may follow what is recorded: not now, or not at all.
 
-    What follows a promotion would else put an older candidate into the place of a newer one.
+    A job that is started over must not end well with a deployment that never happened (nobody knows if it did), nor put
+    an older candidate into the place of a newer one, nor do by a record of a yes what an override asks for.
     """
-    newest = next(reversed(standing(store.promotions(promotion.suite))), None)
-    if newest != promotion.run_id:
-        came = f"run {newest} was promoted after it" if newest is not None else "its promotion was withdrawn"
-        raise PublishError(
-            f"nothing follows the promotion of run {promotion.run_id}: {came}; to go back to an earlier one, withdraw "
-            "what came later, and then give --again"
-        )
+    one, why = recorded.promotion, None
+    stands = tuple(standing(store.promotions(one.suite)))
+    if override is not None and one.deed is not Deed.OVERRIDDEN:
+        why = "it stands by a verdict that says no by now, and the override is recorded nowhere: --withdraw it first"
+    elif one.run_id not in stands:
+        why = "it was withdrawn meanwhile"
+    elif stands[-1] != one.run_id:
+        why = f"run {stands[-1]} was promoted after it; to go back to this one, --withdraw that first"
+    elif not recorded.new and not again:
+        why = "it was recorded before, and nothing says what was done then; add --again to do it now"
+    if why is not None:
+        raise PublishError(f"nothing follows the promotion of run {one.run_id}: {why}")
 
 
 def _require_told(origin: Origin, reason: str | None) -> None:
@@ -145,7 +151,8 @@ def _require_judging(run: Run) -> None:
 def _require_not_withdrawn(store: Store, run: Run, *, again: bool) -> None:
     if not again and told(store.promotions(run.suite_name)).get(run.id) == Deed.WITHDRAWN:
         raise NotPromoted(
-            f"run {run.id} was promoted, and that was withdrawn; --again promotes it all the same", ExitCode.PUBLISH_FAILED
+            f"run {run.id} was promoted, and that was withdrawn; --again promotes it all the same",
+            ExitCode.PUBLISH_FAILED,
         )
 
 
@@ -154,7 +161,7 @@ def _require_fixed(run: Run, *, require_pinned: bool) -> Identity:
     candidate = run.arms.get(Arm.CANDIDATE)
     if candidate is None:
         raise NotPromoted(f"run {run.id} has no candidate, and so nothing to promote", ExitCode.INVALID)
-    identity = identity_of(candidate)
+    identity = identity_of(candidate, adapters_in(run.suite.get("load")))
     if identity.may_move or (require_pinned and not identity.is_fixed):
         raise NotPromoted(
             f"run {run.id} is not promoted: its candidate is {one_line(identity.told)}, so what is served under that "

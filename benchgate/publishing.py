@@ -116,6 +116,9 @@ def judge_to_publish(
             "that it was judged by; publish from its store where earlier runs had a say, which a bundle lacks; or "
             f"judge it anew with `benchgate gate {run_id}`",
         )
+    if decision.evidence.run.imported and decision.exit_code is ExitCode.OK:
+        made = "its evals were made elsewhere, and nothing shows what answered them"
+        return Judged(decision, f"run {run_id} was imported: {made}. A run that benchgate measured can be told as one")
     if suite_file is not None and (doubt := _another_suite(suite_file, decision.evidence.run)) is not None:
         return Judged(decision, doubt)
     same = sha256_of(own[-1].document) == sha256_of(decision.document)

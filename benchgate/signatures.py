@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from benchgate.report.statement import PREDICATE_TYPE, TYPE, Statement
 from benchgate.report.untrusted import one_line
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_WORKFLOW = re.compile(r"(https://[^/]+/.+?)/(?:\.github/workflows)?/")  # of GitHub, and of GitLab
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
     """Who should have signed: the identity in the certificate, whole, and the issuer who vouched for it.
 
+    `repository` is the address of the one for which a workflow signed. A workflow that others may call signs under its
+    own name for all of them, so without one it must be that in which the workflow itself lies.
     `trust_root` is a file of trusted keys and certificates (sigstore's `trusted_root.json`); None takes the one of the
     public instance that sigstore keeps on this machine or carries with it.
     """
@@ -32,6 +36,7 @@ class Signer:
     identity: str
     issuer: str
     trust_root: Path | None = None
+    repository: str | None = None
 
 
 class NotSigned(BenchgateError):
@@ -66,17 +71,27 @@ def _signed_payload(bundle: bytes, signer: Signer) -> bytes:
     from cryptography.x509 import ExtensionNotFound
     from sigstore.errors import Error
     from sigstore.models import Bundle
-    from sigstore.verify.policy import Identity
+    from sigstore.verify.policy import AllOf, Identity, OIDCSourceRepositoryURI, VerificationPolicy
 
     trusted = _trusted(signer.trust_root)
     try:
-        policy = Identity(identity=signer.identity, issuer=signer.issuer)
-        kind, payload = trusted.verify_dsse(Bundle.from_json(bundle), policy)
+        policies: list[VerificationPolicy] = [Identity(identity=signer.identity, issuer=signer.issuer)]
+        if (repository := _repository(signer)) is not None:
+            policies.append(OIDCSourceRepositoryURI(repository))
+        kind, payload = trusted.verify_dsse(Bundle.from_json(bundle), AllOf(policies))
     except (Error, ValueError, TypeError, ExtensionNotFound, InvalidSignature) as error:
         raise NotSigned(f"sigstore refuses the bundle: {one_line(str(error), 300)}") from error
     if kind != PAYLOAD_TYPE:
         raise NotSigned(f"the bundle is over {kind!r}, and a statement is {PAYLOAD_TYPE}")
     return bytes(payload)
+
+
+def _repository(signer: Signer) -> str | None:
+    """For which repository must have been signed; None where the signer is no workflow of one."""
+    if signer.repository is not None:
+        return signer.repository
+    own = _WORKFLOW.match(signer.identity)
+    return None if own is None else own[1]
 
 
 def _trusted(trust_root: Path | None) -> Any:

@@ -108,7 +108,7 @@ def verify(statement: Statement, data: bytes, asked: Asked) -> Verified:
 
 
 def _meant_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
-    """Whether it is of what was meant: only who deploys knows that."""
+    """Whether it is of what was meant, which only whoever deploys knows, and was measured here."""
     candidate = statement.arms["candidate"]
     for part, meant, stated in (
         ("run", asked.run, statement.run.id),
@@ -120,6 +120,9 @@ def _meant_lines(statement: Statement, asked: Asked) -> Iterator[Line]:
         elif meant is not None:
             told = f"it is of {stated or 'weights that nothing pins'}, and not of {meant}"
             yield Line(part, Answer.BROKEN, told, "take the statement of what is to be deployed")
+    if statement.run.imported and statement.exit_code is ExitCode.OK:
+        told = "they were made elsewhere, and nothing shows what answered them"
+        yield Line("evals", Answer.BROKEN, told, "measure it with `benchgate run`: `promote` refuses such a run, too")
 
 
 def _policy_lines(statement: Statement, asked: Asked) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from benchgate.answering.question import Question
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.identity import identity_of
+from benchgate.model.identity import adapters_in, identity_of
 from benchgate.model.promotion import Deed, told
 from benchgate.model.run import Run, RunStatus
 from benchgate.report.untrusted import one_line
@@ -108,7 +108,7 @@ def _other_weights(run: Run, revision: str | None) -> str | None:
     candidate = run.arms.get(Arm.CANDIDATE)
     if candidate is None:
         return "it has no candidate"
-    identity = identity_of(candidate)
+    identity = identity_of(candidate, adapters_in(run.suite.get("load")))
     if identity.may_move:
         return f"its candidate is {one_line(identity.told)}"
     if revision is not None and identity.revision != revision:

@@ -11,17 +11,18 @@ Requests, headers, bodies, times and connections are bounded; what cannot be ans
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from benchgate.answering.answer import Answer, NoRun, answer
 from benchgate.answering.question import question
@@ -31,6 +32,7 @@ from benchgate.report.untrusted import terminal_line
 from benchgate.store.repository import Store
 
 _LONGEST_BODY_BYTES = 64 * 1024
+_LENGTH = re.compile(r"[0-9]{1,9}")  # `int` refuses longer ones by an error of its own
 _TIMEOUT_S = 10.0  # of one step of a request
 _LONGEST_S = 60.0  # of all of it
 _AT_ONCE = 16
@@ -88,7 +90,7 @@ class VerdictServer(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer one within its time, and make room for the next."""
-        end = threading.Timer(_LONGEST_S, self.shutdown_request, [request])
+        end = threading.Timer(_LONGEST_S, _cut, [request])
         end.daemon = True
         end.start()
         try:
@@ -111,18 +113,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Verdicts as JSON; 200 for every run that is there, whatever its verdict."""
-        parts = urlsplit(self.path)
-        if parts.path == "/healthz":
+        path, _, query = self.path.partition("?")
+        if path == "/healthz":
             self._tell(self._health)
-        elif parts.path == "/verdict" or parts.path.startswith("/verdict/"):
-            run = parts.path.removeprefix("/verdict").lstrip("/")
-            self._tell(lambda: self._verdict(run, parts.query), as_json=True)
+        elif path == "/verdict" or path.startswith("/verdict/"):
+            run = path.removeprefix("/verdict").lstrip("/")
+            self._tell(lambda: self._verdict(run, query), as_json=True)
         else:
             self._send(_NOTHING_HERE)
 
     def do_POST(self) -> None:
         """Flagger's webhook: 200 where the candidate may be promoted, with the sentence that says why (not)."""
-        if urlsplit(self.path).path == "/flagger":
+        if self.path.partition("?")[0] == "/flagger":
             self._tell(self._flagger)
         else:
             self._send(_NOTHING_HERE)
@@ -153,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()) or int(length) > _LONGEST_BODY_BYTES:
+        if not _LENGTH.fullmatch(length) or int(length) > _LONGEST_BODY_BYTES:
             raise UsageError(f"expected a body with a Content-Length of at most {_LONGEST_BODY_BYTES:,} bytes")
         content = self.rfile.read(int(length))
         if len(content) != int(length):
@@ -189,6 +191,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _no(status: HTTPStatus, error: BenchgateError) -> _Said:
     return _Said(status, str(error), {"promotes": False, "reason": str(error)})
+
+
+def _cut(request: socket.socket) -> None:
+    """End a connection on both sides: who sends a byte now and then would else be read from for ever."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -8,16 +8,17 @@ CALLED = "OWNER/benchgate/.github/workflows/gate.yml@COMMIT"
 """Stands where whoever uses the workflow says which benchgate they trust: GitHub refuses it as it is."""
 
 _TEXT = """\
-# Written by `benchgate init`; what each part is for: docs/github-actions.md of benchgate. Require the job
-# `gate / verdict`: GitHub counts a required job that was skipped as a success, and that one always runs.
+# Written by `benchgate init`; what each part is for: docs/github-actions.md of benchgate.
 name: benchgate
 
-on: workflow_dispatch # or whenever a candidate is to be promoted
+# By hand. Where a pull request says what is to be promoted, `on: pull_request`, and require its check
+# `benchgate / verdict`: GitHub counts a required job that was skipped as a success, and that one always runs.
+on: workflow_dispatch
 
 permissions: {{}}
 
 jobs:
-  gate:
+  benchgate:
     uses: {called} # the repository, and the full commit of the release that you checked
     permissions:
       contents: read

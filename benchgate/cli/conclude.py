@@ -78,7 +78,8 @@ def finish(
 ) -> ExitCode:
     """Write report, outputs and statement, publish, show; the exit code, which is in what is shown, says how it went.
 
-    `show` gets the text; standard output unless given. Where that takes nothing the verdict stands on stderr.
+    `show` gets the text; standard output unless given. Where that takes nothing the verdict stands on stderr. What was
+    written before something failed says that all is well, so all of it is written once more.
     """
     decision = decision.asked(strict=strict)
     known = decision.exit_code if decision.store_fault is None else ExitCode.PUBLISH_FAILED
@@ -96,7 +97,7 @@ def finish(
         lost = say_or_tell(text, [decision], show or say, publish=publish)
     code = ExitCode.PUBLISH_FAILED if lost else code
     again = [] if code is known else [*_faults(decision, code, report, statement, outputs, publish=False)]
-    for fault in dict.fromkeys((*faults, *lost, *again)):  # what was written before the first of them says otherwise
+    for fault in dict.fromkeys((*faults, *lost, *again)):
         sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
     return code
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.frontier_runs import chosen, read_stored
 from benchgate.cli.trend_output import TrendFormat, emit, require_place
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ def frontier(
 ) -> None:
     """Compare candidates by quality and cost; name the cheapest that passes."""
     from benchgate.gate.right_sizing import right_sizing
+    from benchgate.lining_up import chosen, read_stored
     from benchgate.store.repository import Store
 
     require_place(output, out)

@@ -15,7 +15,7 @@ from benchgate.cli import options
 from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say
 from benchgate.cli.waiver_files import waivers_for_stored
-from benchgate.errors import PublishError, UsageError
+from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.following import Wanted
@@ -82,7 +82,7 @@ def promote(
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
     follows = {"--run-hook": run_hook, "--mlflow": mlflow, "--alias": alias, "--again": again}
     _require_fitting({**rests_on, **follows, "--require-pinned": require_pinned}, reason, withdraw=withdraw)
-    wanted = _wanted(run_hook, hook_timeout, mlflow, alias)
+    wanted = _wanted(run_hook, hook_timeout, mlflow, alias, again=again)
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
     doubt = unprotected_because(os.environ)
     with Store.open(store, create=False) as opened, Following(wanted, os.environ) as following:
@@ -103,8 +103,7 @@ def promote(
             )
         say(_document(recorded) if output is CareFormat.JSON else "".join(_lines(recorded, doubt)))
         if wanted:
-            _require_to_follow(recorded, override, again=again)
-            promoting.require_newest(opened, recorded.promotion)
+            promoting.require_to_follow(opened, recorded, again=again, override=override)
             following.follow(recorded.promotion, opened.run(run_id).arms[Arm.CANDIDATE])
 
 
@@ -119,29 +118,19 @@ def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *
         raise UsageError("--withdraw needs --reason TEXT: why the promotion is taken back, which is recorded")
 
 
-def _wanted(hook: str | None, timeout: str, mlflow: str | None, alias: str | None) -> Wanted:
+def _wanted(hook: str | None, timeout: str, mlflow: str | None, alias: str | None, *, again: bool) -> Wanted:
     """What is to follow. Raises UsageError."""
     from benchgate.following import Wanted
     from benchgate.units import parse_duration_s
 
+    if again and mlflow is not None and "@" in mlflow:
+        raise UsageError(
+            f"--mlflow {mlflow}: with --again another version may stand behind that alias by now; name it by its number"
+        )
     try:
         return Wanted(hook, parse_duration_s(timeout), mlflow, alias)
     except ValueError as error:
         raise UsageError(f"--hook-timeout: {error}") from error
-
-
-def _require_to_follow(recorded: Recorded, override: str | None, *, again: bool) -> None:
-    """A job that was started over must not end well with a deployment that never happened: nobody knows if it did."""
-    if override is not None and recorded.promotion.deed is not Deed.OVERRIDDEN:
-        raise PublishError(
-            f"run {recorded.promotion.run_id} stands as promoted by its verdict, which says no now, so the override is "
-            "recorded nowhere and nothing follows; --withdraw that promotion first"
-        )
-    if not recorded.new and not again:
-        raise PublishError(
-            f"run {recorded.promotion.run_id} was promoted before, so what was to follow was not done now, and nothing "
-            "says whether it was done then; add --again to do it now"
-        )
 
 
 def _named(store: Store, run: str, *, withdraw: bool) -> str:

@@ -41,6 +41,9 @@ def verify(
     bundle: Annotated[Path | None, typer.Option("--bundle", help="sigstore bundle over it (extra `sign`).")] = None,
     identity: Annotated[str | None, typer.Option("--identity", help="Who must have signed, whole.")] = None,
     issuer: Annotated[str | None, typer.Option("--issuer", help="Who must have vouched for them, a URL.")] = None,
+    repository: Annotated[
+        str | None, typer.Option("--repository", help="For whose repository it was signed, a URL; else the identity's.")
+    ] = None,
     trust_root: Annotated[
         Path | None, typer.Option("--trust-root", help="sigstore's trusted_root.json; else the one that it carries.")
     ] = None,
@@ -58,7 +61,7 @@ def verify(
     from benchgate.report.statement import read_statement
     from benchgate.store.repository import Store
 
-    signer = _signer(bundle, identity, issuer, trust_root)
+    signer = _signer(bundle, identity, issuer, trust_root, repository)
     if (report, suite, store, signer) == (None,) * 4:
         raise UsageError("nothing to hold it against; give --report, --suite, --store or --bundle, as many as you have")
     required = _required(require)
@@ -77,21 +80,21 @@ def verify(
             waivers=_waivers(waivers, stated, opened),
         )
         found = verifying.verify(stated, data, asked)
-    if missing := verifying.unchecked(found.lines, required):
-        raise UsageError(
-            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/verify.md)"
-        )
+    _refuse_unchecked(found, required)
     code = _code(found, strict=strict)
     say(_json(found, code) if output is CareFormat.JSON else "".join(_lines(found, code, str(statement))))
     raise typer.Exit(int(code))
 
 
-def _signer(bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None) -> Signer | None:
+def _signer(
+    bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None, repository: str | None
+) -> Signer | None:
     """Who must have signed. A signature by just anybody shows nothing, so both names are required."""
     from benchgate.signatures import Signer, require_sigstore
 
     if bundle is None:
-        for option, said in (("--identity", identity), ("--issuer", issuer), ("--trust-root", trust_root)):
+        of_one = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
+        for option, said in of_one.items():
             if said is not None:
                 raise UsageError(f"{option} is of a signature, and none is given; add --bundle FILE")
         return None
@@ -101,7 +104,7 @@ def _signer(bundle: Path | None, identity: str | None, issuer: str | None, trust
             "workflow with its ref) and --issuer (https://token.actions.githubusercontent.com there)"
         )
     require_sigstore()
-    return Signer(bundle, identity, issuer, trust_root)
+    return Signer(bundle, identity, issuer, trust_root, repository)
 
 
 def _required(names: str | None) -> tuple[Part, ...]:
@@ -115,6 +118,15 @@ def _required(names: str | None) -> tuple[Part, ...]:
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise UsageError(f"--require: {name!a} is nothing to hold a statement against; {hint}")
     return tuple(Part(name) for name in asked)
+
+
+def _refuse_unchecked(found: Verified, required: tuple[Part, ...]) -> None:
+    from benchgate.verifying import unchecked
+
+    if missing := unchecked(found.lines, required):
+        raise UsageError(
+            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/verify.md)"
+        )
 
 
 def _waivers(file: Path | None, stated: Statement, store: Store | None) -> Waivers | None:
@@ -149,13 +161,12 @@ def _lines(found: Verified, code: ExitCode, source: str) -> Iterator[str]:
     from benchgate.report.untrusted import terminal_line
 
     said = found.statement
-    elsewhere = ", of evals that were made elsewhere" if said.run.imported else ""
     waived = f", with waivers as of {said.waivers_as_of}" if said.waivers_as_of is not None else ""
     sides = " against ".join(said.arms[arm].name for arm in ("candidate", "baseline") if arm in said.arms)
     head = (
         f"{source}: {said.outcome} with exit code {said.exit_code.value} of run {said.run.id}, suite {said.run.suite}"
     )
-    yield terminal_line(f"{head}, {sides}{elsewhere}{waived}, judged by benchgate {said.tool_version}") + "\n"
+    yield terminal_line(f"{head}, {sides}{waived}, judged by benchgate {said.tool_version}") + "\n"
     for line in found.lines:
         yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.told}") + "\n"
         if line.remedy is not None:

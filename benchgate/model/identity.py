@@ -6,6 +6,7 @@ A model hub's `main` is a name like that, and so is a tag. What is promoted must
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,7 +15,11 @@ from benchgate.model.deployment import Deployment
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NAMED = re.compile(r"(?P<model>[^\s@]+/[^\s@]+)@(?P<ref>\S+)")
-HOW_TO_PIN = "write `revision` at the deployment in the suite (a commit of 40 hex digits, or sha256:… of a file)"
+_ADAPTER = re.compile(r"[^\s@]+@(?P<ref>\S+)")
+HOW_TO_PIN = (
+    "write `revision` at the deployment in the suite (a commit of 40 hex digits, or sha256:… of a file; an adapter has "
+    "it in its name, NAME@COMMIT)"
+)
 
 
 class Pin(StrEnum):
@@ -46,20 +51,46 @@ class Identity:
         return self.pin in (Pin.OURS, Pin.PINNED)
 
 
-def identity_of(deployment: Deployment) -> Identity:
+def identity_of(deployment: Deployment, adapters: Iterable[str] = ()) -> Identity:
     """By what the suite says of its `revision` (or the name of its model, `org/name@ref`), and by what its server told.
 
-    A revision that the suite declares is its author's word, unless the server tells one: then they must agree.
+    A revision that the suite declares is its author's word, unless the server tells one: then they must agree. Weights
+    of `adapters` that are asked by name are weights too: they are as fixed as their names, `name@commit`, say.
     """
     if deployment.url is None:
         return Identity(Pin.OURS, "served by benchgate itself")
-    model, declared = _declared(deployment)
-    seen = _commit(deployment.facts.get("model_sha"))
+    known = _of_model(deployment)
+    for name in adapters if not known.may_move else ():
+        named = _ADAPTER.fullmatch(name)
+        if named is None:
+            known = Identity(Pin.UNKNOWN, f"{known.told}; and its adapter {name} is not pinned")
+        elif not _is_whole(named["ref"]):
+            return Identity(Pin.MOVING, f"{known.told}; and its adapter {name} is at no whole commit: it may move")
+    return known
+
+
+def adapters_in(asked: object) -> Iterator[str]:
+    """The adapters that a load asks for, from a suite's `load` as plain JSON: of every workload, stage and class."""
+    for key, value in asked.items() if isinstance(asked, dict) else ():
+        if key == "adapter" and isinstance(value, str):
+            yield value
+        else:
+            yield from adapters_in(value)
+    for value in asked if isinstance(asked, list | tuple) else ():
+        yield from adapters_in(value)
+
+
+def _of_model(deployment: Deployment) -> Identity:
+    model, ref = _named(deployment)
+    said = deployment.settings.get("revision", ref)
+    declared, seen = None if said is None else str(said), _commit(deployment.facts.get("model_sha"))
+    if ref is not None and declared != ref:
+        return Identity(Pin.CONTRADICTED, f"{model} at {ref} by its name, and at {declared} by the suite")
     if declared is None:
         if seen is None:
             return Identity(Pin.UNKNOWN, f"{model} at no stated revision: its identity is not pinned")
         return Identity(Pin.PINNED, f"{model} at {seen}, as its server told", seen)
-    if _COMMIT.fullmatch(declared) is None and _DIGEST.fullmatch(declared) is None:
+    if not _is_whole(declared):
         return Identity(Pin.MOVING, f"{model} at {declared}, which is no commit of 40 hex digits: it may move")
     if seen is not None and _DIGEST.fullmatch(declared) is None and seen != declared:
         return Identity(Pin.CONTRADICTED, f"{model} at {declared} by the suite, and at {seen} by its server")
@@ -67,12 +98,14 @@ def identity_of(deployment: Deployment) -> Identity:
     return Identity(Pin.PINNED, f"{model} at {declared}, by {by}", declared)
 
 
-def _declared(deployment: Deployment) -> tuple[str, str | None]:
-    """The model's name, and the revision that the suite declares of it; None where it declares none."""
+def _named(deployment: Deployment) -> tuple[str, str | None]:
+    """The model's name, and the revision that is a part of it; None where none is."""
     named = _NAMED.fullmatch(deployment.model)
-    model, ref = (named["model"], named["ref"]) if named is not None else (deployment.model, None)
-    declared = deployment.settings.get("revision", ref)
-    return model, None if declared is None else str(declared)
+    return (named["model"], named["ref"]) if named is not None else (deployment.model, None)
+
+
+def _is_whole(ref: str) -> bool:
+    return _COMMIT.fullmatch(ref) is not None or _DIGEST.fullmatch(ref) is not None
 
 
 def _commit(said: object) -> str | None:

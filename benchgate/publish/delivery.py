@@ -70,7 +70,7 @@ def deliver(
             status, asked_s = _try(method, to, body, headers(), trusted, lambda: ends_s - clock.monotonic())
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             trouble = _words(error)
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):  # the latter of a name that none can have
             trouble = "there is no host of that name"
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
             trouble = _words(error)

@@ -19,10 +19,12 @@ from benchgate.errors import PublishError, UsageError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,2000}")
-_METADATA = frozenset(
-    map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
+_METADATA = tuple(
+    map(ipaddress.ip_network, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::/32", "fd20:ce::254"))
 )
-"""Metadata services of clouds beside those on link-local addresses: Alibaba, Azure, Oracle, AWS, Google."""
+"""Metadata services of clouds beside those on link-local addresses: Alibaba, Azure, Oracle, AWS (and its credentials
+of pods), Google.
+"""
 _HOLDS_IPV4 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/96", "::/96")))  # the last 32 bits of them
 
 
@@ -92,7 +94,8 @@ def _is_forbidden(address: Address) -> bool:
     if inner is not None:
         return _is_forbidden(inner)
     nowhere = address.is_unspecified or (address.version == 4 and address.packed[0] == 0)
-    return nowhere or address in _METADATA or address.is_link_local or address.is_multicast
+    metadata = any(address in network for network in _METADATA)
+    return nowhere or metadata or address.is_link_local or address.is_multicast
 
 
 def _inside(address: Address) -> ipaddress.IPv4Address | None:

@@ -18,6 +18,7 @@ from benchgate.errors import PublishError, UsageError
 from benchgate.targets.refusals import one_line
 
 _GRACE_S = 5.0  # between being told to end and being killed
+_LONGEST = 4096  # characters: half a name would be another's
 _STDERR = 2  # standard output is for benchgate's own results alone
 
 
@@ -44,7 +45,7 @@ def run_hook(
 
     `variables` go over those of the same name in `environment`, `document` to its standard input.
     """
-    told = {**environment, **{name: one_line(value) for name, value in variables.items()}}
+    told = {**environment, **{name: one_line(value, _LONGEST) for name, value in variables.items()}}
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=_STDERR, env=told, start_new_session=True, text=True

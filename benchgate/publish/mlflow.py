@@ -6,6 +6,7 @@ the way is sent again. Credentials go to one address and along no redirect.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import re
@@ -82,7 +83,8 @@ class Registry:
         if bool(user) != bool(password):
             raise UsageError(f"{USER} and {PASSWORD} belong together, and one of them is not set")
         self._base, is_here = _base(environment.get(ADDRESS, "").strip(), secret=bool(token or user))
-        self._secrets = tuple(one for one in (token, password) if one)
+        basic = base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""  # as it stands in the header
+        self._secrets = tuple(one for one in (token, password, basic) if one)
         self._sleep = sleep
         self._client = httpx2.Client(
             auth=(user, password) if user else None,

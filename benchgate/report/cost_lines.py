@@ -36,9 +36,9 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
         other = next((row for row in whole if row.stage == best.stage and row.role is Arm.BASELINE), None)
         yield from _of_level(best, other, name)
     elif any(row.slo is None for row in ours):
-        yield "no level counts before another, for the suite has no SLO with a target: read each price with its level"
+        yield "no one price is the answer, for the suite has no SLO with a target: read each with its level"
     elif ours:
-        yield f"no level counts before another: at none is the SLO shown to hold on the {name}"
+        yield f"no one price is the answer, for the SLO is shown to hold at no level on the {name}: see each level"
     if len(whole) < len(rows):
         yield _OF_CLASSES
     yield from _in_use(held, whole, name)

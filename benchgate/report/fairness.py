@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Deployment, flattened
-from benchgate.model.verdict import Difference, GuardResult, Verdict
+from benchgate.model.verdict import Difference, GuardResult, Outcome, Verdict
 from benchgate.report import show
 from benchgate.report.sides import Sides
+
+_UNUSABLE = "The evidence cannot be used as it stands"
+_HARM_STANDS = "Nothing can be promoted by this evidence as it stands, but harm that it shows counts all the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class Row:
 class Fairness:
     """`equal` counts what was compared and found the same. `faults` name a side that was not there.
 
-    `change` is what the suite says in words that the candidate is.
+    `unsound` says what guards that object come to, as a sentence without its end. `change` is what the suite says in
+    words that the candidate is.
     """
 
     tripped: tuple[GuardResult, ...]
@@ -38,6 +42,7 @@ class Fairness:
     cautions: tuple[str, ...]
     differences: tuple[Row, ...]
     equal: int
+    unsound: str
     change: str = ""
 
     @property
@@ -64,6 +69,7 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
         cautions=(*_cautions(sides), *notices),
         differences=tuple(rows),
         equal=len(names) - len(differing),
+        unsound=_HARM_STANDS if verdict.outcome is Outcome.BLOCK else _UNUSABLE,
         change=str(sides.candidate.run.suite.get("change") or ""),
     )
 

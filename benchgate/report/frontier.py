@@ -8,6 +8,7 @@ from benchgate.cost.frontier import Stand, Standing
 from benchgate.gate.priced_level import GOOD
 from benchgate.gate.right_sizing import RightSizing, Sized
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line, terminal_line
 from benchgate.stats.recovered import Figure
 from benchgate.units import as_written, show_percent, show_usd
@@ -98,7 +99,7 @@ def frontier_text(found: RightSizing) -> str:
         "",
         *_aligned([_TITLES, *(_cells(row) for row in found.rows)]),
         "",
-        *_reasons(found.rows),
+        *reasons(found.rows),
         *(f"Note: {note}." for note in found.notes),
         "In brackets are 95 % intervals, of each number by itself; where two overlap, nothing is shown.",
         "A right answer is paid by the output tokens that the evals generated, and by nothing else.",
@@ -108,7 +109,17 @@ def frontier_text(found: RightSizing) -> str:
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
-_TITLES = ("deployment", "verdict", "quality", "$/1M tokens", "$/1M right answers", "price", "level", "frontier")
+def frontier_table(found: RightSizing) -> Table:
+    """The same for a page, without what right answers cost."""
+    texts = {"deployment", "verdict", "price", "level", "frontier"}
+    kept = [at for at, title in enumerate(_TITLES) if title != _PER_ANSWER]
+    columns = tuple(Column(_TITLES[at], numeric=_TITLES[at] not in texts) for at in kept)
+    rows = tuple(tuple(cells[at] for at in kept) for cells in map(_cells, found.rows))
+    return Table("Quality against cost, with 95 % intervals", columns, rows)
+
+
+_PER_ANSWER = "$/1M right answers"
+_TITLES = ("deployment", "verdict", "quality", "$/1M tokens", _PER_ANSWER, "price", "level", "frontier")
 
 
 def what_of(found: RightSizing) -> str:
@@ -185,21 +196,19 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
 
 
-def _reasons(rows: Sequence[Sized]) -> Iterator[str]:
-    """Why a dash stands in the table."""
+def reasons(rows: Sequence[Sized], *, per_answer: bool = True) -> Iterator[str]:
+    """Why a dash stands in the table, in sentences; `per_answer`: that of what right answers cost, too."""
     for row in rows:
         if row.fault is not None:
             yield f"{one_line(row.name)} is not counted: {one_line(row.fault)}."
             continue
-        said = list[str]()
-        for what, figure in (
-            ("quality", row.quality),
-            ("cost", row.usd),
-            ("cost of a right answer", row.usd_per_correct),
-        ):
-            if isinstance(figure, str) and figure not in said:
-                said.append(figure)
-                yield f"{one_line(row.name)} has no {what}: {one_line(figure)}."
+        said: dict[str, str] = {}
+        figures = {"quality": row.quality, "cost": row.usd}
+        for what, figure in (figures | ({"cost of a right answer": row.usd_per_correct} if per_answer else {})).items():
+            if isinstance(figure, str):
+                said.setdefault(figure, what)
+        for why, what in said.items():
+            yield f"{one_line(row.name)} has no {what}: {one_line(why)}."
 
 
 def last_line(found: RightSizing) -> str:

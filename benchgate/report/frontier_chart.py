@@ -22,8 +22,8 @@ from benchgate.stats.recovered import Figure
 
 _Spec = dict[str, object]
 
-_WIDTH, _HEIGHT = 440, 260
-_PADDING = {"left": 52, "right": 110, "top": 40, "bottom": 78}
+_WIDTH, _HEIGHT = 300, 220
+_PADDING = {"left": 52, "right": 84, "top": 40, "bottom": 94}
 _CANDIDATE, _BASELINE = "#3d7dd8", "#7d8796"  # 3:1 on white and on near-black
 _SHAPES = {
     Outcome.PASS: "circle",
@@ -35,6 +35,8 @@ _OF_BASELINE = "cross"
 _FILLED = "filled: on the frontier"
 _ROOM = 0.06  # of the span, beyond its ends
 _LETTER, _LINE = 6.4, 14  # pixels of a name, across and down
+_BESIDE, _ABOVE = 7, 9  # from the middle of a point to its name
+_MARK = 6  # from the middle of a point to its edge
 _DIGITS = 6
 
 
@@ -181,27 +183,59 @@ def _marks(values: Sequence[_Spec], x: _Spec, y: _Spec) -> Iterator[_Spec]:
 
 
 def _names(values: Sequence[_Spec], dollars: tuple[float, float], shares: tuple[float, float]) -> Iterator[_Spec]:
-    """Each name up and to the right of its point, or further up where it would lie on another."""
-    placed = list[tuple[float, float, float]]()
-    for value in sorted(values, key=lambda one: -float(str(one["y"]))):
-        at = _WIDTH * math.log(float(str(value["x"])) / dollars[0]) / math.log(dollars[1] / dollars[0])
-        down = _HEIGHT * (shares[1] - float(str(value["y"]))) / (shares[1] - shares[0]) - 9
-        left, right = at + 7, at + 7 + _LETTER * len(str(value["name"]))
-        while any(left < other[1] and other[0] < right and abs(down - other[2]) < _LINE for other in placed):
-            down += _LINE
-        placed.append((left, right, down))
-        yield _words(value["name"], left, down)
+    """Each name beside its point, above or below, where it lies on no other name and on no point."""
+    points = [
+        (
+            _WIDTH * math.log(float(str(value["x"])) / dollars[0]) / math.log(dollars[1] / dollars[0]),
+            _HEIGHT * (shares[1] - float(str(value["y"]))) / (shares[1] - shares[0]),
+        )
+        for value in values
+    ]
+    taken = [_Box(x - _MARK, x + _MARK, y - _MARK, y + _MARK) for x, y in points]
+    for value, (x, y) in zip(values, points, strict=True):
+        box = _free(x, y, _LETTER * len(str(value["name"])), taken)
+        taken.append(box)
+        yield _words(value["name"], box.left, (box.top + box.bottom) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """In pixels from the upper left corner of the plot."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def meets(self, other: _Box) -> bool:
+        across = self.left < other.right and other.left < self.right
+        return across and self.top < other.bottom and other.top < self.bottom
+
+
+def _free(x: float, y: float, width: float, taken: Sequence[_Box]) -> _Box:
+    """Room for a name: to the right or left of its point, else so many lines further down."""
+    for further in range(len(taken) + 1):
+        for down in (y - _ABOVE, y + _ABOVE + _LINE * further):
+            for left in (x + _BESIDE, x - _BESIDE - width):
+                box = _Box(left, left + width, down - _LINE / 2, down + _LINE / 2)
+                inside = left > 0 and box.right < _WIDTH + _PADDING["right"]
+                if inside and not any(box.meets(other) for other in taken):
+                    return box
+    return _Box(x + _BESIDE, x + _BESIDE + width, y - _ABOVE - _LINE / 2, y - _ABOVE + _LINE / 2)
 
 
 def _key() -> Iterator[_Spec]:
     """What shapes mean, below the plot."""
-    x, y = 6.0, _HEIGHT + 58
+    across, down = 6.0, _HEIGHT + 58.0
     for words, shape in (*((outcome.value, shape) for outcome, shape in _SHAPES.items()), ("baseline", _OF_BASELINE)):
-        mark: _Spec = {"type": "point", "shape": shape, "size": 50, "filled": True, "opacity": 1, "x": x, "y": y}
-        yield {"data": {"values": [{}]}, "mark": mark | {"color": PAGE_COLOUR}}
-        yield _words(words, x + 9, y)
-        x += 24 + _LETTER * 1.25 * len(words)
-    yield _words(_FILLED, x, y)
+        if shape == _OF_BASELINE:
+            across, down = 6.0, down + 18
+        mark: _Spec = {"type": "point", "shape": shape, "size": 50, "filled": True, "opacity": 1}
+        mark |= {"x": round(across, 1), "y": down, "color": PAGE_COLOUR}
+        yield {"data": {"values": [{}]}, "mark": mark}
+        yield _words(words, across + 9, down)
+        across += 24 + _LETTER * 1.25 * len(words)
+    yield _words(_FILLED, across, down)
 
 
 def _words(words: object, x: float, y: float) -> _Spec:

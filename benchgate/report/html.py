@@ -16,6 +16,7 @@ from benchgate.model.verdict import Verdict
 from benchgate.report.figures import figures_of
 from benchgate.report.glossary import GLOSSARY
 from benchgate.report.load_section import TWO_NUMBERS
+from benchgate.report.site_places import SITE_INDEX, suite_page
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.untrusted import quoted, visible
 from benchgate.report.view import ReportView, report_view
@@ -23,10 +24,6 @@ from benchgate.report.view import ReportView, report_view
 _PACKAGE = Path(__file__).parent.parent
 TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
 """Where the templates lie: in an installed package, else in a checkout."""
-
-
-SITE_INDEX = "../index.html"
-"""The way from a report of a site to the site's first page."""
 
 
 def render_html(
@@ -37,7 +34,10 @@ def render_html(
     terms: Terms = OWN,
     in_site: bool = False,
 ) -> str:
-    """The whole report; the same inputs give the same bytes. `in_site`: with a way back to the site's first page."""
+    """The whole report; the same inputs give the same bytes.
+
+    `in_site`: with ways back, to the first page and to its suite's.
+    """
     return page_of(report_view(evidence, verdict, against=against, terms=terms), in_site=in_site)
 
 
@@ -47,6 +47,7 @@ def page_of(view: ReportView, *, in_site: bool = False) -> str:
     return environment.get_template("report.html.j2").render(
         view=view,
         home=SITE_INDEX if in_site else "",
+        trends=suite_page(view.banner.suite) if in_site else "",
         figures=figures_of(view),
         glossary=GLOSSARY,
         two_numbers=TWO_NUMBERS,

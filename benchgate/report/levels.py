@@ -27,6 +27,6 @@ def limits_told(verdict: Verdict) -> str:
     if not own:
         return f"Every limit is one-sided, at {level(verdict.alpha)} confidence"
     return (
-        f"Every limit is one-sided: at the confidence that stands beside it ({', '.join(sorted(own))}, for there may be "
-        f"several looks at the load), and at {level(verdict.alpha)} where none does"
+        f"Every limit is one-sided: at the confidence that stands beside it ({', '.join(sorted(own))}, for there may "
+        f"be several looks at the load), and at {level(verdict.alpha)} where none does"
     )

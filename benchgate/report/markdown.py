@@ -191,7 +191,7 @@ def _unfair(view: ReportView) -> str:
     fair = view.fairness
     tripped = [_objection(guard, view.banner) for guard in fair.tripped]
     lines = _list([*fair.faults, *tripped, *fair.cautions])
-    answer = "**No.** The evidence cannot be used as it stands." if fair.tripped or fair.faults else "**With care.**"
+    answer = f"**No.** {markdown_prose(fair.unsound)}." if fair.tripped or fair.faults else "**With care.**"
     return f"{answer}\n{lines}" if lines else ""
 
 

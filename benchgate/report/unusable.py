@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchgate.gate.guard import SPEED, TOKENS
-from benchgate.model.verdict import GuardResult, Verdict
+from benchgate.model.verdict import GuardResult, Outcome, Verdict
 
 _LOAD = frozenset({"load", SPEED, TOKENS})
 
@@ -29,8 +29,12 @@ class Unusable:
 
 
 def unusable(verdict: Verdict) -> Unusable:
-    """A guard that spoils no kind of check in particular speaks against all there is."""
-    tripped = [guard for guard in verdict.guards if guard.tripped]
+    """A guard that spoils no kind of check in particular speaks against all there is.
+
+    It only keeps a candidate from being promoted: where harm is shown all the same, the numbers that show it stand.
+    """
+    blocked = verdict.outcome is Outcome.BLOCK
+    tripped = [guard for guard in verdict.guards if guard.tripped and (guard.spoils or not blocked)]
     return Unusable(
         load=_against(tripped, _LOAD),
         quality=_against(tripped, frozenset({"quality"})),

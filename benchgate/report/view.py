@@ -187,7 +187,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
 
 def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
     """What to do first about a verdict that is not PASS, then how a candidate that may be promoted is."""
-    keeping = f"keep {both.baseline.deployment.name}" if verdict.outcome is Outcome.BLOCK and not both.alone else ""
+    keeping = "keep the baseline" if verdict.outcome is Outcome.BLOCK and not both.alone else ""
     first = verdict.next_step or _mending(verdict)
     steps = (keeping, first, _others_open(verdict), _promoting(both, verdict, terms))
     return "; ".join(filter(None, steps))
@@ -200,6 +200,8 @@ def _objecting(verdict: Verdict) -> str:
         return ""
     who = f"The guard {tripped[0]} objects" if len(tripped) == 1 else f"The guards {', '.join(tripped)} object"
     parts = unusable(verdict).parts
+    if not parts and verdict.outcome is Outcome.BLOCK:
+        return f"{who}: nothing could be promoted by this run, but harm that it shows counts"
     return f"{who}: the numbers of {' and of '.join(parts)} are not to be used" if parts else who
 
 

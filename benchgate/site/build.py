@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchgate.model.deployment import sha256_of
-from benchgate.model.promotion import Promotion, series, standing
+from benchgate.model.promotion import series, standing
+from benchgate.report.frontier import frontier_document
+from benchgate.report.site_places import suite_folder
 from benchgate.site.badge import badge_json, badge_of, newest_judging
+from benchgate.site.frontier import frontier, lined_up
 from benchgate.site.inputs import ReportInputs, tool_sha256
 from benchgate.site.listed import ListedRun, listed_promotions, listed_runs
-from benchgate.site.names import INDEX, NO_JEKYLL, run_file, suite_folder
+from benchgate.site.names import INDEX, NO_JEKYLL, run_file
 from benchgate.site.numbers_page import numbers_page, reason_without_report
 from benchgate.site.pages import SuitePart, badge_svg, index_page, run_page, suite_page, suite_part
 from benchgate.site.reports import Wanted, rendered
@@ -55,7 +58,7 @@ def build(address: str, folder: Path, tell: Tell) -> Built:
                 _numbers(store, glance, listed[glance.run.id], parts[glance.run.suite_name], shelf, faults)
         points = points_by_suite(store)
         for name, part in parts.items():
-            _suite(part, suites[name], points.get(name, {}), seen.promotions, shelf)
+            _suite(store, part, suites[name], points.get(name, {}), shelf)
         newest_first = sorted(parts.values(), key=lambda one: one.runs[0].started_at, reverse=True)
         shelf.put(NO_JEKYLL, b"")
         promotions = listed_promotions(seen.promotions, {glance.run.id: glance for glance in seen.runs})
@@ -135,20 +138,20 @@ def _numbers(
     shelf.put(file, page, None if fault is not None else inputs, fault)
 
 
-def _suite(
-    part: SuitePart, runs: Sequence[Glance], points: Points, promotions: Sequence[Promotion], shelf: Shelf
-) -> None:
+def _suite(store: Store, part: SuitePart, runs: Sequence[Glance], points: Points, shelf: Shelf) -> None:
     """A suite's page and badge."""
     badge = badge_of(part.name, runs, part.in_service.run_id if part.in_service and part.in_series else None)
     shelf.put(f"{part.folder}/badge.svg", badge_svg(badge))
     shelf.put(f"{part.folder}/badge.json", badge_json(badge))
     drawn = told_of(drawn_runs(runs, points), points)
-    inputs = sha256_of([tool_sha256(), part.name, _plain(part), drawn])
+    side_by_side = lined_up(store, runs)
+    told = None if side_by_side is None else frontier_document(side_by_side)
+    inputs = sha256_of([tool_sha256(), part.name, _plain(part), drawn, told])
     if shelf.entry(part.file, inputs) is not None:
         shelf.keep(part.file)
         return
     promoted = frozenset(run.run_id for run in part.runs if run.stands)
-    shelf.put(part.file, suite_page(part, trends(runs, points, promoted)), inputs)
+    shelf.put(part.file, suite_page(part, trends(runs, points, promoted), frontier(side_by_side)), inputs)
 
 
 def _plain(part: SuitePart) -> list[object]:

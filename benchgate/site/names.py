@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+
+from benchgate.report.site_places import hashed_name
 
 INDEX = "index.html"
 NO_JEKYLL = ".nojekyll"  # GitHub Pages serves files as they are where it stands
@@ -18,18 +19,9 @@ _OURS = re.compile(
 
 def run_file(run_id: str) -> str:
     """The page of a run. An id that is no UUID, which a file from elsewhere may have, becomes its hash."""
-    return f"runs/{run_id if _UUID.fullmatch(run_id) else '_' + _hashed(run_id)}.html"
-
-
-def suite_folder(name: str) -> str:
-    """The folder of a suite: its name's hash, for a name may be anything."""
-    return f"suites/{_hashed(name)}"
+    return f"runs/{run_id if _UUID.fullmatch(run_id) else '_' + hashed_name(run_id)}.html"
 
 
 def is_ours(path: str) -> bool:
     """Whether a file can be one of a site: nothing else is ever written or removed, whatever a manifest says."""
     return _OURS.fullmatch(path) is not None
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate.report.html import csp_hash, page_environment
+from benchgate.report.site_places import suite_folder
 from benchgate.site.badge import Badge
+from benchgate.site.frontier import Frontier
 from benchgate.site.listed import ListedPromotion, ListedRun
-from benchgate.site.names import INDEX, suite_folder
+from benchgate.site.names import INDEX
 from benchgate.site.numbers_page import NumbersPage
 from benchgate.site.trends import Trends
 
@@ -71,9 +73,9 @@ def index_page(suites: Sequence[SuitePart], promotions: Sequence[ListedPromotion
     return _page("site/index.html.j2", {"suites": suites, "promotions": promotions, "up": ""})
 
 
-def suite_page(suite: SuitePart, trends: Trends) -> bytes:
-    """The page of one suite."""
-    return _page("site/suite.html.j2", {"suite": suite, "trends": trends, "up": "../../"})
+def suite_page(suite: SuitePart, trends: Trends, frontier: Frontier | None = None) -> bytes:
+    """The page of one suite, with its candidates side by side where it has several."""
+    return _page("site/suite.html.j2", {"suite": suite, "trends": trends, "frontier": frontier, "up": "../../"})
 
 
 def run_page(run: ListedRun, suite: SuitePart, numbers: NumbersPage) -> bytes:

@@ -25,8 +25,9 @@ def test_only_what_is_known_is_done_and_nothing_is_fetched_by_address() -> None:
 
 
 def test_every_base_is_a_named_version() -> None:
-    assert of("ARG")[0] == "PYTHON_IMAGE=python:3.12-slim-trixie"
-    assert of("FROM") == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
+    assert of("FROM") == ["python:3.12-slim-trixie AS base", "base AS build", "base"]
+    updated = (ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8")
+    assert "package-ecosystem: docker\n" in updated
 
 
 def test_whatever_comes_from_an_index_is_held_to_its_hash() -> None:

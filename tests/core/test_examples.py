@@ -121,3 +121,24 @@ def test_the_suite_of_the_examples_is_one(monkeypatch: pytest.MonkeyPatch) -> No
     named = {node["candidate"] for node in nodes(documents(ROOT / "examples/flagger/canary.yaml"))
              if isinstance(node, dict) and "candidate" in node}  # fmt: skip
     assert named == {suite.candidate}
+
+
+def test_what_promotes_by_its_own_word_for_main_runs_on_main_alone() -> None:
+    """None of these hosts tells a job whether its branch is protected, so the line that holds it to `main` is all."""
+    held = {
+        "azure-pipelines.yml": "condition: and(succeeded(), eq(variables['Build.SourceBranch'], 'refs/heads/main'))",
+        "pipeline.yml": "branches: main",
+        "config.yml": "filters: {branches: {only: main}}",
+        "Jenkinsfile": "when { branch 'main' }",
+    }
+    said = {path.name: path.read_text(encoding="utf-8") for path in EXAMPLES}
+    promoting = {name: text for name, text in said.items() if "--protected" in text}
+    assert promoting.keys() == held.keys()
+    for name, text in promoting.items():
+        assert held[name] in text, name
+
+
+def test_every_question_of_flagger_names_the_weights() -> None:
+    asked = [node["metadata"] for node in nodes(documents(ROOT / "examples/flagger/canary.yaml"))
+             if isinstance(node, dict) and "candidate" in node.get("metadata", {})]  # fmt: skip
+    assert len(asked) == 2 and all(one["revision"] for one in asked)

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchgate.cost.frontier import Cheapest, Option, Stand, Standing, cheapest, saving, stands
+from benchgate.errors import UsageError
+from benchgate.gate.alike_runs import StoredRun
+from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.own_quality import own_accuracy, tasks_asked, tokens_per_correct
 from benchgate.gate.priced_level import GOOD, OUTPUT, cost_name, priced_level
+from benchgate.gate.right_sizing import right_sizing
 from benchgate.gate.unfit import OF_LOAD, OF_QUALITY, objection
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
-from benchgate.model.run import MetricRow, QualityObservation
+from benchgate.model.run import MetricRow, QualityObservation, RunStatus
 from benchgate.stats.limits import Limits
 from benchgate.stats.recovered import Figure, product, ratio, weighted_sum
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import LEVELS, SUITE
+from tests.fakes.right_sized import candidate
 
 OURS = Arm.CANDIDATE
 
@@ -103,6 +110,35 @@ def test_limits_of_a_sum_reach_as_far_as_the_root_of_the_squares() -> None:
     assert weighted_sum([(1.0, figure(1.0)), (1.0, Figure(1.0, None))]).limits is None
     with pytest.raises(ValueError, match="no estimate"):
         weighted_sum([])
+
+
+def wilson(hits: int, n: int) -> Figure:
+    z, share = 1.959964, hits / n
+    middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return Figure(share, Limits((middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)))
+
+
+def test_difference_of_two_shares_has_newcombes_limits() -> None:
+    """Statistics in Medicine 17, 1998, method 10 of table II: 56/70 - 48/80."""
+    found = weighted_sum([(1.0, wilson(56, 70)), (-1.0, wilson(48, 80))]).limits
+    assert found is not None
+    assert (round(found.lower, 4), round(found.upper, 4)) == (0.0524, 0.3339)
+
+
+def test_interval_of_a_product_covers_what_is_true() -> None:
+    """Of two geometric means, each over five blocks, by Student's t."""
+    draws = np.random.default_rng(5).normal(0.0, 0.1, (1500, 2, 5))
+    reach = 2.776445 * draws.std(axis=2, ddof=1) / math.sqrt(5)
+    covered = 0
+    for means, ends in zip(draws.mean(axis=2), reach, strict=True):
+        parts = [
+            Figure(math.exp(m), Limits(math.exp(m - e), math.exp(m + e))) for m, e in zip(means, ends, strict=True)
+        ]
+        found = product(*parts)
+        assert found is not None
+        assert found.limits is not None
+        covered += found.limits.lower <= 1 <= found.limits.upper
+    assert 0.94 <= covered / 1500 <= 0.98
 
 
 def test_a_ratio_or_product_of_what_may_be_nothing_is_not_known() -> None:
@@ -277,3 +313,64 @@ def test_a_guard_takes_away_only_what_it_spoils() -> None:
     assert (objection(verdict, OF_LOAD), objection(verdict, OF_QUALITY)) == ("late", None)
     untold = {"guards": [{"tripped": True, "reason": "old"}]}  # it does not say what it spoils: everything
     assert objection(untold, OF_QUALITY) == "old"
+
+
+def stored(name: str, outcome: str = "PASS", **changes: Any) -> StoredRun:
+    found = candidate(name, **changes)
+    return StoredRun(found.run, metric_rows(found), {"outcome": outcome, "guards": []}, found.quality)
+
+
+def test_runs_of_one_hour_and_machine_have_nothing_to_tell() -> None:
+    assert right_sizing([stored("q4"), stored("q8")]).notes == ()
+
+
+def test_what_sets_runs_apart_beside_their_candidates_is_told() -> None:
+    here = stored("q4", label="here")
+    other = stored("q8", label="other", started_at="2026-01-03T00:00:00Z", environment={"cpu": "another"})
+    base = other.run.arms[Arm.BASELINE]
+    dear = replace(base, price_usd_per_hour=9.0, facts={"engine_version": "b8000"})
+    run = replace(other.run, arms={**other.run.arms, Arm.BASELINE: dear}, suite={**other.run.suite, "seed": 8})
+    rows = [
+        replace(row, value=4 * row.value, lower=4 * (row.lower or 0), upper=4 * (row.upper or 0))
+        if row.arm is Arm.BASELINE and row.name.startswith("usd_")
+        else row
+        for row in other.rows
+    ]
+    told = right_sizing([replace(other, run=run, rows=rows), here]).notes
+    assert [note.split(":")[0] for note in told] == [
+        "the suite of here is not that of other",
+        "here was measured from another machine than other",
+        "measured on 2 days, 2026-01-02 to 2026-01-03",
+        "the baseline of here is not served as that of other",
+        "the baseline itself does not cost the same in here as in other",
+    ]
+
+
+def test_runs_held_to_another_slo_have_no_table_in_common() -> None:
+    other = stored("q8")
+    slack = Suite.from_stored(other.run.suite).model_copy(update={"slo": None}).to_stored()
+    with pytest.raises(UsageError, match="their SLOs differ"):
+        right_sizing([stored("q4"), replace(other, run=replace(other.run, suite=slack))])
+
+
+def test_a_guard_that_spoils_the_evals_leaves_the_cost_and_takes_the_quality() -> None:
+    guard = {"tripped": True, "spoils": ["quality"], "reason": "answers were cut"}
+    spoiled = replace(stored("q4"), verdict={"outcome": "BLOCK", "guards": [guard]})
+    (row,) = [one for one in right_sizing([spoiled]).rows if one.arm is OURS]
+    assert (row.quality, row.usd_per_correct) == ("answers were cut", "answers were cut")
+    assert isinstance(row.usd, Figure)
+    assert row.stand == Stand(Standing.NOT_COUNTED)
+
+
+def test_a_run_that_was_cut_short_never_passes_whatever_its_verdict_says() -> None:
+    found = right_sizing([stored("q4", status=RunStatus.PARTIAL)])
+    assert found.cheapest is None
+    assert found.why_none == "no candidate passes by its own verdict: 1 PASS, 1 of them not fit to be counted"
+    assert [row.usd for row in found.rows] == ["the run was cut short"]
+
+
+def test_costs_as_used_need_terms_of_every_price() -> None:
+    found = right_sizing([stored("q4")], in_use=True)
+    assert found.cost == f"{GOOD}_in_use"
+    assert found.cheapest is None
+    assert "price_terms" in str(found.why_none)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchgate.model.deployment import Deployment
-from benchgate.model.identity import Pin, identity_of
+from benchgate.model.identity import Pin, adapters_in, identity_of
 
 COMMIT = "5f" * 20
 OTHER = "a3" * 20
@@ -39,6 +39,10 @@ def served(
         (served(revision=COMMIT.upper()), Pin.MOVING, None),
         (served(revision=f"{COMMIT}\n"), Pin.MOVING, None),
         (served("org/chat@main"), Pin.MOVING, None),
+        (served("org/chat@main", revision=COMMIT), Pin.CONTRADICTED, None),  # what is asked for is `main`
+        (served(f"org/chat@{COMMIT}", revision=OTHER), Pin.CONTRADICTED, None),
+        (served(f"org/chat@{COMMIT}", revision=COMMIT), Pin.PINNED, COMMIT),
+        (served(revision="sha256:"), Pin.MOVING, None),
         (served(revision="main", told=COMMIT), Pin.MOVING, None),  # what is declared is what is deployed again
         (served(revision=COMMIT, told=OTHER), Pin.CONTRADICTED, None),
         (served(told="main"), Pin.UNKNOWN, None),
@@ -60,3 +64,24 @@ def test_what_is_told_names_the_model_and_what_is_wrong() -> None:
     both = identity_of(served(revision=COMMIT, told=OTHER)).told
     assert COMMIT in both and OTHER in both
     assert "not pinned" in identity_of(served()).told
+
+
+@pytest.mark.parametrize(
+    ("adapters", "pin"),
+    [
+        ([f"lora@{COMMIT}", f"other@{FILE}"], Pin.PINNED),
+        (["lora"], Pin.UNKNOWN),
+        (["lora", "org/lora@main"], Pin.MOVING),
+    ],
+)
+def test_a_pinned_model_with_an_adapter_is_as_fixed_as_that(adapters: list[str], pin: Pin) -> None:
+    found = identity_of(served(revision=COMMIT), adapters)
+    assert (found.pin, found.revision) == (pin, COMMIT if pin is Pin.PINNED else None)
+    assert pin is Pin.PINNED or adapters[-1] in found.told
+    assert identity_of(served(url=None), adapters).pin is Pin.OURS
+
+
+def test_adapters_are_those_of_the_load_wherever_it_asks_for_one() -> None:
+    classes = [{"class": "a", "workload": {"adapter": "one"}}, {"class": "b", "workload": {"adapter": None}}]
+    assert sorted(adapters_in({"workload": {"adapter": "two"}, "sweep": [{"classes": classes}]})) == ["one", "two"]
+    assert list(adapters_in(None)) == []

@@ -76,6 +76,7 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
     assert result.green
     assert result.arguments == [
         "run",
+        f"--work-dir={tmp_path / 'gate/benchgate'}",
         "--baseline=f16",
         f"--candidate={hostile}",
         "--report=benchgate-report.html",
@@ -93,8 +94,8 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
     ("given", "of_the_job", "seen"),
     [
         ("postgresql://u:secret@db/runs", {}, "postgresql://u:secret@db/runs"),
-        ("", {}, "none"),
-        ("", {"BENCHGATE_STORE": ""}, "none"),
+        ("", {}, "{RUNNER_TEMP}/benchgate/benchgate.db"),  # none that a checkout can bring along
+        ("", {"BENCHGATE_STORE": ""}, "{RUNNER_TEMP}/benchgate/benchgate.db"),
         ("", {"BENCHGATE_STORE": "postgresql://u:secret@db/job"}, "postgresql://u:secret@db/job"),
         ("runs of mine.db", {"BENCHGATE_STORE": "job.db"}, "runs of mine.db"),
     ],
@@ -103,8 +104,10 @@ def test_the_store_reaches_benchgate_without_showing_in_the_process_list(
     tmp_path: Path, given: str, of_the_job: dict[str, str], seen: str
 ) -> None:
     result = run_action(tmp_path, says("pass", "exit 0"), store=given, job=of_the_job)
-    assert (tmp_path / "action/.venv/bin/store").read_text(encoding="utf-8").strip() == seen
-    assert not any("store" in argument or "secret" in argument for argument in result.arguments)
+    assert (tmp_path / "action/.venv/bin/store").read_text(encoding="utf-8").strip() == seen.format(
+        RUNNER_TEMP=tmp_path / "gate"
+    )
+    assert not any(part in argument for argument in result.arguments for part in ("--store", "u:secret"))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_a_wrong_input_is_refused_before_benchgate_runs(tmp_path: Path, inputs: 
 
 
 def test_what_benchgate_published_reaches_the_caller(tmp_path: Path) -> None:
-    more = """printf 'report-path=r.html\\nreport-sha256<<EOT\\nabc\\nEOT\\n' >>"$GITHUB_OUTPUT"
+    more = """printf 'report-path=r.html\\nreport-sha256=abc\\n' >>"$GITHUB_OUTPUT"
 printf 'statement-path=s.json\\nsummary-json={"a": 1}\\nchecks-failed=ttft\\n' >>"$GITHUB_OUTPUT" """
     result = run_action(tmp_path, says("pass", more), bundle_folder="kept")
     assert result.outputs == {

@@ -21,6 +21,7 @@ GATE = read_yaml(ROOT / ".github/workflows/gate.yml")
 RECORDS = """#!/usr/bin/env bash
 printf '%s\\037' "$@" >>asked
 echo >>asked
+echo "$BENCHGATE_STORE" >>stores
 [[ $1 != "$FAILS" ]]
 """
 
@@ -97,6 +98,23 @@ def test_a_promotion_is_judged_again_recorded_and_handed_on(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("job", ["publish", "promote"])
+def test_a_run_is_judged_again_beside_no_store_that_the_checkout_has(tmp_path: Path, job: str) -> None:
+    put_bundle(tmp_path)
+    assert ask(tmp_path, job, {}, RAN)[0].green
+    assert set((tmp_path / "stores").read_text().split()) == {f"{tmp_path}/benchgate/benchgate.db"}
+    put_bundle(tmp_path / "given")
+    assert ask(tmp_path / "given", job, {}, {**RAN, "secrets.store": "postgresql://db/runs"})[0].green
+    assert set((tmp_path / "given/stores").read_text().split()) == {"postgresql://db/runs"}
+
+
+def test_what_the_checkout_has_is_not_handed_on_as_promoted(tmp_path: Path) -> None:
+    (tmp_path / "promoted").mkdir()
+    (tmp_path / "promoted/0190b2c4-7d1e-7a3b-9c5f-000000000000.json").touch()
+    assert ask(tmp_path, "promote", {}, RAN)[0].green
+    assert not (tmp_path / "promoted").exists()
+
+
+@pytest.mark.parametrize("job", ["publish", "promote"])
 def test_what_could_not_be_told_or_promoted_is_red(tmp_path: Path, job: str) -> None:
     put_bundle(tmp_path)
     done, calls = ask(tmp_path, job, {}, RAN, fails=job)
@@ -122,7 +140,7 @@ def test_the_branch_is_read_where_there_is_one() -> None:
 @pytest.mark.parametrize("job", ["publish", "promote"])
 def test_later_jobs_take_the_very_evidence_that_the_gate_left_and_nothing_else_of_its_name(job: str) -> None:
     assert GATE["jobs"]["gate"]["outputs"]["evidence-id"] == "${{ steps.evidence.outputs.artifact-id }}"
-    assert step_named(GATE["jobs"]["gate"], "evidence")["with"]["path"] == "benchgate-evidence"
+    assert step_named(GATE["jobs"]["gate"], "evidence")["with"]["path"] == "${{ runner.temp }}/benchgate-evidence"
     step = step_named(GATE["jobs"][job], "evidence")
     assert step["with"] == {"artifact-ids": "${{ needs.gate.outputs.evidence-id }}", "path": "evidence"}
     assert not holds(step["if"], {}, {"success": True})  # without an id everything would be downloaded

@@ -110,6 +110,7 @@ def test_a_change_from_outside_is_refused_with_the_reason_before_anything_is_don
         ("pull_request", {HEAD: REPOSITORY}),
         ("workflow_run", {"github.event.workflow_run.head_repository.full_name": REPOSITORY}),
         ("merge_group", {}),
+        ("release", {}),
         ("schedule", {}),
     ],
 )
@@ -143,6 +144,14 @@ def test_what_steers_the_jobs_own_python_does_not_steer_benchgate(tmp_path: Path
     seen = (tmp_path / "seen").read_text(encoding="utf-8")
     assert "OF_THE_JOB=1\n" in seen
     assert "PYTHON" not in seen
+
+
+def test_what_another_program_writes_among_the_outputs_does_not_reach_the_caller(tmp_path: Path) -> None:
+    """A command of the suite knows the file too: it says pass, and begins a text that swallows all that follows."""
+    lines = "verdict=pass\nmine=1\nmine<<exit-code=10"
+    result = run_action(tmp_path, f'printf "%s\\n" "{lines}" >>"$GITHUB_OUTPUT"\nexit 10', mode="advisory")
+    assert result.gate is not None
+    assert (result.green, result.outputs["verdict"], "mine" in result.gate.outputs) == (True, "block", False)
 
 
 def test_files_that_are_asked_for_are_asked_of_benchgate(tmp_path: Path) -> None:

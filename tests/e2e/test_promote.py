@@ -70,6 +70,9 @@ def test_a_job_promotes_what_passed_and_takes_it_back(tmp_path: Path) -> None:
     assert json.loads(compared.stdout)["against"]["id"] == first
     trend = here(tmp_path, "trend", "goodput_ratio").stdout
     assert (trend.count("(promoted, in the baseline series)"), trend.count("(withdrawn)")) == (1, 1)
+    started_over = here(tmp_path, "promote", second)
+    assert started_over.returncode == 13 and "that was withdrawn; --again" in started_over.stderr
+    assert here(tmp_path, "promote", second, "--again").returncode == 0
 
 
 def test_refusal_ends_with_the_code_of_the_verdict_and_an_override_is_told(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_what_fails_after_the_promotion_leaves_it_recorded_and_ends_with_13(
         (["--run-hook", "sh", "--hook-timeout", "soon"], "--hook-timeout"),
         (["--mlflow", "models:/chat/7"], "give both, or neither"),
         (["--mlflow", "models:/chat/Production", "--alias", "champion"], "expected models:/NAME/VERSION"),
-        (["--again"], "nothing is to follow"),
+        (["--mlflow", "models:/chat@candidate", "--alias", "champion", "--again"], "name it by its number"),
         (["--withdraw", "--reason", "x", "--run-hook", "sh"], "--run-hook is of a promotion"),
     ],
 )

@@ -75,11 +75,11 @@ def fresh(live: Page, report: Path) -> Page:
     return live
 
 
-def test_the_verdict_is_in_the_first_screen(page: Page) -> None:
-    heading = page.get_by_role("heading", level=1)
-    box = heading.bounding_box()
-    assert "BLOCK" in heading.inner_text()
-    assert box is not None and box["y"] + box["height"] < 800
+def test_the_verdict_its_reason_and_what_to_do_are_in_the_first_screen_of_a_telephone(page: Page) -> None:
+    assert "BLOCK" in page.get_by_role("heading", level=1).inner_text()
+    for part in ("h1", ".lead", ".todo"):
+        box = page.locator(f".banner {part}").bounding_box()
+        assert box is not None and box["y"] + box["height"] < PHONE["height"], part
 
 
 def test_the_page_never_scrolls_sideways_on_a_telephone(page: Page) -> None:
@@ -186,6 +186,26 @@ def test_axe_finds_nothing_to_object_to_in_light_or_dark(fresh: Page) -> None:
     fresh.emulate_media(color_scheme="dark")
     dark = Axe().run(fresh, options=everything | colours).response["violations"]
     assert [(one["id"], [node["html"][:160] for node in one["nodes"]]) for one in (*light, *dark)] == []
+
+
+def test_the_answer_of_every_outcome_can_be_read_in_light_and_dark(fresh: Page) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    contrast = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
+    fresh.evaluate("document.querySelector('main').remove()")
+    Axe().run(fresh, context="h1", options=contrast)  # axe stays in the page
+    for scheme in ("light", "dark"):
+        fresh.emulate_media(color_scheme=scheme)
+        for outcome in Outcome:
+            found = fresh.evaluate(
+                """async ([name, options]) => {
+                    document.querySelector('.banner').className = name;
+                    const {violations, passes} = await axe.run('.banner', options);
+                    return [violations, passes].map((rules) => rules.flatMap((rule) => rule.nodes).length);
+                }""",
+                [f"banner {outcome.lower()}", contrast],
+            )
+            assert found[0] == 0 and found[1] > 10, (scheme, outcome)
 
 
 def test_controls_fit_a_telephone_too_and_none_is_out_of_sight(fresh: Page) -> None:

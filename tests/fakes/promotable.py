@@ -35,12 +35,19 @@ def begun(
     calibration: bool = False,
     label: str | None = None,
     candidate: Mapping[str, object] | None = None,
+    adapter: str | None = None,
 ) -> str:
-    """A run that was measured on a day and judged by nobody; its id. `candidate` is what else is known of that."""
+    """A run that was measured on a day and judged by nobody; its id.
+
+    `candidate` is what else is known of that, `adapter` what its load is asked of.
+    """
     evidence = measured(
         SuiteText(list(checks), requests=20).suite(), effect, items=40, prompts=40, run_id=str(uuid.uuid4())
     )
     suite = {**evidence.run.suite, **({"calibration": True} if calibration else {})}
+    if adapter is not None:
+        load: Any = suite["load"]
+        suite["load"] = {**load, "workload": {**load["workload"], "adapter": adapter}}
     run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite, label=label)
     arms = {arm: replace(one, **_of(arm, candidate or {})) for arm, one in run.arms.items()}
     run = replace(run, arms=arms, plan_sha256=hashlib.sha256(_PLAN).hexdigest(), started_at=f"{day}T00:00:00.000Z")

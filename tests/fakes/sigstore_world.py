@@ -20,12 +20,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+REPOSITORY = "https://github.com/org/models"
 ISSUER = "https://token.actions.githubusercontent.com"
 IDENTITY = "https://github.com/org/models/.github/workflows/gate.yml@refs/heads/main"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _SCT_LIST = x509.ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")
 _ISSUER_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
+_REPOSITORY_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.12")  # whose run it was that signed
 
 
 def _key() -> ec.EllipticCurvePrivateKey:
@@ -86,11 +88,17 @@ class SigstoreWorld:
         )
 
     def bundle(
-        self, payload: bytes, *, identity: str = IDENTITY, issuer: str = ISSUER, kind: str = PAYLOAD_TYPE
+        self,
+        payload: bytes,
+        *,
+        identity: str = IDENTITY,
+        issuer: str = ISSUER,
+        kind: str = PAYLOAD_TYPE,
+        repository: str | None = REPOSITORY,
     ) -> dict[str, Any]:
-        """A bundle over the payload, by a signer whom the authority knew as `identity`."""
+        """A bundle over the payload, by a signer whom the authority knew as `identity`, in a run of `repository`."""
         signer = _key()
-        certificate = self._certificate(signer, identity, issuer)
+        certificate = self._certificate(signer, identity, issuer, repository)
         signature = _sign(signer, b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload))
         return {
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
@@ -112,7 +120,9 @@ class SigstoreWorld:
         identifier = x509.SubjectKeyIdentifier.from_public_key(self.authority.public_key())
         return builder.add_extension(identifier, critical=False).sign(self.authority, hashes.SHA256())
 
-    def _certificate(self, signer: ec.EllipticCurvePrivateKey, identity: str, issuer: str) -> x509.Certificate:
+    def _certificate(
+        self, signer: ec.EllipticCurvePrivateKey, identity: str, issuer: str, repository: str | None
+    ) -> x509.Certificate:
         """As Fulcio makes them: short-lived, the identity as its subject's other name, logged before it is issued."""
         extensions: list[tuple[x509.ExtensionType, bool]] = [
             (_usage(signs_certificates=False), True),
@@ -121,6 +131,9 @@ class SigstoreWorld:
             (x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]), True),
             (x509.UnrecognizedExtension(_ISSUER_OID, issuer.encode()), False),
         ]
+        if repository is not None:
+            told = bytes([0x0C, len(repository)]) + repository.encode()  # a UTF8String of DER
+            extensions.append((x509.UnrecognizedExtension(_REPOSITORY_OID, told), False))
         builder = x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(self._root().subject)
         builder = builder.serial_number(2).public_key(signer.public_key())
         builder = builder.not_valid_before(_AT - timedelta(minutes=1)).not_valid_after(_AT + timedelta(minutes=9))

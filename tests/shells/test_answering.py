@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from benchgate.answering.question import question
 from benchgate.answering.server import Served, VerdictServer
 from benchgate.deciding import decide_stored
 from benchgate.errors import UsageError
-from benchgate.model.promotion import Deed
+from benchgate.model.promotion import Deed, Grounds
 from benchgate.model.run import RunStatus
 from benchgate.store.repository import Store
 from tests.fakes.measured import SuiteText
@@ -86,6 +87,9 @@ def test_weights_must_be_those_that_are_asked_for_and_none_that_may_move(store: 
     assert ask(store, run=pinned)[0] and ask(store, run=pinned, revision=COMMIT)[0]
     assert "is asked for revision a3a3" in ask(store, run=pinned, revision="a3a3")[1]
     assert "may move" in ask(store, run=moving)[1]
+    with_adapter = begun(store, candidate={"settings": {"revision": COMMIT}}, adapter="org/lora@main")
+    decide_stored(store, with_adapter)
+    assert "its adapter org/lora@main is at no whole commit" in ask(store, run=with_adapter)[1]
 
 
 def test_a_promotion_is_a_yes_where_one_is_asked_for_and_a_withdrawn_one_is_a_no(store: Store, tmp_path: Path) -> None:
@@ -93,6 +97,10 @@ def test_a_promotion_is_a_yes_where_one_is_asked_for_and_a_withdrawn_one_is_a_no
     assert ask(store, run=good, promoted="true")[0] is False
     write_record(address, good, "2026-01-03T03:00:00.000Z")
     assert ask(store, run=good, promoted="true")[0]
+    blocked, outcome = judged(store, BLOCKED, day="2026-01-03")
+    grounds = Grounds(outcome, "v", "e", "s", "p", "m", "r")
+    write_record(address, blocked, "2026-01-03T03:30:00.000Z", deed=Deed.OVERRIDDEN, grounds=grounds, reason="fire")
+    assert ask(store, run=blocked, promoted="true")[0] is False  # somebody's word against the verdict is no yes of it
     at = "2026-01-03T04:00:00.000Z"
     write_record(address, good, at, deed=Deed.WITHDRAWN, grounds=None, reason="it leaks")
     assert ask(store, run=good) == (False, f"run {good} of suite {SUITE.suite}: PASS; its promotion was withdrawn")
@@ -143,6 +151,10 @@ def serving(address: str) -> Iterator[tuple[str, list[str]]]:
             yield server.url, told
         finally:
             server.shutdown()
+
+
+def connected(url: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))
 
 
 def webhook(**metadata: str) -> dict[str, object]:
@@ -211,10 +223,39 @@ def test_a_store_that_cannot_be_read_is_no_yes(tmp_path: Path, content: bytes | 
     assert path.exists() == (content is not None)  # nothing is made by asking
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (b"GET http://[/verdict HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /flagger HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", b"400"),
+        (b"POST /flagger HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}", b"400"),
+    ],
+)
+def test_a_request_that_is_none_is_answered_and_is_no_defect(tmp_path: Path, asked: bytes, status: bytes) -> None:
+    with serving(str(tmp_path / "none.sqlite")) as (url, _), connected(url) as client:
+        client.sendall(asked)
+        assert client.makefile("rb").readline().split()[1] == status
+
+
+def test_whoever_sends_a_byte_now_and_then_is_left_when_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchgate.answering.server._LONGEST_S", 0.1)
+    with serving(str(tmp_path / "none.sqlite")) as (url, _), connected(url) as client:
+        client.settimeout(0.02)
+        sent = 0
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while sent < 500:
+                client.sendall(b"G")
+                sent += 1
+                with suppress(TimeoutError):
+                    client.recv(1)
+                    time.sleep(0.02)
+
+
 def test_whoever_holds_connections_open_leaves_room_and_gets_no_answer(tmp_path: Path) -> None:
     with serving(str(tmp_path / "none.sqlite")) as (url, _), httpx2.Client(base_url=url) as client:
-        port = int(url.rsplit(":", 1)[1])
-        held = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
+        held = [connected(url) for _ in range(16)]
         for one in held:
             one.sendall(b"POST /flagger HTTP/1.1\r\n")
         with pytest.raises(httpx2.HTTPError):

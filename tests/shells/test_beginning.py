@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -178,21 +179,28 @@ def test_addresses_by_reference_stay_references(tmp_path: Path) -> None:
     assert parse_suite(files[tmp_path / "suite.yaml"], "s").deployments["next"].url == "${env:NEW_URL}"
     assert not any(url in text for url in urls.values() for text in files.values())
     workflow = yaml.safe_load(files[tmp_path / writing.WORKFLOW])
-    handed = workflow["jobs"]["gate"]["secrets"]["variables"]
+    handed = workflow["jobs"]["benchgate"]["secrets"]["variables"]
     assert handed == "".join(f"{name}=${{{{ secrets.{name} }}}}\n" for name in urls)
+
+
+def test_a_variable_that_the_gate_would_refuse_is_refused_at_the_beginning(tmp_path: Path) -> None:
+    one = met("a")
+    small = replace(one, spec=one.spec.model_copy(update={"api_key": "${env:serving_key}"}))
+    with pytest.raises(UsageError, match="call the variable SERVING_KEY"):
+        writing.texts(tmp_path, Path("suite.yaml"), met("b"), small)
 
 
 def test_workflow_says_what_the_one_it_calls_takes_and_permits_what_that_needs() -> None:
     called = yaml.safe_load((ROOT / ".github/workflows/gate.yml").read_text())
     takes = called[True]["workflow_call"]  # YAML 1.1 reads `on` as a truth
     text = workflow_text(suite='"s.yaml"', waivers="waivers.yaml", variables=["KEY"])
-    gate = yaml.safe_load(text)["jobs"]["gate"]
+    gate = yaml.safe_load(text)["jobs"]["benchgate"]
     spoken = {line.split(":")[0].strip(" #") for line in text.splitlines() if line.startswith("      # ")}
     assert set(gate["with"]) | spoken <= set(takes["inputs"]) and "runner" in spoken
     assert set(gate["secrets"]) <= set(takes["secrets"])
     needed = {name: how for job in called["jobs"].values() for name, how in (job.get("permissions") or {}).items()}
     assert {**needed, **gate["permissions"]} == gate["permissions"]
-    assert "verdict" in called["jobs"] and "`gate / verdict`" in text
+    assert "verdict" in called["jobs"] and "`benchgate / verdict`" in text
 
 
 def met(model: str, *, first_s: float | None = 0.05, whole_s: float = 0.36, context: int | None = None) -> Met:

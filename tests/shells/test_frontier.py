@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ from typer.testing import CliRunner, Result
 
 from benchgate.cli.app import app
 from benchgate.errors import BenchgateError
+from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import GuardResult
+from benchgate.site.frontier import frontier, lined_up
+from benchgate.site.pages import suite_page, suite_part
+from benchgate.site.trends import Trends
 from benchgate.store.repository import Store
 from tests.fakes.right_sized import candidate, write
 
@@ -120,6 +125,12 @@ def test_text_ends_with_the_cheapest_that_passes(address: str) -> None:
     assert "The cheapest that passes is q8 (PASS)" in asked(address, "eight").stdout
 
 
+def test_table_of_the_docs_is_what_the_command_says(address: str, document: dict[str, Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs/right-sizing.md").read_text(encoding="utf-8")
+    said = asked(address, *(row(document, name)["run"] for name in ("q2", "q4", "q8"))).stdout
+    assert f"```\n{said}```\n" in page
+
+
 def test_nothing_that_passes_is_said_with_the_verdicts(address: str, document: dict[str, Any]) -> None:
     ids = [row(document, name)["run"] for name in ("q2", "bad", "unjudged")]
     said = asked(address, *ids).stdout.splitlines()[-1]
@@ -168,6 +179,34 @@ def test_what_cannot_be_compared_is_refused(address: str, said: tuple[str, ...],
     with pytest.raises(BenchgateError, match=says) as refused:
         CliRunner().invoke(app, ["frontier", *said, "--store", address], catch_exceptions=False)
     assert refused.value.exit_code == 2
+
+
+def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None:
+    with Store.open(address) as store:
+        runs = store.overview().runs
+        found = lined_up(store, runs)
+        alone = [one for one in runs if one.run.arms[Arm.CANDIDATE].name in ("q8", "free")]
+        assert lined_up(store, alone) is None  # one of the two has no price
+    shown = frontier(found)
+    assert shown is not None
+    assert frontier(None) is None
+    assert shown.lines[-1].startswith("The cheapest that passes is q4 (WARN)")
+    part = suite_part("tiny-q4", [], [], newest=None, in_service=None, in_series=False)
+    nothing = Trends((), (), 0, 0)
+    page = suite_page(part, nothing, shown).decode()
+    assert '<section id="frontier">' in page
+    assert "<td>not shown against f16 (baseline), q4</td>" in page
+    assert 'id="frontier"' not in suite_page(part, nothing).decode()
+
+
+def test_a_calibration_has_no_candidate_to_compare(tmp_path: Path) -> None:
+    address = str(tmp_path / "b.db")
+    with Store.open(address) as store:
+        found = candidate("q4")
+        both = replace(found.run, suite={**found.run.suite, "calibration": True})
+        run_id = write(store, replace(found, run=both, load=(), quality=()), None)
+    with pytest.raises(BenchgateError, match="judges no candidate"):
+        asked(address, run_id)
 
 
 def test_a_table_without_a_point_draws_nothing(address: str, document: dict[str, Any]) -> None:

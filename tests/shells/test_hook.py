@@ -36,9 +36,9 @@ def test_hook_finds_what_it_is_told_in_its_environment_and_on_its_standard_input
 
 def test_what_a_model_is_called_is_a_value_and_never_a_command(tmp_path: Path) -> None:
     hook = script(tmp_path, f'printf "%s" "$BENCHGATE_CANDIDATE_MODEL" > "{tmp_path}/told"')
-    name = f"$(touch {tmp_path}/owned); `x`\n::add-mask::\0\x1b[2J"
-    run_hook(hook, {"BENCHGATE_CANDIDATE_MODEL": name}, "", PATHS, 30)
-    assert (tmp_path / "told").read_text() == f"$(touch {tmp_path}/owned); `x` ::add-mask:: [2J"
+    name, rest = f"$(touch {tmp_path}/owned); `x`\n::add-mask::\0\x1b[2J", "m" * 500
+    run_hook(hook, {"BENCHGATE_CANDIDATE_MODEL": name + rest}, "", PATHS, 30)
+    assert (tmp_path / "told").read_text() == f"$(touch {tmp_path}/owned); `x` ::add-mask:: [2J{rest}"
     assert not (tmp_path / "owned").exists()
 
 

@@ -78,6 +78,10 @@ def test_credentials_are_sent_to_one_address_and_stand_in_no_error(server: mlflo
             registry.find(asked_model("models:/chat/1"))
     with client(server, MLFLOW_TRACKING_USERNAME="anna", MLFLOW_TRACKING_PASSWORD="hunter22") as registry:
         registry.find(asked_model("models:/chat/1"))
+        server.troubles = [(403, {}, "not for Basic YW5uYTpodW50ZXIyMg==")]
+        with pytest.raises(PublishError, match=r"not for Basic .redacted.;"):
+            registry.find(asked_model("models:/chat/1"))
+    server.authorization.pop()
     assert server.authorization == ["Bearer hunter22", "Bearer hunter22", "Basic YW5uYTpodW50ZXIyMg=="]
 
 

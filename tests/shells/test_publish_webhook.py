@@ -177,6 +177,7 @@ def test_what_is_no_address_for_a_secret_is_refused_unsaid(url: str) -> None:
         "[64:ff9b:1::a9fe:a9fe]",
         "[::169.254.169.254]",
         "[fd00:ec2::254]",
+        "[fd00:ec2::23]",
         "100.100.100.200",
         "168.63.129.16",
         "0.0.0.0",
@@ -218,6 +219,12 @@ def test_a_host_that_is_nowhere_is_looked_for_again(monkeypatch: pytest.MonkeyPa
     with pytest.raises(PublishError, match="there is no host of that name, again and again"):
         send_webhook(destination("https://harmless.example/", "--webhook"), "{}", KEY, clock=receiver.clock)
     assert receiver.slept == [1.0, 2.0, 4.0]
+
+
+def test_a_name_that_no_host_can_have_is_nowhere_too() -> None:
+    receiver = Receiver([])
+    with pytest.raises(PublishError, match="there is no host of that name"):
+        send_webhook(destination(f"https://{'a' * 64}.example/", "--webhook"), "{}", KEY, clock=receiver.clock)
 
 
 def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

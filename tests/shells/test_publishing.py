@@ -11,12 +11,16 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from benchgate.deciding import decide_stored
+from benchgate.errors import ExitCode
 from benchgate.exchange.bundle_files import export_bundle
 from benchgate.model.run import new_run_id
+from benchgate.publishing import judge_to_publish
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from tests.e2e.command import here
 from tests.fakes.github_api import TOKEN, FakeGitHub
+from tests.fakes.promotable import begun
 from tests.fakes.site_runs import add
 
 SHA = "c0ffee" * 6 + "c0de"
@@ -188,6 +192,15 @@ def test_a_run_that_another_suite_of_this_name_measured_is_never_green(
     (tmp_path / "suite.yaml").write_text("suite: 1")
     assert publish(tmp_path, job, bundle, "--check-run", "--suite", "suite.yaml").returncode == 13
     assert [one["conclusion"] for one in github.checks] == ["failure", "success", "failure"]
+
+
+def test_a_run_whose_evals_were_made_elsewhere_is_never_green(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "b.db")) as store:
+        run = begun(store, candidate={"facts": {"imported": True}})
+        assert decide_stored(store, run).exit_code is ExitCode.OK
+        found = judge_to_publish(store, run)
+    assert found.doubt is not None and "its evals were made elsewhere" in found.doubt
+    assert found.exit_code is ExitCode.PUBLISH_FAILED
 
 
 def test_a_file_that_lies_there_under_the_label_of_a_run_is_not_taken_for_it(

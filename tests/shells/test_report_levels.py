@@ -45,7 +45,7 @@ def test_limits_of_a_look_are_told_at_its_own_level_in_every_report() -> None:
     for text in shown(verdict_with(AT_A_LOOK, fake.check("other"))):
         assert "one-sided, at 95 %" not in text
         assert "at 99.12 %" in text
-        assert "at the level that stands beside it (99.12 %" in text.replace("Every limit", "every limit")
+        assert "at the confidence that stands beside it (99.12 %" in text.replace("Every limit", "every limit")
         assert "and at 95 % where none does" in text
 
 

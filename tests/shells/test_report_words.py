@@ -14,8 +14,9 @@ from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.cost_lines import cost_lines
 from benchgate.report.cost_table import cost_table
 from benchgate.report.glossary import GLOSSARY
-from benchgate.report.html import SITE_INDEX, page_of
+from benchgate.report.html import page_of
 from benchgate.report.markdown import markdown_of
+from benchgate.report.site_places import SITE_INDEX, suite_page
 from benchgate.report.stage_rows import StageRow
 from benchgate.report.unusable import unusable
 from benchgate.report.view import ReportView, report_view
@@ -53,7 +54,8 @@ def test_a_price_at_a_rate_that_was_offered_is_not_said_to_be_of_full_use() -> N
 def test_without_an_slo_that_is_shown_to_hold_no_level_counts_before_another() -> None:
     rows = rows_of(fake.evidence())
     never = [replace(row, target_ratio=1.0) for row in rows]
-    assert cost_lines(never) == ("no level counts before another: at none is the SLO shown to hold on the candidate",)
+    (unheld,) = cost_lines(never)
+    assert unheld.startswith("no one price is the answer, for the SLO is shown to hold at no level on the candidate")
     (none,) = cost_lines([replace(row, slo=None, target_ratio=None) for row in rows])
     assert "the suite has no SLO with a target" in none
     free = [replace(row, deployment=replace(row.deployment, price_usd_per_hour=None)) for row in rows]
@@ -138,6 +140,23 @@ def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_an
     assert "**No.** The evidence cannot be used as it stands." in summary
 
 
+def test_harm_that_is_shown_stands_though_a_guard_says_that_something_is_missing() -> None:
+    missing = GuardResult("all-measured", True, "a task was not run", "run it")
+    seen = view(Outcome.BLOCK, missing)
+    head, _, rest = page_of(seen).partition("<main")
+    assert (
+        "The guard all-measured objects: nothing could be promoted by this run, but harm that it shows counts" in head
+    )
+    assert "not to be used" not in head + rest and "cannot be used" not in rest
+    assert "<b>No.</b> Nothing can be promoted by this evidence as it stands, but harm that it shows counts" in rest
+    assert "Not to be used" not in markdown_of(seen)
+    assert "not to be used" in page_of(view(Outcome.INVALID, missing))
+    spoilt = view(
+        Outcome.BLOCK, replace(missing, spoils=("quality",))
+    )  # it takes a check's say, so none of these blocks
+    assert spoilt.unusable.quality and not spoilt.unusable.load
+
+
 def test_a_page_on_which_no_guard_objects_marks_nothing() -> None:
     seen = view(Outcome.BLOCK)
     assert seen.banner.objecting == ""
@@ -169,11 +188,42 @@ def test_a_verdict_that_several_checks_leave_open_says_how_many_more() -> None:
     assert alone == "measure more blocks"
 
 
-def test_a_report_of_a_site_differs_in_its_way_back_alone() -> None:
+def test_only_the_check_that_the_verdict_names_is_told_by_it_and_not_another_with_the_same_reason() -> None:
+    check = replace(fake.check(outcome=Outcome.INCONCLUSIVE), title="Goodput at c1", reason="100 % is not sure")
+    other = replace(check, id="other", title="Goodput at c16")
+    seen = view(
+        Outcome.INCONCLUSIVE, checks=(check, other), reason="q4 is not promoted: Goodput at c16: 100 % is not sure."
+    )
+    first, second = page_of(seen).partition("<main")[2].split('<tr class="why">')[1:3]
+    assert "told above" not in first and "told above" in second
+
+
+def test_every_check_that_is_open_says_what_would_settle_it_though_the_first_has_said_the_same() -> None:
+    check = replace(fake.check(outcome=Outcome.INCONCLUSIVE), title="Goodput at c1", advice="about 59 would settle it")
+    other = replace(check, id="other", title="Goodput at c4")
+    reason = f"q4 is not promoted: Goodput at c1: {check.reason}; and 1 more check."
+    seen = view(Outcome.INCONCLUSIVE, checks=(check, other), reason=reason, next_step=check.advice)
+    head, _, rest = re.sub(r"<pre id=.*", "", page_of(seen), flags=re.DOTALL).partition("<main")
+    assert (head.count("about 59"), rest.count("about 59")) == (1, 1)
+    assert "about 59" in rest.partition("Goodput at c4</a>")[2]
+    assert markdown_of(seen).partition("Checks that need attention")[2].count("about 59") == 1
+
+
+def test_who_is_blocked_is_told_to_keep_the_baseline_first_and_on_a_line_of_its_own() -> None:
+    seen = view(Outcome.BLOCK, next_step="mend it")
+    assert seen.banner.todo == "keep the baseline; mend it"
+    assert '<p class="todo"><strong>What to do:</strong> keep the baseline; mend it.</p>' in page_of(seen)
+    assert "\n\n**What to do:** keep the baseline; mend it.\n\n" in markdown_of(seen)
+
+
+def test_a_report_of_a_site_differs_in_its_ways_back_alone_which_no_name_can_bend() -> None:
     seen = view(Outcome.BLOCK)
-    link = f'<a href="{SITE_INDEX}">benchgate · history</a>'
-    assert page_of(seen, in_site=True).replace(link, "benchgate", 1) == page_of(seen)
+    seen = replace(seen, banner=replace(seen.banner, suite='x/../"a>'))
+    name = "x/../&#34;a&gt;"
+    links = f'<a href="{SITE_INDEX}">benchgate · history</a> · <a href="{suite_page(seen.banner.suite)}">{name}</a>'
+    assert page_of(seen, in_site=True).replace(links, f"benchgate · {name}", 1) == page_of(seen)
     assert 'href=".."' not in page_of(seen) and SITE_INDEX not in page_of(seen)
+    assert re.fullmatch(r"\.\./suites/[0-9a-f]{32}/index\.html", suite_page(seen.banner.suite))
 
 
 def test_the_words_of_the_page_are_those_of_the_documentation() -> None:

@@ -40,7 +40,8 @@ def signer(folder: Path, world: SigstoreWorld, bundle: object, **changes: str) -
     (folder / "bundle.json").write_text(json.dumps(bundle))
     (folder / "root.json").write_text(world.trusted_root())
     who = {"identity": IDENTITY, "issuer": ISSUER} | changes
-    return Signer(folder / "bundle.json", who["identity"], who["issuer"], folder / "root.json")
+    root = folder / "root.json"
+    return Signer(folder / "bundle.json", who["identity"], who["issuer"], root, who.get("repository"))
 
 
 def signed_as_github_does(said: Statement, **changes: object) -> bytes:
@@ -108,6 +109,42 @@ def test_another_identity_issuer_or_root_does_not_hold(tmp_path: Path, world: Si
     ):
         with pytest.raises(NotSigned, match="sigstore refuses the bundle"):
             verify_signature(said, said.data(), one)
+
+
+@pytest.mark.parametrize("repository", ["https://github.com/org/models-x", "https://github.com/evil/fork", None])
+def test_workflow_that_signs_for_whoever_calls_it_is_taken_at_its_word_for_its_own_repository_alone(
+    tmp_path: Path, world: SigstoreWorld, repository: str | None
+) -> None:
+    said = statement()
+    bundle = world.bundle(said.data(), repository=repository)
+    with pytest.raises(NotSigned, match="sigstore refuses the bundle"):
+        verify_signature(said, said.data(), signer(tmp_path, world, bundle))
+    if repository is not None:
+        verify_signature(said, said.data(), signer(tmp_path, world, bundle, repository=repository))
+
+
+def test_signer_that_is_no_workflow_needs_no_repository(tmp_path: Path, world: SigstoreWorld) -> None:
+    said, who = statement(), "https://accounts.example/anna"
+    bundle = world.bundle(said.data(), identity=who, repository=None)
+    verify_signature(said, said.data(), signer(tmp_path, world, bundle, identity=who))
+
+
+@pytest.mark.parametrize(
+    ("identity", "repository"),
+    [
+        (IDENTITY, "https://github.com/org/models"),
+        (
+            "https://gitlab.example/group/sub/models//.gitlab-ci.yml@refs/heads/main",
+            "https://gitlab.example/group/sub/models",
+        ),
+    ],
+)
+def test_repository_of_a_workflow_is_the_one_it_lies_in(
+    tmp_path: Path, world: SigstoreWorld, identity: str, repository: str
+) -> None:
+    said = statement()
+    bundle = world.bundle(said.data(), identity=identity, repository=repository)
+    verify_signature(said, said.data(), signer(tmp_path, world, bundle, identity=identity))
 
 
 def _payload(bundle: Any) -> None:

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import insert, text
 
 from benchgate.circumstances import utc_now
-from benchgate.errors import EvidenceError, StoreError, UsageError
+from benchgate.errors import EvidenceError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.exchange.taking_in import copy_store
 from benchgate.model.deployment import Arm
 from benchgate.model.promotion import Deed, Origin, Promotion
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.promoting import promote, withdraw
+from benchgate.promoting import NotPromoted, promote, require_to_follow, withdraw
 from benchgate.store import rows, tables
 from benchgate.store.migrate import opened
 from benchgate.store.promotions import read_promotion
@@ -96,9 +96,34 @@ def test_withdrawal_makes_promoted_mean_the_one_before(store: Store) -> None:
     assert store.resolve("@promoted") == store.resolve("@promoted", suite="made-up") == first
     with pytest.raises(UsageError, match="not promoted, so there is nothing to withdraw"):
         withdraw(store, second, MAIN, "again")
-    assert promote(store, second, MAIN).new and store.resolve("@promoted") == second
+    with pytest.raises(NotPromoted, match="was promoted, and that was withdrawn; --again") as refused:
+        promote(store, second, MAIN)  # by a job that is started over, say
+    assert (refused.value.exit_code, store.resolve("@promoted")) == (ExitCode.PUBLISH_FAILED, first)
+    assert promote(store, second, MAIN, again=True).new and store.resolve("@promoted") == second
     with pytest.raises(UsageError, match="of suite 'other'"):
         store.resolve("@promoted", suite="other")
+
+
+def test_nothing_follows_a_promotion_that_is_not_the_newest_or_was_made_before(store: Store) -> None:
+    first, second = passed(store), passed(store, day="2026-01-02")
+    recorded = promote(store, first, MAIN)
+
+    def refused(*, again: bool = True, override: str | None = None) -> str:
+        with pytest.raises(PublishError, match=f"nothing follows the promotion of run {first}") as failed:
+            require_to_follow(store, recorded, again=again, override=override)
+        return str(failed.value)
+
+    require_to_follow(store, recorded, again=False, override=None)
+    assert "the override is recorded nowhere" in refused(override="the old one is on fire")
+    recorded = promote(store, first, MAIN)
+    assert "was recorded before" in refused(again=False)
+    require_to_follow(store, recorded, again=True, override=None)
+    promote(store, second, MAIN)
+    assert f"run {second} was promoted after it" in refused()  # it would take the place of what is in service
+    withdraw(store, second, MAIN, "it leaks")
+    require_to_follow(store, recorded, again=True, override=None)
+    withdraw(store, first, MAIN, "it leaks too")
+    assert "it was withdrawn meanwhile" in refused()
 
 
 def test_run_is_held_against_what_was_promoted_of_its_own_suite(store: Store) -> None:

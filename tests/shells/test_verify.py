@@ -225,6 +225,14 @@ def test_true_statement_of_something_else_than_was_meant_does_not_hold(
         assert (found.exit_code, answers(found, what)) == (ExitCode.INVALID, [Answer.BROKEN])
 
 
+def test_verdict_over_evals_that_were_made_elsewhere_is_none_to_deploy_by(
+    passed: Decision, page: tuple[Path, StatedFile]
+) -> None:
+    made = stated(passed, page[1])
+    found = held(replace(made, run=replace(made.run, imported=True)), Asked(report=page[0]))
+    assert (found.exit_code, answers(found, "evals")) == (ExitCode.INVALID, [Answer.BROKEN])
+
+
 def test_another_policy_holds_only_where_it_is_given(store: Store, blocked: Decision) -> None:
     lenient = SuiteText([{"metric": "ttft", "max": "10s"}, {"metric": "error_rate", "max": "10%"}]).suite()
     decision = decide_stored(store, blocked.evidence.run.id, policy=lenient, keep=False)

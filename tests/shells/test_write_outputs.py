@@ -55,6 +55,7 @@ def verdict_of(junit: Path) -> str:
         ("gitlab-annotations=a.json", "nobody says where it will be found"),
         ("junit=folder", "folder is a folder"),
         ("junit=file/a.xml", "cannot be written"),
+        ("junit=/dev/stdout", "it is a device"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from benchgate.errors import UsageError
-
-if TYPE_CHECKING:
-    from benchgate.gate.alike_runs import StoredRun
-    from benchgate.model.run import Run
-    from benchgate.store.repository import Store
+from benchgate.gate.alike_runs import StoredRun, incomparable
+from benchgate.gate.unfit import unfit
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Run, RunStatus
+from benchgate.store.repository import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,10 @@ def chosen(store: Store, names: Sequence[str]) -> Chosen:
     if store.runs(suite, limit=1):
         if names and _is_a_run(store, suite):
             raise UsageError(f"{suite!r} is a suite and also a run; name the run by its id")
-        return _of_suite(store.runs(suite), suite)
+        found = newest_of_each(store.runs(suite))
+        if not found.runs:
+            raise UsageError(f"no run of the suite {suite!r} is whole; measure its candidates with `benchgate run`")
+        return found
     try:
         return _named(store, names)
     except UsageError as error:
@@ -51,26 +53,30 @@ def _named(store: Store, names: Sequence[str]) -> Chosen:
         run = store.run(store.resolve(name))
         if run.id in found:
             raise UsageError(f"{name} is run {run.id}, which is named already; name each once")
+        if not _judges(run):
+            raise UsageError(f"run {run.id} judges no candidate; name runs that `benchgate run` made")
         found[run.id] = run
     return Chosen(tuple(sorted(found.values(), key=lambda run: (run.started_at, run.id), reverse=True)), ())
 
 
-def _of_suite(runs: Sequence[Run], suite: str) -> Chosen:
-    """`runs` are newest first. A candidate whose newest whole run cannot be compared is left out, and told of."""
-    from benchgate.gate.alike_runs import incomparable
-    from benchgate.model.deployment import Arm
-    from benchgate.model.run import RunStatus
+def _judges(run: Run) -> bool:
+    return not run.calibrates and run.measured_by is None and Arm.CANDIDATE in run.arms
 
-    able = [run for run in runs if not run.calibrates and run.measured_by is None and Arm.CANDIDATE in run.arms]
+
+def newest_of_each(runs: Sequence[Run]) -> Chosen:
+    """Of a suite's `runs`, newest first, each candidate's newest whole one; none where no run is whole.
+
+    A candidate of which that cannot be compared with the newest of all is left out, and told of.
+    """
     whole: dict[str, Run] = {}
     unfinished: dict[str, Run] = {}
-    for run in able:
+    for run in filter(_judges, runs):
         name = run.arms[Arm.CANDIDATE].name
         if name in whole:
             continue
         (whole if run.status is RunStatus.COMPLETE else unfinished).setdefault(name, run)
     if not whole:
-        raise UsageError(f"no run of the suite {suite!r} is whole; measure its candidates with `benchgate run`")
+        return Chosen((), ())
     newest = next(iter(whole.values()))
     why = {name: incomparable(run, newest) for name, run in whole.items()}
     return Chosen(
@@ -89,16 +95,15 @@ def _passed_over(why: dict[str, str | None], whole: dict[str, Run], unfinished: 
         yield f"the newest run of {name}, {run.id}, was not measured to its end: {before}"
 
 
-def read_stored(store: Store, run: Run) -> StoredRun:
-    """What the store has of a run. Of its raw records only the evals are looked at, where they are there."""
-    from benchgate.gate.alike_runs import StoredRun
-    from benchgate.gate.unfit import unfit
-
+def read_stored(store: Store, run: Run, *, evals: bool = True) -> StoredRun:
+    """What the store has of a run. Of its raw records only the `evals` are looked at, where they are there."""
     own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
     verdict = own[-1] if own else None
     rows = store.metrics(run.id)
     if unfit(run, verdict) is not None or not any(row.name == "accuracy_ratio" for row in rows):
         return StoredRun(run, rows, verdict, "the run has no evals that are right or wrong")
+    if not evals:
+        return StoredRun(run, rows, verdict, "its tokens were not looked at")
     gone = store.removal(run.id)
     if gone is not None:
         return StoredRun(run, rows, verdict, f"the run's raw records were removed on {gone.removed_at[:10]}")
