@@ -33,6 +33,7 @@ from benchgate.plan.power import foretell
 from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.refusals import shortfalls
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
+from benchgate.pricing import require_priced
 from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.harness import require_lm_eval
 from benchgate.quality.tasks import load_tasks, unknown_leaves
@@ -280,6 +281,8 @@ class Identity:
 
 
 def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[Arm, Deployment]) -> Run:
+    """A run that begins now. Raises UsageError where its prices stand in a file that nobody read."""
+    require_priced(suite)
     stored = suite.to_stored() | ({"calibration": True} if options.calibration else {})
     return Run(
         id=fresh_run_id(),

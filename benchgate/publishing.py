@@ -22,6 +22,7 @@ from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waivers
+from benchgate.pricing import with_prices
 from benchgate.publish import github
 from benchgate.publish.github_api import GitHubApi
 from benchgate.publish.github_check import publish_check
@@ -134,6 +135,7 @@ def _another_suite(file: Path, run: Run) -> str | None:
     told = f"run {run.id} was not measured by what {file} says"
     try:
         suite = with_objective(parse_suite(_text_of_suite(file), str(file)), file.parent)
+        suite = with_prices(suite, file.parent, run.day)
     except SuiteError as error:
         return f"{told}: {str(error).splitlines()[0]}"
     meant = [suite]

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from benchgate.circumstances import known_client, usable_cpus, utc_now
 from benchgate.deciding import Decision, Kept, decide_kept
 from benchgate.done import Done, done_so_far
-from benchgate.errors import StoreError, TargetError, UsageError
+from benchgate.errors import StoreError, SuiteError, TargetError, UsageError
 from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
 from benchgate.model.deployment import Arm, Deployment
@@ -25,6 +25,7 @@ from benchgate.model.run import RESUMED, Resumption, Run, RunStatus, TargetFault
 from benchgate.pipeline import RunOptions, read_plan, require_runnable
 from benchgate.plan.demand import chosen_workers
 from benchgate.plan.schedule import Plan
+from benchgate.pricing import with_prices
 from benchgate.recording import as_kept, cut_short, measure_to_the_end
 from benchgate.sitting import sitting_of, spool_of
 from benchgate.spending import read_spent
@@ -53,15 +54,16 @@ def resume_suite(
 ) -> Decision:
     """Go on with a run of this suite that was cut short, and judge its candidate; without `ref` with the newest one.
 
-    `without_spool` lets one go on of which more was kept than is there; its verdict tells of it. Raises UsageError
-    where there is no such run, or something that matters has changed, and TargetError where a deployment is not there:
-    then the run stays as it is.
+    What the suite leaves to its price file is taken as of the day on which the run began. `without_spool` lets one go
+    on of which more was kept than is there; its verdict tells of it. Raises UsageError where there is no such run, or
+    something that matters has changed, and TargetError where a deployment is not there: then the run stays as it is.
     """
     require_runnable(suite, suite_dir, options)
     plan = read_plan(suite, suite_dir, fetch=True, allow_code=options.allow_code)
     with _opened(options, ref) as store:
         store.settle()
-        run = _chosen(store, suite, options, ref)
+        run = _chosen(store, suite, suite_dir, options, ref)
+        suite = with_prices(suite, suite_dir, run.day)
         with store.holding(run.id):
             _require_open(store, run)
             spool = spool_of(options.work_dir, run.id)
@@ -199,7 +201,7 @@ def _opened(options: RunOptions, ref: str | None) -> Store:
         raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store)}") from error
 
 
-def _chosen(store: Store, suite: Suite, options: RunOptions, ref: str | None) -> Run:
+def _chosen(store: Store, suite: Suite, suite_dir: Path, options: RunOptions, ref: str | None) -> Run:
     """The run that is to go on: the one called `ref`, or the newest of these two deployments, of this very suite first.
 
     Another of that name was made of a part of the suite, or the suite was changed since, which is told then.
@@ -210,14 +212,20 @@ def _chosen(store: Store, suite: Suite, options: RunOptions, ref: str | None) ->
         except UsageError as error:
             raise UsageError(f"{error}{unstored(options.work_dir, ref, options.store, store)}") from error
     ours = [run for run in store.may_go_on(suite.suite) if not run.calibrates and _is_of(run, suite)]
-    asked = suite.to_stored()
     if ours:
-        return next((run for run in ours if run.suite == asked), ours[0])
+        return next((run for run in ours if _is_asked(run, suite, suite_dir)), ours[0])
     raise UsageError(
         f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on"
         f"{_went_on_once(store, suite)}; run it from its beginning, without --resume"
         f"{unstored(options.work_dir, ref, options.store, store)}"
     )
+
+
+def _is_asked(run: Run, suite: Suite, suite_dir: Path) -> bool:
+    try:
+        return run.suite == with_prices(suite, suite_dir, run.day).to_stored()
+    except SuiteError:
+        return False  # it had no such prices on that day, and then it was not this suite
 
 
 def _is_of(run: Run, suite: Suite) -> bool:

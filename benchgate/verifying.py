@@ -16,7 +16,9 @@ from benchgate.attesting import statement_of
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.model.deployment import sha256_of
+from benchgate.model.run import day_begun
 from benchgate.model.waiver import Waivers
+from benchgate.pricing import with_prices
 from benchgate.report.statement import Statement
 from benchgate.signatures import NotSigned, Signer, read_file, verify_signature
 from benchgate.spending import with_objective
@@ -175,10 +177,11 @@ def _suite_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
 
 
 def _said_by_suite(statement: Statement, file: Path, data: bytes) -> Line:
-    """What the suite says, with its defaults filled in, as the store keeps it."""
+    """What the suite says, with its defaults and the prices of the run's day filled in, as the store keeps it."""
     expected, baseline, candidate = statement.run.suite_sha256, *_own_arms(statement)
     try:
         suite = with_objective(parse_suite(data.decode(), str(file)), file.parent)
+        suite = with_prices(suite, file.parent, day_begun(statement.run.id))
     except (SuiteError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         return Line(

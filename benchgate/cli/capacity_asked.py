@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchgate.errors import UsageError
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from benchgate.cost.demand import Demand
     from benchgate.cost.sizing import Cache
     from benchgate.gate.best_row import BestRow
-    from benchgate.gate.scaling_signal import Signal
-    from benchgate.model.run import Run
 
 
 _OPTIONS = {
@@ -32,16 +30,6 @@ class Asked:
     unit: str
     demand: Demand
     hours: tuple[float, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a stored run says of one replica; `usd_per_hour` is of all its accelerators, `outcome` the run's own."""
-
-    row: BestRow
-    usd_per_hour: float | None
-    outcome: str
-    signals: tuple[Signal, ...]
 
 
 def demand_asked(
@@ -113,6 +101,11 @@ def read_option(option: str, text: str, parse: Callable[[object], float]) -> flo
         raise UsageError(f"{option}: {error}") from None
 
 
+def read_if_said(option: str, text: str | None, parse: Callable[[object], float]) -> float | None:
+    """The same of an option that may be left out."""
+    return None if text is None else read_option(option, text, parse)
+
+
 def cache_asked(config: Path | None, memory: str | None, request_tokens: int | None, dtype: str) -> Cache | None:
     """The cache, where all that says what it holds is given. Raises UsageError where only some of it is."""
     from benchgate.cost.kv_cache import ConfigError, cache_layout
@@ -141,48 +134,3 @@ def cache_asked(config: Path | None, memory: str | None, request_tokens: int | N
     except ValueError as error:
         raise UsageError(f"--request-tokens: {error}") from None
     return cache
-
-
-def measured_row(run: str, arm: str, address: str) -> Measured:
-    """The best row of a stored run. Raises UsageError where it has none, with the reason."""
-    from benchgate.errors import EvidenceError
-    from benchgate.gate.best_row import best_row, levels_of
-    from benchgate.gate.scaling_signal import scaling_signals
-    from benchgate.model.deployment import Arm
-    from benchgate.store.repository import Store
-    from benchgate.suite.schema import Suite
-
-    if arm not in [one.value for one in Arm]:
-        raise UsageError(f"--arm is {arm!r}; expected {' or '.join(one.value for one in Arm)}")
-    role = Arm(arm)
-    with Store.open(address, create=False) as opened:
-        stored = opened.run(opened.resolve(run))
-        rows = opened.metrics(stored.id)
-        try:
-            seen = opened.evidence(stored.id)
-        except EvidenceError:  # its records were let go, and what the servers said of themselves with them
-            seen = None
-        judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
-    verdict = judged[-1] if judged else None
-    if (why := _unfit(stored, verdict)) is not None:
-        raise UsageError(f"run {stored.id} {why}, so nothing is sized by it")
-    if role not in stored.arms:
-        raise UsageError(f"run {stored.id} has no {role.value}")
-    suite = Suite.from_stored(stored.suite)
-    found, levels = best_row(rows, suite, role), levels_of(rows, suite, role)
-    if isinstance(found, str):
-        raise UsageError(f"run {stored.id}: {found}")
-    deployment = stored.arms[role]
-    price = deployment.price_usd_per_hour
-    outcome = "" if verdict is None else str(verdict["outcome"])
-    signals = () if seen is None or isinstance(levels, str) else scaling_signals(seen, levels, role)
-    return Measured(found, None if price is None else price * deployment.accelerators, outcome, signals)
-
-
-def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
-    """Why nothing may be sized by a run: only what a verdict was reached on, with a load that no guard objects to."""
-    from benchgate.gate.unfit import OF_LOAD, objection, unfit
-
-    if verdict is not None and (doubt := objection(verdict, OF_LOAD)) is not None:
-        return f"was measured so that its load says nothing: {doubt}"
-    return unfit(run, verdict)

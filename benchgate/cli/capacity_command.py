@@ -9,8 +9,9 @@ import typer
 
 from benchgate.cli import capacity_options as given
 from benchgate.cli import options
-from benchgate.cli.capacity_asked import by_option, cache_asked, carried, demand_asked, measured_row, read_option
+from benchgate.cli.capacity_asked import by_option, cache_asked, carried, demand_asked, read_if_said
 from benchgate.cli.capacity_replay import ReplayOptions, rehearsed
+from benchgate.cli.capacity_run import Numbers, measured_run
 from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say
 from benchgate.errors import UsageError
@@ -57,43 +58,42 @@ def capacity(
     from benchgate.units import parse_percent_ratio, parse_span_s
 
     asked = demand_asked(target_tokens_per_s, target_requests_per_s, (p95, peak), traffic)
-    measured = measured_row(run, arm, store) if run is not None else None
-    row = measured.row if measured is not None else None
-    rates = carried(asked.unit, (replica_tokens_per_s, replica_requests_per_s), row)
-    price = price_per_hour if price_per_hour is not None or measured is None else measured.usd_per_hour
-    overhead_ratio = read_option("--overhead", overhead, parse_percent_ratio) if overhead is not None else 0.0
-    residence_s = read_option("--request-time", request_time, parse_span_s) if request_time is not None else None
-    cold_start_s = read_option("--cold-start", cold_start, parse_span_s) if cold_start is not None else None
-    if row is not None:
-        residence_s = row.e2e_mean_s if residence_s is None else residence_s
-        places = row.in_flight if places is None else places
-    usd_per_hour = None if price is None else price * (1 + overhead_ratio)
+    measured = measured_run(run, arm, store) if run is not None else None
+    rates = carried(
+        asked.unit, (replica_tokens_per_s, replica_requests_per_s), None if measured is None else measured.seen.row
+    )
+    said = Numbers(
+        usd_per_hour=price_per_hour,
+        overhead_ratio=read_if_said("--overhead", overhead, parse_percent_ratio),
+        residence_s=read_if_said("--request-time", request_time, parse_span_s),
+        tokens_per_request=output_tokens,
+        cold_start_s=read_if_said("--cold-start", cold_start, parse_span_s),
+        places=places,
+    )
+    known, seen = (said, None) if measured is None else measured.beside(said)
     try:
         found = sizing(
             Question(
                 unit=asked.unit,
                 demand=asked.demand,
-                replica=Replica(*rates, usd_per_hour),
-                overhead_ratio=overhead_ratio,
+                replica=Replica(*rates, known.paid_usd_per_hour),
+                overhead_ratio=known.overhead_ratio,
                 safety_factor=safety_factor,
                 spares=spares,
-                residence_s=residence_s,
-                tokens_per_request=output_tokens
-                if output_tokens is not None or row is None
-                else row.tokens_per_request,
-                cold_start_s=cold_start_s,
+                residence_s=known.residence_s,
+                tokens_per_request=known.tokens_per_request,
+                cold_start_s=known.cold_start_s,
                 cache=cache_asked(model_config, cache_memory, request_tokens, cache_dtype),
             )
         )
     except ValueError as error:
         raise UsageError(f"this fleet cannot be: {by_option(error)}") from None
     scaled = ReplayOptions(
-        min_replicas, max_replicas, places, wait, look, cooldown, target_load, request_cv, balance, seed
+        min_replicas, max_replicas, known.places, wait, look, cooldown, target_load, request_cv, balance, seed
     )
     hours = asked.hours if asked.unit == REQUESTS else None
-    replayed = rehearsed(scaled, hours, residence_s, cold_start_s, usd_per_hour)
-    signals = () if measured is None else measured.signals
+    replayed = rehearsed(scaled, hours, known.residence_s, known.cold_start_s, known.paid_usd_per_hour)
     if output is CareFormat.JSON:
-        say(json.dumps(sizing_document(found, row, replayed, signals), indent=2, sort_keys=True) + "\n")
+        say(json.dumps(sizing_document(found, seen, replayed), indent=2, sort_keys=True) + "\n")
     else:
-        say(sizing_text(found, row, replayed, signals, judged="" if measured is None else measured.outcome))
+        say(sizing_text(found, seen, replayed))

@@ -42,10 +42,14 @@ SparesOption = Annotated[
     int, typer.Option("--spares", help="Replicas that may be lost and the demand still be carried.")
 ]
 ColdStartOption = Annotated[
-    str | None, typer.Option("--cold-start", help="From asking for a replica to its first answer, like 3min.")
+    str | None,
+    typer.Option(
+        "--cold-start", help="From asking for a replica to its first answer, like 3min; else the run's worst start."
+    ),
 ]
 OverheadOption = Annotated[
-    str | None, typer.Option("--overhead", help="Paid beside each dollar of replica (gateway, on-call), like 25%.")
+    str | None,
+    typer.Option("--overhead", help="Paid beside each dollar of replica (gateway, on-call), like 25%; else the run's."),
 ]
 ModelConfigOption = Annotated[
     Path | None, typer.Option("--model-config", help="The model's config.json: what a token takes in the cache.")

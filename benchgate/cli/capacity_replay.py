@@ -50,7 +50,10 @@ def rehearsed(
     if service_s is None or asked.places is None:
         raise UsageError("--max-replicas needs --request-time and --places, what a replica answers at once, or a run")
     if cold_start_s is None and asked.most != asked.least:
-        raise UsageError("--max-replicas needs --cold-start, how long a replica takes to its first answer, like 3min")
+        raise UsageError(
+            "--max-replicas needs --cold-start, how long a replica takes to its first answer, like 3min, or a run that"
+            " timed starts"
+        )
     if asked.balance not in list(Balance):
         raise UsageError(f"--balance is {asked.balance!r}; expected {', '.join(Balance)}")
     try:

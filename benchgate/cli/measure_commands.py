@@ -22,7 +22,7 @@ from benchgate.cli.several import conclude_each
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.suite_files import missing_files, placed_in
-from benchgate.cli.waiver_files import waivers_for_run, waivers_for_stored
+from benchgate.cli.waiver_files import today, waivers_for_run, waivers_for_stored
 from benchgate.errors import ExitCode, SuiteError, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(
     """Measure two deployments and judge the candidate, or each of several; exits with the (worst) verdict's code."""
     path = find_suite(suite)
     refuse_unwritable(report)
-    declared = load_suite(path)
+    declared = read_suite(path) if resume else load_suite(path)  # a run that goes on has the prices of its beginning
     place = statement_place(statement, report, work_dir=work_dir, suite=path)
     outputs = asked_outputs(write, report_url, report, path)
     tolerated = waivers_for_run(waivers, declared)
@@ -240,7 +240,16 @@ def demo(
 
 
 def load_suite(path: Path) -> Suite:
-    """Read and parse a suite file, and what it takes from an OpenSLO file."""
+    """Read and parse a suite file, with all that it takes from others: as a run would be that begins today."""
+    from benchgate.pricing import with_prices
+
+    suite = read_suite(path)
+    with placed_in(path):
+        return with_prices(suite, path.parent, today())
+
+
+def read_suite(path: Path) -> Suite:
+    """The same without the prices that stand in a file: for whoever asks only who is judged, and by what."""
     from benchgate.spending import with_objective
     from benchgate.suite.loader import parse_suite
 
@@ -333,6 +342,6 @@ def _go_on(
     from benchgate.resuming import resume_suite
     from benchgate.suite.rules import with_arms
 
-    suite = with_arms(load_suite(path), baseline, candidate)
+    suite = with_arms(read_suite(path), baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         return resume_suite(suite, path.parent, given.options(None), progress, run, without_spool=without_spool)

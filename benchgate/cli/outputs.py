@@ -112,10 +112,10 @@ def told_of(
 
 def suite_of(file: Path, decision: Decision) -> Path:
     """The file, of the suite that was judged by. Raises UsageError, or SuiteError, for another one."""
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.measure_commands import read_suite
     from benchgate.model.verdict import policy_sha256
 
-    if policy_sha256(load_suite(file).to_stored()["gate"]) != decision.verdict.policy_sha256:
+    if policy_sha256(read_suite(file).to_stored()["gate"]) != decision.verdict.policy_sha256:
         raise UsageError(f"--suite {file}: its gate is not the one that this verdict was reached by; leave it out")
     return file
 

@@ -162,10 +162,10 @@ def _tell(message: Message, to: Mapping[str, Publisher]) -> bool:
 
 def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
     """The suite's name and that of each candidate. UsageError for one that it has not."""
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.measure_commands import read_suite
     from benchgate.suite.vocabulary import suggestion
 
-    known = load_suite(find_suite(suite))
+    known = read_suite(find_suite(suite))
     names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)
     if candidate is not None and candidate not in known.deployments:
         near = suggestion(candidate, known.deployments)

@@ -16,7 +16,8 @@ from benchgate.cli.outputs import asked_outputs, require_link, suite_of, told_of
 from benchgate.cli.places import find_suite
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
-from benchgate.cli.trend_output import TrendFormat, emit, require_place, trend_document
+from benchgate.cli.trend_narrowing import narrowed
+from benchgate.cli.trend_output import TrendBy, TrendFormat, emit, require_place, trend_document
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, PublishError, UsageError
 from benchgate.report.formats import Output, rendered
@@ -47,11 +48,11 @@ def gate(
 ) -> None:
     """Judge a stored run again; exits with the verdict's code."""
     from benchgate import deciding
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.measure_commands import read_suite
     from benchgate.store.repository import Store
 
     policy_file = find_suite(policy) if policy is not None else None
-    suite = load_suite(policy_file) if policy_file is not None else None
+    suite = read_suite(policy_file) if policy_file is not None else None
     place = statement_place(statement, report)
     outputs = asked_outputs(write, report_url, report, policy_file)
     with Store.open(store, create=False) as opened:
@@ -126,6 +127,10 @@ def trend(
     statistic: Annotated[
         str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95, p99 or mean.")
     ] = None,
+    by: Annotated[TrendBy | None, typer.Option("--by", help="What tells the series apart.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
     prices: Annotated[
         Path | None, typer.Option("--prices", help="Costs at the prices of this file instead (docs/capacity.md).")
     ] = None,
@@ -139,6 +144,7 @@ def trend(
     from benchgate.store.repository import Store
 
     require_place(output, out)
+    served = {"model": model, "engine": engine, "hardware": hardware}
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
     with Store.open(store, create=False) as opened:
@@ -146,17 +152,17 @@ def trend(
             from benchgate.cli.trend_repricing import repriced_trend
 
             found = repriced_trend(opened, metric, prices, suite=suite, stage=stage)
-            emit(trend_document(found, output, metric, statistic), out)
+            emit(trend_document(narrowed(found, metric, served), output, metric, statistic, by), out)
             return
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
         kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
         everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
-    if not points:
-        _require_kept("suite", suite, metric, [point.suite for point in everywhere])
-        _require_kept("stage", stage, metric, [point.stage for point in kept])
-        _require_kept("task", task, metric, [point.task for point in kept])
+    _require_kept("suite", suite, metric, [point.suite for point in everywhere])
+    _require_kept("stage", stage, metric, [point.stage for point in kept])
+    _require_kept("task", task, metric, [point.task for point in kept])
+    points = narrowed(points, metric, served)
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic), out)
+        emit(trend_document(points, output, metric, statistic, by), out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:

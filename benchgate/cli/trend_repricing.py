@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import date
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 
 if TYPE_CHECKING:
-    from benchgate.model.run import TrendPoint
+    from benchgate.model.run import Run, TrendPoint
     from benchgate.store.repository import Store
 
 _PACE = "output_tokens_per_s"
@@ -26,7 +26,6 @@ def repriced_trend(
     Runs that it has no price for are told and left out. Raises UsageError for another metric, SuiteError for the file.
     """
     from benchgate.cost.repricing import repriced
-    from benchgate.report.untrusted import terminal_line
     from benchgate.suite.price_file import parse_prices
 
     if metric not in (_FULL, _IN_USE):
@@ -35,20 +34,43 @@ def repriced_trend(
         text = prices.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{prices}: cannot be read: {error}") from None
-    known, points, without = parse_prices(text, str(prices)), list["TrendPoint"](), dict[str, str]()
+    known, points = parse_prices(text, str(prices)), list["TrendPoint"]()
+    without, by_token = dict[str, str](), dict[str, str]()
     for pace in store.trend(_PACE, suite=suite, stage=stage, arm=Arm.CANDIDATE):
-        listed = known.on(pace.deployment, date.fromisoformat(pace.started_at[:10]))
+        run = store.run(pace.run_id)
+        listed = known.on(run.day, pace.deployment, _kind(run, pace.deployment))
         if listed is None:
             without[pace.run_id] = pace.deployment
             continue
-        accelerators = store.run(pace.run_id).arms[Arm.CANDIDATE].accelerators
-        factor = listed.price_terms.in_use_factor if metric == _IN_USE else 1.0
-        found = repriced(pace, listed.usd_per_hour, accelerators, factor)
+        if listed.usd_per_hour is None:
+            by_token[pace.run_id] = pace.deployment
+            continue
+        factor = listed.in_use_factor if metric == _IN_USE else 1.0
+        found = repriced(pace, listed.usd_per_hour, run.arms[Arm.CANDIDATE].accelerators, factor)
         points += [] if found is None else [found]
-    if without:
-        names = terminal_line(", ".join(dict.fromkeys(without.values())))
-        told = f"{prices} has no price on their day for {len(without)} runs, of {names}"
-        if not points:
+    told = (
+        (without, "has no price on their day"),
+        (by_token, "has a price by the token, which no pace makes a cost of,"),
+    )
+    _tell(prices, [(named, why) for named, why in told if named], none_left=not points)
+    return points
+
+
+def _kind(run: Run, deployment: str) -> str | None:
+    """What a deployment of a run is on, where the suite said so."""
+    deployments = run.suite.get("deployments")
+    spec = deployments.get(deployment) if isinstance(deployments, dict) else None
+    kind = spec.get("accelerator") if isinstance(spec, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _tell(prices: Path, left_out: Sequence[tuple[Mapping[str, str], str]], *, none_left: bool) -> None:
+    """Which runs are left out, as deployments by run, and why. Raises UsageError where there are no others."""
+    from benchgate.report.untrusted import terminal_line
+
+    for named, why in left_out:
+        names = terminal_line(", ".join(dict.fromkeys(named.values())))
+        told = f"{prices} {why} for {len(named)} runs, of {names}"
+        if none_left:
             raise UsageError(f"{told}, and there are no others; write the names that the suites give deployments")
         sys.stderr.write(f"benchgate: {told}: left out\n")
-    return points

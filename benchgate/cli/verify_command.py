@@ -57,7 +57,7 @@ def verify(
 ) -> None:
     """Hold a statement against report, suite, store and signature; 0 where all holds and the verdict promotes."""
     from benchgate import verifying
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.measure_commands import read_suite
     from benchgate.report.statement import read_statement
     from benchgate.store.repository import Store
 
@@ -76,7 +76,7 @@ def verify(
             suite=None if suite is None else find_suite(suite),
             store=opened,
             signer=signer,
-            policy=None if policy is None else load_suite(find_suite(policy)),
+            policy=None if policy is None else read_suite(find_suite(policy)),
             waivers=_waivers(waivers, stated, opened),
         )
         found = verifying.verify(stated, data, asked)

@@ -16,7 +16,7 @@ OUTPUT_TOKENS, REQUESTS = "output tokens", "requests"
 class Question:
     """A demand, and the replica that is to carry it, both in `unit` per second.
 
-    The replica's price has the overhead in it, `overhead_ratio` of the price without.
+    The replica's price has the overhead in it, `overhead_ratio` of the price without; None where nobody said any.
     `residence_s` is how long a request stays on the mean and `tokens_per_request` what it is answered with, where they
     are known; `cold_start_s` how long a replica takes from being asked for to its first answer.
     """
@@ -24,7 +24,7 @@ class Question:
     unit: str
     demand: Demand
     replica: Replica
-    overhead_ratio: float = 0.0
+    overhead_ratio: float | None = None
     safety_factor: float = 1.2
     spares: int = 1
     residence_s: float | None = None

@@ -13,7 +13,7 @@ from benchgate.model.noise import NoiseProfile, Spread, hardware_of, show_age, s
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
 from benchgate.stats.unpaired import Part
-from benchgate.suite.metric_kinds import spread_of
+from benchgate.suite.metric_kinds import COST_METRICS, spread_of
 
 _CALIBRATE = "measure baseline and candidate in one run, or run `benchgate calibrate` with this suite before the first"
 TOGETHER = "measure baseline and candidate in one run"
@@ -60,6 +60,12 @@ def cannot_decide(comparison: Comparison, max_age_s: float) -> Problem | None:
 
 def between_runs(comparison: Comparison, metric: str, statistic: str | None, stage: str) -> tuple[Part, ...] | Problem:
     """The variance between runs, once for each run: of its own deployment where that was calibrated."""
+    if metric in COST_METRICS and any(
+        run is not None and run.run.arms[Arm.CANDIDATE].token_prices
+        for run in (comparison.judged, comparison.reference)
+    ):  # a pace says nothing of how much input is cached, or how long answers are, on another day
+        reason = f"no noise profile says how much {metric} differs between runs where tokens are what is paid for"
+        return Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
     spreads = [profile.spread(spread_of(metric), statistic, stage) for profile in _profiles(comparison)]
     if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
         reason = f"no noise profile says how much {metric} at {stage} differs between runs without a live baseline"

@@ -102,6 +102,9 @@ def block_pairs(evidence: Evidence, stage: str, measure: Measure) -> BlockPairs 
     unpriced = no_price(evidence, measure, tuple(Arm))
     if unpriced is not None:
         return unpriced
+    untold = cache_untold(evidence, pairs, measure)
+    if untold is not None:
+        return untold
     groups = grouped(pairs, measure)
     rows: list[tuple[float, float, float]] = []
     for group in groups:
@@ -141,6 +144,38 @@ def no_price(evidence: Evidence, measure: Measure, sides: Sequence[Arm]) -> Prob
                 Outcome.INVALID, f"the {side.value} has {found}, so nothing is known of what its tokens cost", NO_PRICE
             )
     return None
+
+
+def repriced_between(judged: Evidence, reference: Evidence, measure: Measure) -> Problem | None:
+    """That the baseline which ties two runs together had another price in each, which would be the candidates' harm."""
+    if measure.metric not in COST_METRICS:
+        return None
+    arms = [run.run.arms.get(Arm.BASELINE) for run in (judged, reference)]
+    prices = [None if one is None else (one.price_usd_per_hour, one.token_prices) for one in arms]
+    if prices[0] == prices[1]:
+        return None
+    reason = "the baseline that both runs had beside them did not have the same price in both"
+    advice = "measure the two candidates at the prices of one day: both against one baseline, or one against the other"
+    return Problem(Outcome.INVALID, f"{reason}, so its cost ties nothing together", advice)
+
+
+def cache_untold(evidence: Evidence, pairs: Sequence[Pair], measure: Measure) -> Problem | None:
+    """That the baseline never told of cached input, for which it has a lower price: its cost is only at most so much.
+
+    Where the candidate, paid by the token too, tells as little, both are dear alike.
+    """
+    baseline, candidate = (evidence.run.arms.get(arm) for arm in (Arm.BASELINE, Arm.CANDIDATE))
+    prices = {} if baseline is None or measure.metric not in COST_METRICS else baseline.token_prices
+    if candidate is None or not prices or prices["cached_input"] >= prices["input"]:
+        return None
+    told = [any(metrics.tells_of_cache(pair[at].requests) for pair in pairs) for at in (0, 1)]
+    if told[0] or (candidate.token_prices and not told[1]):
+        return None
+    return Problem(
+        Outcome.INVALID,
+        "the baseline has a price of cached input and never told how much of its input was cached, so it may cost less",
+        "leave `cached_input` out where that is not billed, or ask a server that tells",
+    )
 
 
 def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[float, float, float] | Problem:

@@ -24,12 +24,12 @@ from benchgate.stats.creep import Link, Summed, across_runs, summed
 from benchgate.stats.limits import Limits
 from benchgate.stats.multiplicity import holm
 from benchgate.suite.creep import Creep
-from benchgate.suite.metric_kinds import KINDS
+from benchgate.suite.metric_kinds import COST_METRICS, KINDS
 from benchgate.suite.schema import Gate, Suite
 
 ADDED_UP = (
     "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput", "error_rate",
-    "rejected", "validity", "accuracy", "perplexity",
+    "rejected", "validity", "accuracy", "perplexity", *COST_METRICS,
 )  # fmt: skip
 """Whose harm, as a log ratio or a difference of shares, adds up along promotions."""
 
@@ -193,6 +193,8 @@ def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Lin
         newer, day, new = hop.after.baseline, f"in run {hop.after.told}", past.baseline if past is not None else None
     missing = f"no run promoted {newer.name}, the baseline {day}, after the one of run {hop.before.told}"
     old = hop.before.checks.get(check.id)
+    if check.metric in COST_METRICS:  # prices move between runs, and one that fell would hide what was lost
+        return missing
     if check.scale is not Scale.LOG_RATIO or old is None or new is None or min(old.baseline, new) <= 0:
         return missing
     ratio = math.log(new / old.baseline) * (-1 if KINDS[check.metric].rises else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from benchgate.gate import (
@@ -24,13 +25,15 @@ from benchgate.gate.between_runs import CAPACITY_APART, beside, cannot_decide
 from benchgate.gate.block_values import in_other_pieces
 from benchgate.gate.clouded import Cleared, Tail, cleared
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.differences import counts_other_tokens
+from benchgate.gate.differences import counts_other_tokens, sides_of
 from benchgate.gate.guard import SPEED_METRICS
 from benchgate.gate.looks import Look, stricter_look
 from benchgate.gate.over_checks import Span
 from benchgate.gate.rule import Bound, Finding, Problem, at_look
 from benchgate.gate.shares import tally_of
 from benchgate.gate.specs import CheckSpec, judged_units
+from benchgate.gate.trading import gain_spec, traded
+from benchgate.gate.unit_costs import idles_more
 from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Scale, Unit
@@ -70,6 +73,29 @@ def _at_look(found: Measured, look: Look) -> Measured:
 
 
 def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
+    """One check; of a cost by the margin that a gain buys, where the policy trades one and it is shown."""
+    trade = spec.check.trade
+    if trade is None:
+        return _by_its_margin(spec, suite, comparison, timed)
+    gains = gain_spec(spec, suite, comparison.judged)
+    gain = None if gains is None else _by_its_margin(gains, suite, comparison, timed)
+    ways = (None,) if gain is None else (gain.finding, gain.over_all or gain.finding)
+    # Shown in the blocks that count and in all of them: what is left out must buy nothing.
+    found = min((traded(way, trade) for way in ways), key=lambda one: one.shown)
+    if found.shown:
+        margin = max(trade.margin_ratio, spec.check.margin or 0.0)
+        spec = replace(spec, check=spec.check.model_copy(update={"margin": margin}))
+    seen = _by_its_margin(spec, suite, comparison, timed)
+    widest = math.log1p(trade.margin_ratio) if found.open else None
+    over_all = None if seen.over_all is None else _told(seen.over_all, found.note, widest)
+    return Measured(_told(seen.finding, found.note, widest), over_all)
+
+
+def _told(finding: Finding, note: str, widest: float | None) -> Finding:
+    return replace(finding, notes=(*finding.notes, note), widest=widest)
+
+
+def _by_its_margin(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
     if not spec.stages or spec.check.metric not in SPEED_METRICS:
         return Measured(_in_one_vocabulary(_find(spec, suite, comparison), spec, suite, comparison))
     arms = tuple(Arm) if spec.check.margin is not None else (Arm.CANDIDATE,)
@@ -97,6 +123,7 @@ def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     if spec.stage is None or spec.check.over is not None:
         return finding
     finding = _in_one_vocabulary(finding, spec, suite, comparison)
+    finding = _as_used(finding, spec, comparison)
     if comparison.apart:
         comparison = Comparison(beside(comparison))
     return replace(
@@ -111,6 +138,12 @@ def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparis
     if spec.check.margin is None or spec.check.metric not in _IN_TOKENS or finding.warning is not None:
         return finding
     return replace(finding, warning=counts_other_tokens(comparison, suite))
+
+
+def _as_used(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
+    """A cost is compared at full use; where the candidate is used less than the baseline, that is not all of it."""
+    sides = sides_of(comparison) if spec.check.metric in COST_METRICS and spec.check.margin is not None else None
+    return finding if sides is None else replace(finding, warning=finding.warning or idles_more(*sides))
 
 
 _IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS)

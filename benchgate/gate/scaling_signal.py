@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from benchgate.gate.best_row import BestRow
-from benchgate.gate.telemetry_values import windows_of
+from benchgate.gate.telemetry_values import stage_mean
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Gauge
@@ -51,7 +50,7 @@ def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], arm: Arm) -> 
     found = [
         Signal(name, best.stage, holds, *_at(evidence, beyond, arm, gauge))
         for name, gauge in _GAUGES
-        if (holds := _mean(evidence, best.stage, arm, gauge)) is not None
+        if (holds := stage_mean(evidence, best.stage, arm, gauge)) is not None
     ]
     tokens = (None, None) if beyond is None else (beyond.stage, beyond.tokens_per_s)
     found.append(Signal(TOKENS, best.stage, best.tokens_per_s, *tokens))
@@ -60,17 +59,10 @@ def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], arm: Arm) -> 
 
 def _at(evidence: Evidence, row: BestRow | None, arm: Arm, gauge: Gauge) -> tuple[str | None, float | None]:
     """A level's name and what was told there; nothing where it was not."""
-    seen = None if row is None else _mean(evidence, row.stage, arm, gauge)
+    seen = None if row is None else stage_mean(evidence, row.stage, arm, gauge)
     return (None, None) if row is None or seen is None else (row.stage, seen)
 
 
 def _load_of(row: BestRow) -> float:
     """Requests inside at once, by which levels are ordered; where their time is not known, by tokens."""
     return float(row.in_flight) if row.in_flight is not None else row.tokens_per_s
-
-
-def _mean(evidence: Evidence, stage: str, arm: Arm, gauge: Gauge) -> float | None:
-    """Over the looks of all blocks; None where any block was told of nothing."""
-    means = [window.mean(gauge) for window in windows_of(evidence, stage, arm).values()]
-    known = [mean for mean in means if mean is not None]
-    return fmean(known) if known and len(known) == len(means) else None

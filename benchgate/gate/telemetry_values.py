@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
@@ -22,6 +23,13 @@ def windows_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, TelemetryW
     """The windows of a stage, or of the stage of a class (`stage/class`), on one arm by block number."""
     whole = stage.partition("/")[0]
     return {window.block: window for window in evidence.telemetry if window.stage == whole and window.arm is arm}
+
+
+def stage_mean(evidence: Evidence, stage: str, arm: Arm, gauge: Gauge) -> float | None:
+    """Mean of a gauge over the looks of all blocks; None where any block was told of nothing."""
+    means = [window.mean(gauge) for window in windows_of(evidence, stage, arm).values()]
+    known = [mean for mean in means if mean is not None]
+    return fmean(known) if known and len(known) == len(means) else None
 
 
 def executions_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, list[LoadObservation]]:

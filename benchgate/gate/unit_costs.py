@@ -17,6 +17,8 @@ from benchgate.stats.limits import Limits
 Cost = tuple[float | None, Limits | None]
 """Dollars per million tokens, and their 95 % limits."""
 
+_ROUNDING = 1e-9
+
 Counted = Callable[[LoadObservation], "float | None"]
 """The tokens of a block that its dollars are divided by; None where they are not known."""
 
@@ -86,6 +88,18 @@ def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
     if factor is None or value is None:
         return None, None
     return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
+
+
+def idles_more(baseline: Deployment, candidate: Deployment) -> str | None:
+    """That what is paid beside full use is more of the candidate's dollar than of the baseline's; None where it is not.
+
+    Who says nothing of its use is taken at full use.
+    """
+    theirs, ours = (1.0 if one.in_use_factor is None else one.in_use_factor for one in (baseline, candidate))
+    if ours <= theirs * (1 + _ROUNDING):
+        return None
+    told = f"{ours:.3g} times the cost at full use is paid for the candidate as it is used, {theirs:.3g} times"
+    return f"{told} for the baseline, and the cost is compared at full use"
 
 
 def _pace(block: LoadObservation, counted: Counted) -> float | None:

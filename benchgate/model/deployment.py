@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -54,11 +55,19 @@ class Deployment:
         return sha256_of(identity)
 
     @property
+    def overhead_ratio(self) -> float | None:
+        """Paid beside each dollar of it, by its terms; None where nobody said, or what is kept cannot be one."""
+        kept = self.price_terms.get("overhead_ratio")
+        return float(kept) if isinstance(kept, int | float) and 0 <= kept < math.inf else None
+
+    @property
     def in_use_factor(self) -> float | None:
         """So many times the cost at full use is that as it is used; None where nobody said how it is used."""
         overhead, utilisation = (self.price_terms.get(name) for name in ("overhead_ratio", "utilisation_ratio"))
         if not isinstance(overhead, int | float) or not isinstance(utilisation, int | float):
             return None
+        if not (0 <= overhead < math.inf and 0 < utilisation <= 1):
+            return None  # what is kept cannot be one
         return in_use_factor(overhead, utilisation)
 
     @property

@@ -69,6 +69,13 @@ def identity_of(deployment: Deployment, adapters: Iterable[str] = ()) -> Identit
     return known
 
 
+def model_at(deployment: Deployment) -> str:
+    """`org/name@REVISION`: by what its server told, else by what the suite says; the name alone where nobody said."""
+    model, ref = _named(deployment)
+    said = _commit(deployment.facts.get("model_sha")) or deployment.settings.get("revision", ref)
+    return model if said is None else f"{model}@{said}"
+
+
 def adapters_in(asked: object) -> Iterator[str]:
     """The adapters that a load asks for, from a suite's `load` as plain JSON: of every workload, stage and class."""
     for key, value in asked.items() if isinstance(asked, dict) else ():

@@ -177,6 +177,11 @@ def cached_tokens(columns: RequestColumns) -> float:
     return float(np.maximum(columns.cached_tokens[succeeded(columns)], 0).sum())
 
 
+def tells_of_cache(columns: RequestColumns) -> bool:
+    """Whether the server said of any successful request how much of its input it had cached, none of it included."""
+    return bool(np.any(columns.cached_tokens[succeeded(columns)] != ABSENT))
+
+
 def decoding_at_once(columns: RequestColumns, window_s: float) -> float | None:
     """How many requests were between their first output chunk and their last at once, on average over the window.
 

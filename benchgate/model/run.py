@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -53,6 +54,11 @@ class Run:
     finished_at: str | None
     environment: Mapping[str, object]
     arms: Mapping[Arm, Deployment]
+
+    @property
+    def day(self) -> date:
+        """That on which it began, in UTC."""
+        return date.fromisoformat(self.started_at[:10])
 
     @property
     def calibrates(self) -> bool:
@@ -290,7 +296,8 @@ class TrendPoint(NamedTuple):
     `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
     `deployment` is what the suite calls the one that the value is of; `lower` and `upper` are the ends of the value's
     95 % interval, None where it has none. `promoted` says how the run was, or that this was withdrawn; None where it
-    never was.
+    never was. `model`, `engine` and `hardware` are what the deployment is known by (`model/served.py`), as far as the
+    run remembers it.
     """
 
     run_id: str
@@ -307,6 +314,18 @@ class TrendPoint(NamedTuple):
     lower: float | None = None
     upper: float | None = None
     promoted: str | None = None
+    model: str | None = None
+    engine: str | None = None
+    hardware: str | None = None
+
+    def series(self, by: str) -> str:
+        """Which series it stands in where points are told apart by one of their texts, `model` or `suite` say."""
+        told = getattr(self, by)
+        return NOT_TOLD if told is None else str(told)
+
+
+NOT_TOLD = "not told"
+"""The series of what the run does not remember."""
 
 
 def new_run_id(now_ms: int, random_bytes: bytes) -> str:
@@ -320,3 +339,12 @@ def new_run_id(now_ms: int, random_bytes: bytes) -> str:
     value = value & ~(0xF << 76) | 0x7 << 76  # version
     value = value & ~(0x3 << 62) | 0x2 << 62  # variant
     return str(UUID(int=value))
+
+
+def day_begun(run_id: str) -> date | None:
+    """The day, in UTC, on which a run began, by its id alone; None of an id that does not tell."""
+    try:
+        known = UUID(run_id)
+        return datetime.fromtimestamp((known.int >> 80) / 1000, UTC).date() if known.version == 7 else None
+    except (ValueError, OverflowError):
+        return None

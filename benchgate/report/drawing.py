@@ -28,7 +28,7 @@ DASHES = MappingProxyType({Arm.BASELINE: [5, 4], Arm.CANDIDATE: [1, 0]})
 SHAPES = MappingProxyType({Arm.BASELINE: "circle", Arm.CANDIDATE: "square"})
 WIDTH, HEIGHT = 232, 170
 _PADDING = MappingProxyType({"left": 44, "right": 84, "top": 32, "bottom": 52})
-_NAME_LENGTH = 16
+NAME_LENGTH = 16
 TOLD: dict[str, object] = {"aria": True, "description": {"expr": "datum.told"}}
 """Of a mark: what each of its values says in `told` is its title, which a browser shows to whoever points at it."""
 
@@ -197,7 +197,7 @@ def anchors_of(names: Iterable[str]) -> list[str]:
 
 def short_name(stage: str) -> str:
     """A name as it fits into a plot."""
-    return one_line(stage, _NAME_LENGTH)
+    return one_line(stage, NAME_LENGTH)
 
 
 _AXIS = {name: PAGE_COLOUR for name in ("labelColor", "titleColor", "tickColor", "domainColor", "gridColor")}

@@ -7,10 +7,17 @@ from dataclasses import asdict
 
 from benchgate.cost.rehearsal import Rehearsed
 from benchgate.cost.sizing import Cache, Level, Sizing
-from benchgate.gate.best_row import BestRow
-from benchgate.gate.scaling_signal import KV_USAGE, Signal
 from benchgate.report import show
-from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.report.sizing_run import (
+    RunSeen,
+    cache_lines,
+    level_lines,
+    overhead_lines,
+    run_document,
+    signal_lines,
+    start_lines,
+)
+from benchgate.report.untrusted import terminal_line
 from benchgate.units import show_duration, show_number, show_percent, show_size
 
 SCHEMA = "benchgate.capacity/1"
@@ -21,18 +28,13 @@ _TITLES = (
 _MIB = 2.0**20
 
 
-def sizing_document(
-    found: Sizing, row: BestRow | None = None, replayed: Rehearsed | None = None, signals: Sequence[Signal] = ()
-) -> dict[str, object]:
+def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed | None = None) -> dict[str, object]:
     """All of it: rates per second, dollars, ratios; null where something is not known.
 
-    `row` is the level of load of the run that what a replica carries was read from, `replayed` what a week's traffic
-    met, `signals` by what the fleet may be scaled.
+    `seen` is what a stored run showed of the replica, `replayed` what a week's traffic met.
     """
-    beside = {"measured": row, "replayed": replayed}
-    document: dict[str, object] = {"schema": SCHEMA, **asdict(found)}
-    document |= {name: None if one is None else asdict(one) for name, one in beside.items()}
-    document["signals"] = [{**asdict(one), "tells": one.tells} for one in signals]
+    document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
+    document["replayed"] = None if replayed is None else asdict(replayed)
     cache = found.question.cache
     if cache is not None:
         names = ("bytes_per_token", "bytes_per_request", "requests_that_fit")
@@ -40,34 +42,22 @@ def sizing_document(
     return document
 
 
-def sizing_text(
-    found: Sizing,
-    row: BestRow | None = None,
-    replayed: Rehearsed | None = None,
-    signals: Sequence[Signal] = (),
-    *,
-    judged: str = "",
-) -> str:
-    """What one replica carries, the fleet at every level of the demand, and what follows from it.
-
-    `judged` is what the run of `row` was judged, where there is one.
-    """
-    lines = [
-        *_replica(found),
-        *_measured(row, judged),
-        "",
-        *_table(found),
-        "",
-        *_notes(found),
-        *_signals(signals),
-        *_replayed(replayed),
-    ]
+def sizing_text(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed | None = None) -> str:
+    """What one replica carries, the fleet at every level of the demand, and what follows from it."""
+    question = found.question
+    lines = [*_replica(found)]
+    if seen is not None:
+        lines += [*level_lines(seen), *overhead_lines(seen, question), *start_lines(seen, question)]
+    lines += ["", *_table(found), "", *_notes(found)]
+    if seen is not None:
+        lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
+    lines += _replayed(replayed)
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
 def _replica(found: Sizing) -> Iterator[str]:
     question = found.question
-    replica, unit, overhead = question.replica, question.unit, question.overhead_ratio
+    replica, unit, overhead = question.replica, question.unit, question.overhead_ratio or 0.0
     lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
     paid = ""
     if replica.usd_per_hour is not None:
@@ -76,41 +66,6 @@ def _replica(found: Sizing) -> Iterator[str]:
     yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
     if found.full_usd_per_million_tokens is not None:
         yield f"Always full, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}."
-
-
-def _measured(row: BestRow | None, judged: str) -> Iterator[str]:
-    if row is None:
-        return
-    shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
-    yield (
-        f"That is stage {one_line(row.stage)}, the fastest whose goodput is shown to reach its target"
-        f" ({shown} at least, target {target})."
-    )
-    if row.is_highest:
-        yield "No level was measured on which more came through: it carries at least this, and may carry more."
-    if judged not in ("", "PASS"):
-        yield f"The run's own verdict is {one_line(judged)}: read why before the fleet is bought."
-
-
-def _signals(signals: Sequence[Signal]) -> Iterator[str]:
-    """What to scale by, and what was seen of it."""
-    if not signals:
-        return
-    yield ""
-    first = signals[0]
-    if first.tells:
-        yield f"Scale up by {first.name} of a replica, above {_amount(first, first.holds)}. Seen in the run:"
-    else:
-        yield "Nothing that the server told was much more where its SLO no longer held. Seen in the run:"
-    for one in signals:
-        beyond = (
-            "" if one.misses is None else f", {_amount(one, one.misses)} at {one_line(one.beyond or '')}, which did not"
-        )
-        yield f"  {one.name}: {_amount(one, one.holds)} at {one_line(one.stage)}, which held{beyond}"
-
-
-def _amount(signal: Signal, value: float) -> str:
-    return show_percent(value) if signal.name == KV_USAGE else show_number(value)
 
 
 def _table(found: Sizing) -> Iterator[str]:
@@ -142,6 +97,8 @@ def _notes(found: Sizing) -> Iterator[str]:
     if found.ahead is not None and question.cold_start_s is not None:
         starts = show_duration(question.cold_start_s)
         yield f"A replica takes {starts} to start: be {found.ahead:,} ahead of the demand where it rises steepest."
+    elif question.cold_start_s is None and (question.demand.growth_per_s2 or 0.0) > 0:
+        yield "How far to be ahead where the demand rises is not known: give --cold-start, or a run that timed starts."
     if question.residence_s is not None and all(level.in_flight is None for level in found.levels):
         yield "How many are in flight follows from the tokens of an answer; give --output-tokens."
     if question.cache is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from benchgate.report.drawing import CONFIG, HEIGHT, PAGE_COLOUR, TOLD, WIDTH, short_name, svg_of
+from benchgate.report.drawing import CONFIG, HEIGHT, NAME_LENGTH, PAGE_COLOUR, TOLD, WIDTH, svg_of
 from benchgate.report.metric_values import value_with_limits
 from benchgate.report.picture import png_file, svg_file
 from benchgate.report.untrusted import one_line
@@ -27,6 +27,7 @@ _SHAPES = ("square", "circle", "triangle-up", "triangle-down")
 _STATES_TOLD = {"promoted": "promoted", "let through": "", "invalid": "INVALID", "not": "not let through"}
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # as the mark of INVALID
 _BESIDE = 0.16  # of the room of a run, from one line's point to the next one's
+_NAMES_AT, _NAME_LETTER = 16, 6.4  # pixels right of the plot where the names begin, and of one of their letters
 _PADDING = {"left": 44, "right": 84, "top": 40, "bottom": 56}
 _ROOM = 0.08  # of the span, above and below
 _FROM_ZERO = 0.35  # where the smallest is below this share of the largest, the axis begins at 0
@@ -74,7 +75,8 @@ class TrendMark:
 class TrendChart:
     """What a chart shows, at most `MOST_SERIES` lines; no line crosses a break.
 
-    `days` has one text for each place, as `days_told` gives them.
+    `days` has one text for each place, as `days_told` gives them. Names of lines have `longest_name` letters at most;
+    where that is more than fits beside every chart, there is room for so many.
     """
 
     metric: str
@@ -83,6 +85,7 @@ class TrendChart:
     series: tuple[TrendSeries, ...]
     marks: tuple[TrendMark, ...] = ()
     breaks: frozenset[int] = frozenset()
+    longest_name: int = NAME_LENGTH
 
 
 def days_told(instants: Sequence[str]) -> tuple[str, ...]:
@@ -124,13 +127,19 @@ def _spec(chart: TrendChart) -> _Spec:
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": WIDTH,
         "height": HEIGHT,
-        "padding": _PADDING,
+        "padding": _padding(chart.longest_name),
         "autosize": {"type": "none"},
         "background": None,
         "layer": layers,
         "resolve": {"axis": {"y": "shared"}},
         "config": CONFIG,
     }
+
+
+def _padding(longest_name: int) -> dict[str, int]:
+    if longest_name <= NAME_LENGTH:
+        return _PADDING
+    return {**_PADDING, "right": _NAMES_AT + round(_NAME_LETTER * longest_name)}
 
 
 def _unit(chart: TrendChart) -> tuple[float, str]:
@@ -296,10 +305,10 @@ def _names(chart: TrendChart, factor: float, low: float, high: float) -> Iterato
     drawn.sort(key=lambda one: -one[2])
     pixels = [HEIGHT * (high - value) / (high - low) for _, _, value in drawn]
     for (number, series, _), pixel in zip(drawn, _apart(pixels), strict=True):
-        data = {"values": [{"name": short_name(series.name), "pixel": round(pixel, 1)}]}
+        data = {"values": [{"name": one_line(series.name, chart.longest_name), "pixel": round(pixel, 1)}]}
         y = {"field": "pixel", "type": "quantitative", "scale": None, "axis": None}
         mark = {"type": "point", "shape": _SHAPES[number], "x": WIDTH + 8, "size": 50, "filled": True, "opacity": 1}
-        text = {"type": "text", "align": "left", "baseline": "middle", "x": WIDTH + 16, "fontSize": 11}
+        text = {"type": "text", "align": "left", "baseline": "middle", "x": WIDTH + _NAMES_AT, "fontSize": 11}
         yield {"data": data, "mark": mark | {"color": _COLOURS[number]}, "encoding": {"y": y}}
         yield {"data": data, "mark": text, "encoding": {"y": y, "text": {"field": "name"}}}
 

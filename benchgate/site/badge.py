@@ -20,14 +20,14 @@ _COLOURS = {
     Outcome.INCONCLUSIVE: "#5b45b0",
     Outcome.INVALID: "#4d5763",
 }  # white on each is 4.5:1 or more
-_UNKNOWN = "#4d5763"
+UNKNOWN = "#4d5763"
 _LONGEST_LABEL = 40
 _CHARACTER, _MARGIN = 7, 12  # pixels; the text is stretched or pressed to what this makes of it
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """Two words and a colour; the widths are of its two halves, in pixels. `title` says what it is the verdict of."""
+    """Two words and a colour; the widths are of its two halves, in pixels. `title` says what it is of."""
 
     label: str
     message: str
@@ -58,7 +58,11 @@ def badge_of(suite: str, runs: Sequence[Glance], in_series: str | None = None) -
     title = f"{which}, {name_of(shown)}" if shown is not None else "no run judges a candidate"
     label = one_line(suite, _LONGEST_LABEL) or "benchgate"
     message = NO_VERDICT if outcome is None else f"{MARKS[outcome]} {outcome.value}"
-    colour = _UNKNOWN if outcome is None else _COLOURS[outcome]
+    return made(label, message, UNKNOWN if outcome is None else _COLOURS[outcome], title)
+
+
+def made(label: str, message: str, colour: str, title: str) -> Badge:
+    """A badge as wide as its words."""
     left, right = (_CHARACTER * len(text) + _MARGIN for text in (label, message))
     return Badge(label, message, colour, left, right, title)
 

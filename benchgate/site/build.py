@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchgate.lining_up import read_stored
 from benchgate.model.deployment import sha256_of
 from benchgate.model.promotion import series, standing
 from benchgate.report.frontier import frontier_document
 from benchgate.report.site_places import suite_folder
 from benchgate.site.badge import badge_json, badge_of, newest_judging
+from benchgate.site.cost_badge import cost_badge
 from benchgate.site.frontier import frontier, lined_up
 from benchgate.site.inputs import ReportInputs, tool_sha256
 from benchgate.site.listed import ListedRun, listed_promotions, listed_runs
-from benchgate.site.names import INDEX, NO_JEKYLL, run_file
+from benchgate.site.names import BADGES, INDEX, NO_JEKYLL, run_file
 from benchgate.site.numbers_page import numbers_page, reason_without_report
 from benchgate.site.pages import SuitePart, badge_svg, index_page, run_page, suite_page, suite_part
 from benchgate.site.reports import Wanted, rendered
@@ -75,7 +77,7 @@ def _by_suite(runs: Sequence[Glance]) -> dict[str, list[Glance]]:
 
 
 def _files(seen: Overview, suites: Mapping[str, object]) -> list[str]:
-    of_suites = [f"{suite_folder(name)}/{file}" for name in suites for file in (INDEX, "badge.svg", "badge.json")]
+    of_suites = [f"{suite_folder(name)}/{file}" for name in suites for file in (INDEX, *BADGES)]
     return [INDEX, NO_JEKYLL, *of_suites, *(run_file(glance.run.id) for glance in seen.runs)]
 
 
@@ -139,10 +141,14 @@ def _numbers(
 
 
 def _suite(store: Store, part: SuitePart, runs: Sequence[Glance], points: Points, shelf: Shelf) -> None:
-    """A suite's page and badge."""
-    badge = badge_of(part.name, runs, part.in_service.run_id if part.in_service and part.in_series else None)
+    """A suite's page and badges."""
+    served = part.in_service.run_id if part.in_service and part.in_series else None
+    badge = badge_of(part.name, runs, served)
     shelf.put(f"{part.folder}/badge.svg", badge_svg(badge))
     shelf.put(f"{part.folder}/badge.json", badge_json(badge))
+    in_service = next((glance.run for glance in runs if glance.run.id == served), None)
+    cost = cost_badge(None if in_service is None else read_stored(store, in_service, evals=False))
+    shelf.put(f"{part.folder}/badge-cost.svg", badge_svg(cost))
     drawn = told_of(drawn_runs(runs, points), points)
     side_by_side = lined_up(store, runs)
     told = None if side_by_side is None else frontier_document(side_by_side)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from benchgate.model.deployment import Arm
-from benchgate.model.noise import hardware_of, version_of
+from benchgate.model import served
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.noise import hardware_of
 from benchgate.model.run import Run
+from benchgate.report.price_words import price_told, used_told
 from benchgate.report.show import minute
 from benchgate.report.untrusted import one_line
 from benchgate.site.listed import name_of
@@ -23,7 +26,11 @@ ENDS_LINES = frozenset("SH")
 IN_THE_LIST_ALONE = frozenset("A")
 """Letters that no chart has: a candidate of every pull request may have an address of its own."""
 
+ON_COSTS_ALONE = frozenset("P")
+"""Letters that only charts of costs have."""
+
 _LONGEST = 60
+_LONGEST_PRICE = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ def place_of(run: Run) -> Place | None:
     if Arm.CANDIDATE not in run.arms:
         return None
     deployment = run.arms[Arm.CANDIDATE]
-    told = deployment.url is None or bool(deployment.facts.get("accelerator_names"))
+    told = deployment.url is None or served.tells_hardware(deployment)
     hardware = hardware_of(deployment, run.environment) if told else None
     return Place(hardware, deployment.accelerators, deployment.url)
 
@@ -60,8 +67,20 @@ def engine_of(run: Run) -> str:
     """The candidate's engine, and its version where that is told."""
     if Arm.CANDIDATE not in run.arms:
         return "none"
-    deployment = run.arms[Arm.CANDIDATE]
-    return " ".join(filter(None, (deployment.engine, version_of(deployment))))
+    return served.engine_of(run.arms[Arm.CANDIDATE])
+
+
+def price_of(run: Run) -> list[object] | None:
+    """What the candidate's tokens were paid by, as plain JSON; None where nobody said."""
+    deployment = _priced(run)
+    if deployment is None:
+        return None
+    return [deployment.price_usd_per_hour, deployment.price_terms, deployment.token_prices]
+
+
+def _priced(run: Run) -> Deployment | None:
+    deployment = run.arms.get(Arm.CANDIDATE)
+    return deployment if deployment is not None and deployment.has_price else None
 
 
 def change(letter: str, glance: Glance, told: str) -> Change:
@@ -71,8 +90,9 @@ def change(letter: str, glance: Glance, told: str) -> Change:
 
 
 def circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
-    """Where (by its place among the runs, oldest first) what was asked, the hardware or the engine is another."""
+    """Where (by its place among the runs, oldest first) what was asked, hardware, engine or price is another."""
     places = [place_of(glance.run) for glance in drawn]
+    yield from _prices(drawn)
     for at in range(1, len(drawn)):
         before, run = drawn[at - 1].run, drawn[at].run
         if before.measurement_sha256 != run.measurement_sha256:
@@ -86,6 +106,20 @@ def circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
     if at_others:
         more = f", as with {len(at_others) - 1:,} of the runs before it" if len(at_others) > 1 else ""
         yield at_others[-1], change("A", drawn[at_others[-1]], f"another address, hardware not told{more}")
+
+
+def _prices(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
+    """Where another price was paid than was last told: a run without one has no costs to be compared."""
+    priced = [(at, one) for at, glance in enumerate(drawn) if (one := _priced(glance.run)) is not None]
+    for (before, old), (at, new) in pairwise(priced):
+        if price_of(drawn[before].run) != price_of(drawn[at].run):
+            told = _from(_price_told(old), _price_told(new), longest=_LONGEST_PRICE)
+            yield at, change("P", drawn[at], f"price of the candidate: {told}")
+
+
+def _price_told(deployment: Deployment) -> str:
+    price = price_told(deployment)
+    return price if deployment.in_use_factor is None else f"{price}, used {used_told(deployment)}"
 
 
 def _other_hardware(before: Sequence[Place | None], new: Place | None) -> str | None:
@@ -110,5 +144,5 @@ def _other_address(old: Place | None, new: Place | None) -> bool:
     return old.url != new.url and None in (old.hardware, new.hardware)
 
 
-def _from(old: str, new: str) -> str:
-    return f"{one_line(old, _LONGEST)} → {one_line(new, _LONGEST)}"
+def _from(old: str, new: str, *, longest: int = _LONGEST) -> str:
+    return f"{one_line(old, longest)} → {one_line(new, longest)}"

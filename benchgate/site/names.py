@@ -8,12 +8,13 @@ from benchgate.report.site_places import hashed_name
 
 INDEX = "index.html"
 NO_JEKYLL = ".nojekyll"  # GitHub Pages serves files as they are where it stands
+BADGES = ("badge.svg", "badge.json", "badge-cost.svg")  # of every suite
 MANIFEST = "benchgate-site.json"
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OURS = re.compile(
     r"index\.html|\.nojekyll|runs/(?:[0-9a-f-]{36}|_[0-9a-f]{32})\.html"
-    r"|suites/[0-9a-f]{32}/(?:index\.html|badge\.svg|badge\.json)"
+    r"|suites/[0-9a-f]{32}/(?:index\.html|badge\.svg|badge\.json|badge-cost\.svg)"
 )
 
 

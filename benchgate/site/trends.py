@@ -28,7 +28,17 @@ from benchgate.report.trend_chart import (
     inline_svg,
 )
 from benchgate.report.untrusted import one_line
-from benchgate.site.changes import ENDS_LINES, IN_THE_LIST_ALONE, Change, change, circumstances, engine_of, place_of
+from benchgate.site.changes import (
+    ENDS_LINES,
+    IN_THE_LIST_ALONE,
+    ON_COSTS_ALONE,
+    Change,
+    change,
+    circumstances,
+    engine_of,
+    place_of,
+    price_of,
+)
 from benchgate.site.listed import name_of
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
@@ -48,6 +58,11 @@ class Kind:
     metric: str
     statistic: str | None
     title: str
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether it is dollars, which change with the price as well."""
+        return self.metric.startswith("usd_")
 
 
 KINDS = (
@@ -98,7 +113,7 @@ def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
     """Everything that the charts of these runs are made from, as plain JSON."""
     ids = {glance.run.id for glance in drawn}
     of_runs = [
-        [one.id, one.seed, one.measurement_sha256, place and asdict(place), engine_of(one)]
+        [one.id, one.seed, one.measurement_sha256, place and asdict(place), engine_of(one), price_of(one)]
         for one, place in ((glance.run, place_of(glance.run)) for glance in drawn)
     ]
     of_points = [
@@ -123,7 +138,8 @@ def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> 
     figures = []
     for kind in KINDS:
         if lines.get(kind):
-            of_kind = [*marked, *((at, one) for at, which, one in shifts if which is kind)]
+            common_here = [(at, one) for at, one in marked if kind.is_cost or one.letter not in ON_COSTS_ALONE]
+            of_kind = [*common_here, *((at, one) for at, which, one in shifts if which is kind)]
             figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks))
     told = sorted([*common, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
     measured = len({point.run_id for some in points.values() for point in some})

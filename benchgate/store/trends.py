@@ -7,19 +7,23 @@ rests on an outcome, the document is read and hashed instead (`results.own_outco
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select
 
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.promotion import told
 from benchgate.model.run import TrendPoint
+from benchgate.model.served import engine_of, hardware_told, model_of, tells_hardware
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, results, tables
 
 _Run = tuple[int, str, str | None, str]
+_Served = tuple[str, str, str, str]
+"""Name, model, engine and hardware of a deployment, as a point has them."""
+
 _MOST_NUMBERS = 1 << 32  # of a run
 _ARMS = {arm.value: arm for arm in Arm}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -33,22 +37,39 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
         return []
     runs, outcomes = _runs(connection, suite), _own_outcomes(connection)
     promoted = told(promotions.promotions(connection, suite))
-    called = cache(_name_of)  # a few deployments, in run after run
     known = [row for row in found if row[0] in runs]
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
+    served = _served(connection, suite, known)
     points = []
-    for run_id, _, served, arm, stage, task, value, n, lower, upper in known:
+    for run_id, _, deployment, arm, stage, task, value, n, lower, upper in known:
         _, at, label, of = runs[run_id]
+        name, model, engine, hardware = served(run_id, deployment)
         became, role, by = outcomes.get(run_id), _ARMS[arm], promoted.get(run_id)
-        points.append(
-            TrendPoint(run_id, at, label, of, called(served), became, role, stage, task, value, n, lower, upper, by)
-        )
+        number, what = (value, n, lower, upper), (model, engine, hardware)
+        points.append(TrendPoint(run_id, at, label, of, name, became, role, stage, task, *number, by, *what))
     return points
 
 
-def _name_of(deployment: str) -> str:
-    """What the suite calls a deployment. No database can be asked: Postgres takes no text with a NUL out of JSON."""
-    return str(json.loads(deployment)["name"])
+def _served(connection: Connection, suite: str | None, known: Iterable[Sequence[Any]]) -> Callable[[str, str], _Served]:
+    """Gives what a run's deployment is known by, from its run and its text; each text is read once, in run after run.
+
+    No database can be asked: Postgres takes no text with a NUL out of JSON. The machine of a run stands in its own row,
+    which is large, so it is read only where benchgate itself served something.
+    """
+    read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
+    ours = {text for text, one in read.items() if one.url is None and not tells_hardware(one)}
+    run = tables.run.c
+    wanted = select(run.id, run.environment)
+    rows = connection.execute(wanted if suite is None else wanted.where(run.suite_name == suite)) if ours else ()
+    machines = {run_id: environment for run_id, environment in rows}
+
+    @cache
+    def told(text: str, machine: str) -> _Served:
+        one = read[text]
+        return one.name, model_of(one), engine_of(one), hardware_told(one, json.loads(machine))
+
+    anywhere = {text: told(text, "{}") for text in read.keys() - ours}
+    return lambda run_id, text: anywhere.get(text) or told(text, machines[run_id])
 
 
 def _numbers(name: str, where: Mapping[str, str | None]) -> Select[*tuple[Any, ...]]:

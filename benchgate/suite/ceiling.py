@@ -53,7 +53,7 @@ def held_to(check: Check, ceiling: str) -> Check:
     ValueError for a ceiling in another unit than that of the check.
     """
     probe = _probe(_bounds_of(check), ceiling)
-    widening = {"min_abs": None} if "min_abs" in Check.model_fields else {}
+    widening = {"min_abs": None, "trade": None}
     return check.model_copy(update={"margin": probe.margin, "max": probe.max, "min": probe.min, **widening})
 
 

@@ -46,7 +46,7 @@ def _starts(parts: Parts) -> Iterator[Fault]:
 
 
 def _prices(parts: Parts) -> Iterator[Fault]:
-    """What the load costs, and what its tokens do, is known only of deployments that have a price."""
+    """A deployment has one kind of price, and terms of nothing but that."""
     for name, spec in parts.deployments.items():
         if spec is not None and spec.price_terms is not None and spec.price is None:
             message = (
@@ -56,6 +56,12 @@ def _prices(parts: Parts) -> Iterator[Fault]:
         if spec is not None and spec.token_prices is not None and (spec.price or spec.price_terms) is not None:
             message = "a deployment is paid by the hour or by the token; keep `price` or `token_prices`"
             yield Fault(("deployments", name, "token_prices"), message)
+    if not parts.awaits_prices:
+        yield from _lacking_prices(parts)
+
+
+def _lacking_prices(parts: Parts) -> Iterator[Fault]:
+    """What the load costs, and what its tokens do, is known only of deployments that have a price."""
     for number, check in enumerate(parts.checks):
         if check is None or check.metric not in COST_METRICS:
             continue

@@ -52,6 +52,7 @@ class Parts:
     operating: str | None = None  # the stage of the usual checks
     budget: ErrorBudget | None = None  # of one that is itself wrong, what else it says
     budget_keys: frozenset[str] = frozenset()  # that are written in one that is itself wrong
+    awaits_prices: bool = False  # whether a file, which is not read yet, has the prices that deployments do not say
     readable: Mapping[int, Check] = field(default_factory=dict)  # of checks that are wrong, what their names say
 
 
@@ -121,6 +122,7 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         operating=_sound_field(Gate, "operating", gate),
         budget=_budget(data.get("error_budget")),
         budget_keys=_keys_of_a_broken_budget(data.get("error_budget")),
+        awaits_prices=data.get("prices") is not None,
         readable=_readable(_list(gate.get("checks"))),
     )
 

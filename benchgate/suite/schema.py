@@ -139,6 +139,7 @@ class DeploymentSpec(StrictSection):
     price: Price | None = None  # of one accelerator
     price_terms: PriceTerms | None = None
     token_prices: TokenPrices | None = None  # of a hosted model, instead of `price`
+    accelerator: Text | None = None  # of which kind they are, as a file of prices calls it
     accelerators: Whole = Field(default=1, ge=1)
     extra: BodyFields = Field(default_factory=dict)  # fields of every request's body, as the server knows them
     leave_out: tuple[OptionalField, ...] = ()  # fields that this server refuses
@@ -153,7 +154,7 @@ class DeploymentSpec(StrictSection):
         """What is not said about telemetry is not written: suites without it keep their bytes."""
         written: dict[str, Any] = handler(self)
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
-        usual |= {"revision": None, "price_terms": None, "token_prices": None}
+        usual |= {"revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
 
     @property
@@ -294,6 +295,7 @@ class Suite(StrictSection):
     suite: Name
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     deployments: dict[Name, DeploymentSpec] = Field(min_length=1)
+    prices: Text | None = None  # a file beside the suite: of deployments that say no price, filled in before a run
     baseline: Name = "baseline"
     candidates: tuple[Name, ...] = Field(default=(), min_length=1)  # several, each judged in a run of its own
     candidate: Name = Field(default_factory=lambda known: _first_candidate(known))
@@ -317,7 +319,7 @@ class Suite(StrictSection):
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
-        later = ("change", "start", "candidates", "divergence", "error_budget")
+        later = ("prices", "change", "start", "candidates", "divergence", "error_budget")
         return {key: value for key, value in written.items() if value or key not in later}
 
     @field_validator("candidates")

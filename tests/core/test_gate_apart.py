@@ -397,3 +397,20 @@ def test_answers_in_other_pieces_are_no_pace_across_runs_either(fewer: str) -> N
     assert pace is not None and pace.outcome is Outcome.INVALID
     assert "in other pieces" in pace.reason
     assert first is None
+
+
+def test_noise_of_a_pace_says_nothing_of_what_is_paid_by_the_token() -> None:
+    """How much input is cached and how long answers are differs between days that have one pace."""
+    cost: Line = {"metric": "usd_per_million_output_tokens", "margin": "10%"}
+
+    def hosted(evidence: Evidence) -> Evidence:
+        prices = {"input": 1.0, "cached_input": 1.0, "output": 4.0}
+        arms = {a: replace(d, price_usd_per_hour=None, token_prices=prices) for a, d in evidence.run.arms.items()}
+        return replace(evidence, run=replace(evidence.run, arms=arms))
+
+    judged, reference = alone(seed=2), known(alone())
+    assert check_of(judged, reference, cost).outcome is Outcome.PASS
+    for one, other in ((hosted(judged), reference), (judged, hosted(reference))):
+        found = check_of(one, other, cost)
+        assert found.outcome is Outcome.INCONCLUSIVE
+        assert "where tokens are what is paid for" in found.reason

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
+from benchgate.gate.allowance import Terms
 from benchgate.gate.block_pairs import Measure
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
+from benchgate.gate.load_checks import relative
 from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.rule import Finding
 from benchgate.gate.slo_checks import absolute
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
@@ -177,6 +180,69 @@ def test_cost_by_the_token_leaves_its_numbers_with_limits() -> None:
     assert rows[GOOD].value == pytest.approx(4.8)
     silent = hosted(measured(suite, Effect(failed=60), noise=QUIET), Arm.CANDIDATE, HOSTED)
     assert not [row for row in metric_rows(silent) if row.arm is Arm.CANDIDATE and row.name.startswith("usd")]
+
+
+def with_arm(evidence: Evidence, arm: Arm, **changes: object) -> Evidence:
+    arms = {**evidence.run.arms, arm: replace(evidence.run.arms[arm], **changes)}  # type: ignore[arg-type]  # its own
+    return replace(evidence, run=replace(evidence.run, arms=arms))
+
+
+def test_baseline_that_never_tells_of_its_cache_makes_no_candidate_cheap() -> None:
+    """Both are billed alike; only the candidate says that most of its input was cached."""
+    suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
+    evidence = measured(suite, noise=QUIET)
+    for arm in Arm:
+        evidence = hosted(evidence, arm, HOSTED)
+
+    def told(*arms: Arm) -> Finding:
+        load = tuple(
+            replace(one, requests=replace(one.requests, cached_tokens=np.full(len(one.requests), 6)))
+            if one.arm in arms
+            else one
+            for one in evidence.load
+        )
+        return relative(Comparison(replace(evidence, load=load)), "c4", Measure(OUTPUT, 0.5), Terms(0.05), alpha=0.05)
+
+    problem = told(Arm.CANDIDATE).problem
+    assert problem is not None
+    assert problem.outcome is Outcome.INVALID
+    assert "never told how much of its input was cached" in problem.reason
+    assert told().harm == told(*Arm).harm == pytest.approx(0.0)
+    assert told(Arm.BASELINE).harm == pytest.approx(math.log(4.8 / 4.5))  # what the candidate does not tell is paid
+
+
+def test_baseline_of_another_price_ties_no_two_runs_together() -> None:
+    """$4 to $8 in one run and $1 to $4 in the other: the dearer candidate would seem to cost half of the other."""
+    suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
+    judged, reference = measured(suite, noise=QUIET), measured(suite, noise=Noise(cv=0.002, seed=2), run_id="run-0")
+    moved = judge(suite, priced(judged, 4.0, 8.0), priced(reference, 1.0, 4.0)).checks[0]
+    assert moved.outcome is Outcome.INVALID
+    assert "did not have the same price in both" in moved.reason
+    same = judge(suite, priced(judged, 4.0, 8.0), priced(reference, 4.0, 4.0)).checks[0]
+    assert same.harm == pytest.approx(math.log(2), rel=0.02)
+    assert same.outcome is Outcome.BLOCK
+
+
+def test_candidate_that_is_used_less_warns_where_cost_is_compared_at_full_use() -> None:
+    suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
+    evidence = priced(measured(suite, noise=QUIET), 4.0, 4.0)
+    half, full = ({"overhead_ratio": 0.0, "utilisation_ratio": use} for use in (0.5, 1.0))
+
+    def outcome(baseline: dict[str, float], candidate: dict[str, float]) -> Outcome:
+        terms = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
+        used = evidence
+        for arm in Arm:
+            used = with_arm(used, arm, price_terms=terms[arm])
+        return judge(suite, used).checks[0].outcome
+
+    assert outcome(full, half) is outcome({}, half) is Outcome.WARN
+    assert outcome(half, half) is outcome(half, full) is Outcome.PASS
+
+
+def test_other_token_prices_are_told_as_a_difference() -> None:
+    evidence = hosted(measured(SuiteText([ERRORS]).suite(), noise=QUIET), Arm.CANDIDATE, HOSTED)
+    told = {one.what: one.candidate for one in judge(SuiteText([ERRORS]).suite(), evidence).differences}
+    assert told["price of a million tokens (output)"] == "$4"
 
 
 def test_bound_of_a_cost_takes_two_blocks() -> None:

@@ -13,12 +13,13 @@ from benchgate.gate.creep import creep_checks
 from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
+from benchgate.model.noise import NoiseProfile, Spread
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, SuiteText, measured
 
-CHECK = "ttft-p50@c4"
+CHECK, COST = "ttft-p50@c4", "usd_per_million_output_tokens"
 
 
 def suite(**creep: object) -> Suite:
@@ -223,3 +224,22 @@ def test_nothing_is_added_up_unless_the_suite_says_so() -> None:
     history = chain(evidence, name_of(policy), [0.05] * 9)
     assert creep_of(judge(policy, replace(evidence, history=history))) is None
     assert creep_of(judge(suite(), replace(evidence, history=history))) is not None
+
+
+def test_costs_add_up_and_bridge_no_gap_over_which_prices_may_have_moved() -> None:
+    """Four promotions of 3 % inside a margin of 10 %, with this one's, are 13 % of the price."""
+    policy = SuiteText([{"metric": COST, "margin": "10%"}], gate={"creep": {"required": True}}).suite()
+    evidence = run_of(policy)
+    way = chain(evidence, f"{COST}@c4", [0.03] * 4)
+    found = creep_of(judge(policy, replace(evidence, history=way)))
+    assert found is not None
+    assert found.harm == pytest.approx(0.12 + math.log(1.01), abs=0.02)
+    assert found.outcome is Outcome.BLOCK
+    spread = Spread(COST, None, "c4", 0.01, 0.01, 10)
+    profile = NoiseProfile("k", "2025-12-20T00:00:00Z", "calibration", 10, (spread,), engine_version=None)
+    here = last_baseline(evidence).hardware
+    gap = tuple(replace(run, baseline=replace(run.baseline, hardware=here)) for run in way[:-1])
+    broken = creep_of(judge(policy, replace(evidence, history=gap, noise=profile)))
+    assert broken is not None
+    assert not broken.outcome.promotes
+    assert "no run promoted" in broken.reason

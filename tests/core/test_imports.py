@@ -24,7 +24,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "plan gate",
         "embedded sim targets",
         "imports load quality shadow store report publish telemetry",
-        "acting circumstances deploying done exchange following lining_up looking signatures sitting spending spools",
+        "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "
+        "spools",
         "measuring_load unchanged",
         "adopting measuring deciding importing foretelling",
         "answering attesting promoting publishing recording site",

@@ -49,6 +49,13 @@ def test_terms_say_what_an_hour_that_serves_costs(terms: str, usd_per_hour: floa
     assert deployment.price_terms["list_usd_per_hour"] == 4
 
 
+@pytest.mark.parametrize(
+    "kept", [{"overhead_ratio": 0.0, "utilisation_ratio": 0.0}, {"overhead_ratio": -1.0, "utilisation_ratio": 1.0}]
+)
+def test_terms_that_cannot_be_say_nothing_of_use(kept: dict[str, object]) -> None:
+    assert Deployment("d", "m", "vllm", None, price_usd_per_hour=4.0, price_terms=kept).in_use_factor is None
+
+
 def test_terms_come_back_from_the_store_as_they_were() -> None:
     suite = suite_of("{commitment: spot, interruption: 20%, overhead: 25%}")
     assert Suite.from_stored(suite.to_stored()).deployments["new"].usd_per_hour == 5

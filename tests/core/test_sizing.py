@@ -20,6 +20,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow, Word
 from benchgate.report.sizing import sizing_document, sizing_text
+from benchgate.report.sizing_run import RunSeen
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured
@@ -177,7 +178,7 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     )  # fmt: skip
     row = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
     assert isinstance(row, BestRow)
-    text = sizing_text(sizing(asked), row)
+    text = sizing_text(sizing(asked), RunSeen(row))
     for said in (
         "One replica carries 700 output tokens/s (lower 95 % limit 600), at $1.20/h.",
         "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
@@ -282,12 +283,14 @@ def test_queue_that_was_told_in_one_block_alone_is_not_known() -> None:
 
 def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
     found = sizing(Question(unit=OUTPUT_TOKENS, demand=Demand(5000), replica=Replica(700)))
+    row = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
+    assert isinstance(row, BestRow)
     seen = signals(told({"c8": 0.5, "c16": 6}, {"c8": 0.4, "c16": 0.45}))
-    text = sizing_text(found, signals=seen)
+    text = sizing_text(found, RunSeen(row, signals=seen))
     assert "Scale up by waiting requests of a replica, above 0.500. Seen in the run:" in text
     assert "  KV cache in use: 40.0 % at c8, which held, 45.0 % at c16, which did not" in text
-    flat = sizing_text(found, signals=seen[1:])
+    flat = sizing_text(found, RunSeen(row, signals=seen[1:]))
     assert "Nothing that the server told was much more where its SLO no longer held." in flat
     assert "Scale up" not in sizing_text(found)
-    document = sizing_document(found, signals=seen)
+    document = sizing_document(found, RunSeen(row, signals=seen))
     assert [one["tells"] for one in document["signals"]] == [True, False, False]  # type: ignore[attr-defined]  # plain JSON

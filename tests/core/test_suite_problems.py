@@ -48,7 +48,7 @@ Row = tuple[str, str, str | None]
 KEYS: list[Row] = [
     ("seed: 7", "sede: 7", "2:1 sede: unknown key; did you mean `seed`?"),
     ("seed: 7", "Seed: 7", "2:1 Seed: unknown key; did you mean `seed`?"),
-    ("seed: 7", "zzz: 7", "2:1 zzz: unknown key; expected one of suite, seed, deployments, baseline"),
+    ("seed: 7", "zzz: 7", "2:1 zzz: unknown key; expected one of suite, seed, deployments, prices, baseline"),
     ("seed: 7", "alpha: 0.1", "2:1 alpha: unknown key here; it belongs in `gate`"),
     ("seed: 7", "requests: 8", "2:1 requests: unknown key here; it belongs in `load.sweep[]`"),
     ("prompts: data", "tasks: [x]\n  prompts: data", "20:3 shadow.tasks: unknown key here; it belongs in `quality`"),

@@ -14,6 +14,9 @@ from benchgate.sim.settings import SimSettings
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, benchgate, here
 
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
+
 SUITE = """
 suite: variants
 deployments:

@@ -16,6 +16,9 @@ from benchgate.suite.arms import measured_arms
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import STORE, here
 
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
+
 SUITE = """
 suite: noisy
 deployments:

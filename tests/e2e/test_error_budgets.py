@@ -9,6 +9,9 @@ import pytest
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, benchgate, document, here
 
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
+
 SUITE = """
 suite: budgeted
 deployments:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchgate import pipeline
 from benchgate.deciding import Decision
 from benchgate.model.run import LoadEnd, RunStatus
@@ -14,6 +16,9 @@ from benchgate.pipeline import RunOptions
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import here
+
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
 
 # Wide margins and bounds of the client: this machine may be busy with other tests, and what is tested is when it ends.
 SUITE = """

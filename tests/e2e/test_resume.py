@@ -31,6 +31,9 @@ from tests.e2e.command import STORE, command_line, here
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_run
 
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
+
 # What is tested is what is measured, not how fast: bounds of the client are wide, for the machine may be busy.
 SUITE = """
 suite: resumed

@@ -19,6 +19,9 @@ from benchgate.suite.rules import each_candidate, with_arms
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
+
 SUITE = """
 suite: several
 deployments:

@@ -13,6 +13,9 @@ from benchgate.cli import waiver_files
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, benchgate, here
 
+pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+
+
 SUITE = """
 suite: waived
 deployments:

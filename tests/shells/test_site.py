@@ -219,7 +219,7 @@ def test_of_another_store_only_what_we_wrote_is_removed(address: str, tmp_path: 
     with Store.open(other) as store:
         run_id = add(store, "2026-01-01", suite="another")
     changes = built(other, site).changes
-    assert changes.removed == 5  # two reports, and the page and badges of their suite
+    assert changes.removed == 6  # two reports, and the page and badges of their suite
     assert {name for name in files(site) if name.startswith(("runs", "CNAME"))} == {
         "CNAME",
         "runs/notes.txt",
@@ -296,7 +296,7 @@ def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
         site_command.site(site, address)
     told = capsys.readouterr()
     assert left.value.exit_code == 13
-    assert told.out == f"{site / 'index.html'}: 0 files written, 8 as they were, 0 removed\n"
+    assert told.out == f"{site / 'index.html'}: 0 files written, 9 as they were, 0 removed\n"
     assert f"no report can be made of run {run_id}: run {run_id}" in told.err
 
 
@@ -326,7 +326,7 @@ def test_a_suite_is_drawn_with_all_that_it_measures(tmp_path: Path, monkeypatch:
     address, site = str(tmp_path / "long.db"), tmp_path / "site"
     with Store.open(address) as store:
         for day, measurement in (("2026-01-01", "a" * 64), ("2026-01-02", "b" * 64)):
-            add(store, day, whole=True, measurement=measurement)
+            promote(store, add(store, day, whole=True, measurement=measurement), f"{day}T02:00:00.000Z")
     monkeypatch.setattr("benchgate.site.build.rendered", lambda *_: iter(()))  # its page is looked at alone
     built(address, site)
     page = pages(site)[site / suite_folder("made-up") / "index.html"]
@@ -334,6 +334,9 @@ def test_a_suite_is_drawn_with_all_that_it_measures(tmp_path: Path, monkeypatch:
     assert {"ttft-s-p50", "goodput-ratio", "accuracy-ratio", "shadow-excess-ratio"} <= page.anchors
     assert {"usd-per-million-output-tokens", "usd-per-million-good-tokens"} <= page.anchors
     assert page.tags.count("svg") >= 8
+    badge = Page((site / suite_folder("made-up") / "badge-cost.svg").read_text(encoding="utf-8"))
+    assert set(badge.tags) == {"svg", "title", "rect", "path", "g", "text"}
+    assert re.search(r"cost: unknown \(what is in service, .*: no stage is shown to hold its SLO", badge.text)
 
 
 def test_a_promotion_outside_of_the_series_is_said_to_be_and_yields_to_one_inside(tmp_path: Path) -> None:
@@ -349,6 +352,7 @@ def test_a_promotion_outside_of_the_series_is_said_to_be_and_yields_to_one_insid
     for page in ("index.html", f"{folder}/index.html"):
         assert outside in " ".join(pages(site)[site / page].text.split())
     assert "the newest run, other" in (site / folder / "badge.svg").read_text(encoding="utf-8")
+    assert "no run is in the baseline series" in (site / folder / "badge-cost.svg").read_text(encoding="utf-8")
     with Store.open(address) as store:
         promote(store, first, "2026-01-03T00:00:01.000Z")
         promote(store, blocked, "2026-01-03T00:00:02.000Z", here)  # an override, and newer
@@ -356,6 +360,8 @@ def test_a_promotion_outside_of_the_series_is_said_to_be_and_yields_to_one_insid
     seen = pages(site)[site / folder / "index.html"].text
     assert "outside the baseline series" not in seen and "In service: equal, of run first" in " ".join(seen.split())
     assert "what is in service, first" in (site / folder / "badge.svg").read_text(encoding="utf-8")
+    cost = (site / folder / "badge-cost.svg").read_text(encoding="utf-8")
+    assert "cost: unknown (what is in service, first: the suite has no load" in cost
     assert "● PASS" in json.loads((site / folder / "badge.json").read_bytes())["message"]
 
 

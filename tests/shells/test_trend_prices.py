@@ -69,6 +69,17 @@ def test_runs_without_a_price_on_their_day_are_told(folder: Path) -> None:
     assert "no price on their day for 1 runs, of candidate: left out" in told
 
 
+def test_runs_with_a_price_by_the_token_are_left_out_for_no_pace_makes_a_cost_of_it(folder: Path) -> None:
+    by_token = "token_prices: {input: $0.15/M, output: $0.60/M}"
+    (folder / "prices.yaml").write_text(PRICES.replace("price: $4/h", by_token))
+    asked = ["trend", OUTPUT, "--store", str(folder / "b.db"), "--prices", str(folder / "prices.yaml")]
+    result = CliRunner().invoke(app, [*asked, "--format", "json"])
+    assert len(json.loads(result.stdout)) == 1
+    assert (
+        "has a price by the token, which no pace makes a cost of, for 1 runs, of candidate: left out" in result.stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("metric", "prices", "problem"),
     [

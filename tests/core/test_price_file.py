@@ -1,0 +1,180 @@
+"""A file of prices: which of them is of a day, what is told where none is, and where each mistake stands."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.price_file import Prices, parse_prices
+
+FILE = """\
+prices:
+  - {deployment: fp8, price: $4/h, until: 2026-06-30}
+  - deployment: fp8
+    from: 2026-07-01
+    until: 2026-09-30
+    price: $2/h
+    price_terms: {commitment: spot, interruption: 20%, overhead: 25%, utilisation: 50%}
+  - {deployment: hosted, token_prices: {input: $0.15/M, output: $0.60/M}}
+"""
+
+SUITE = """\
+suite: priced
+deployments:
+  old: {url: "http://one:8000", model: m}
+  new: {url: "http://two:8000", model: m}
+baseline: old
+candidate: new
+PRICES
+load:
+  workload: {input: 64 tokens, output: 32 tokens}
+  sweep: [{stage: c4, concurrency: 4, requests: 40}]
+  looks: [4, 8]
+  limit: {cost: 40 USD}
+gate: {checks: [{metric: usd_per_million_output_tokens, margin: 10%}, {metric: error_rate, max: 1%}]}
+"""
+
+
+def prices(text: str = FILE) -> Prices:
+    return parse_prices(text, "prices.yaml")
+
+
+def test_both_ends_of_a_price_are_its_own() -> None:
+    found = [prices().on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1), date(2026, 9, 30))]
+    assert [one and one.usd_per_hour for one in found] == [4.0, 2.5, 2.5]  # $2 / 0.8 by its terms
+    assert [one and one.in_use_factor for one in found] == [1.0, 2.5, 2.5]  # 1.25 / 0.5
+    assert prices().on(date(2026, 10, 1), "fp8", None) is None
+    hosted = prices().on(date(1999, 1, 1), "hosted", None)
+    assert hosted is not None and hosted.usd_per_hour is None
+    assert hosted.token_prices is not None and hosted.token_prices.output_usd == 0.6
+
+
+@pytest.mark.parametrize(
+    ("deployment", "day", "told"),
+    [
+        ("fp8", date(2026, 11, 21), '3:5: prices[1]: "fp8" has no price on 2026-11-21: this one ended on 2026-09-30'),
+        ("fp9", date(2026, 7, 1), '2:3: prices: "fp9" has no price on 2026-07-01; did you mean `fp8`?'),
+    ],
+)
+def test_a_price_that_is_not_there_is_told_at_the_nearest_one(deployment: str, day: date, told: str) -> None:
+    assert str(prices().lacking(day, deployment, None)).startswith(f"prices.yaml:{told}")
+
+
+def test_the_nearest_price_may_be_one_to_come() -> None:
+    gap = prices(FILE.replace("2026-07-01", "2026-08-01"))
+    assert "prices.yaml:3:5" in str(gap.lacking(date(2026, 7, 25), "fp8", None))
+    assert "begins on 2026-08-01" in str(gap.lacking(date(2026, 7, 25), "fp8", None))
+    assert "prices.yaml:2:5" in str(gap.lacking(date(2026, 7, 2), "fp8", None))
+
+
+KINDS = """\
+prices:
+  - {accelerator: H100, price: $3/h, until: 2026-06-30}
+  - {accelerator: H100, price: $2/h, from: 2026-07-01}
+  - {deployment: fp8, price: $1/h, from: 2026-07-01}
+"""
+
+
+def test_a_price_by_name_goes_before_one_by_what_it_runs_on() -> None:
+    def paid(day: date, deployment: str, kind: str | None) -> float | None:
+        found = prices(KINDS).on(day, deployment, kind)
+        return None if found is None else found.usd_per_hour
+
+    june, july = date(2026, 6, 30), date(2026, 7, 1)
+    assert [paid(day, "fp8", "H100") for day in (june, july)] == [3.0, 1.0]
+    assert [paid(day, "bf16", "H100") for day in (june, july)] == [3.0, 2.0]
+    assert [paid(june, "fp8", kind) for kind in (None, "H200", "h100")] == [None, None, None]
+    assert "prices.yaml:4:5: " in str(prices(KINDS).lacking(june, "fp8", None))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (KINDS.replace("accelerator: H100, price: $3/h", "price: $3/h"), "exactly one of `deployment` and `accel"),
+        (KINDS.replace("{deployment: fp8", "{deployment: fp8, accelerator: H100"), "exactly one of `deployment`"),
+        (KINDS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "tokens are paid for by `deploy"),
+        (
+            KINDS.replace("$2/h, from: 2026-07-01", "$2/h"),
+            "prices.yaml:3:5: prices[1]: accelerator H100 has another price",
+        ),
+        (
+            FILE.replace("price: $4/h", "price: $4/h, token_prices: {input: $1/M, output: $1/M}"),
+            "exactly one of `price`",
+        ),
+        (FILE.replace("price: $4/h, ", ""), "prices.yaml:2:5: prices[0]: needs exactly one of `price`"),
+        (
+            FILE.replace("hosted, ", "hosted, price_terms: {overhead: 5%}, "),
+            "prices.yaml:8:5: prices[2]: `price_terms`",
+        ),
+        (FILE.replace("$0.60/M", "$0.60/h"), "prices.yaml:8:"),
+    ],
+)
+def test_a_price_is_by_the_hour_or_by_the_token(text: str, told: str) -> None:
+    with pytest.raises(SuiteError) as wrong:
+        prices(text)
+    assert told in str(wrong.value)
+
+
+EUROS = """\
+usd_per: {EUR: 1.08}
+prices:
+  - deployment: fp8
+    price: 3.50 EUR/h
+    price_terms: {commitment: owned, energy: {draw: 1 kW, price: 0.25 EUR/kWh}}
+    until: 2026-06-30
+  - {deployment: fp8, price: 3.50 EUR/h, from: 2026-07-01, usd_per: {EUR: 1.2}}
+  - {deployment: hosted, token_prices: {input: 0.50 EUR/M, output: 2 USD/M}}
+"""
+
+
+def test_other_currencies_are_dollars_by_the_rate_of_the_entry_or_else_of_the_file() -> None:
+    euros = prices(EUROS)
+    found = [euros.on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1))]
+    assert [one and one.price for one in found] == [3.78, 4.2]
+    assert found[0] is not None and found[0].usd_per_hour == pytest.approx(3.78 + 0.27)
+    hosted = euros.on(date(2026, 7, 1), "hosted", None)
+    assert hosted is not None and hosted.token_prices is not None
+    assert (hosted.token_prices.input_usd, hosted.token_prices.output_usd) == (0.54, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "written", "told"),
+    [
+        (
+            "3.50 EUR/h\n",
+            "3.50 CHF/h\n",
+            "4:12: prices[0].price: what 1 CHF is in dollars is not known; state it, like",
+        ),
+        ("0.25 EUR", "0.25 GBP", "prices[0].price_terms.energy.price: what 1 GBP"),
+        ("input: 0.50 EUR/M", "input: 0.50 JPY/M", "prices[2].token_prices.input: what 1 JPY"),
+        ("EUR: 1.08", "EUR: 0", "usd_per.EUR: found 0; expected dollars for one of it, like 1.08"),
+        ("EUR: 1.08", "EUR: true", "usd_per.EUR: found true; expected dollars"),
+        ("EUR: 1.08", "EUR: '1.08'", "usd_per.EUR: found"),
+        ("EUR: 1.08", "EUR: 1.08, USD: 2", 'usd_per: "USD" is no other currency'),
+        ("3.50 EUR/h\n", "0 EUR/h\n", "prices[0].price: "),
+    ],
+)
+def test_a_sum_without_a_rate_and_a_rate_that_is_none_are_told(found: str, written: str, told: str) -> None:
+    with pytest.raises(SuiteError) as wrong:
+        prices(EUROS.replace(found, written, 1))
+    assert told in str(wrong.value), str(wrong.value)
+
+
+def test_a_suite_itself_speaks_of_dollars_alone() -> None:
+    with pytest.raises(SuiteError, match="is not a price"):
+        parse_suite(SUITE.replace("PRICES", "").replace("model: m}", "model: m, price: 3.50 EUR/h}"), "s.yaml")
+
+
+def test_checks_of_a_cost_wait_for_the_file_and_do_without_it_only_where_there_is_none() -> None:
+    assert parse_suite(SUITE.replace("PRICES", "prices: prices.yaml"), "s.yaml").prices == "prices.yaml"
+    with pytest.raises(SuiteError) as wrong:
+        parse_suite(SUITE.replace("PRICES", ""), "s.yaml")
+    assert [problem.path for problem in wrong.value.problems] == ["load.limit.cost", "gate.checks[0].metric"]
+
+
+def test_a_suite_without_a_file_keeps_its_bytes() -> None:
+    free = SUITE.replace("PRICES", "").replace("model: m}", "model: m, price: $4/h}")
+    assert "prices" not in parse_suite(free, "s.yaml").to_stored()
