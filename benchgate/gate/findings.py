@@ -19,6 +19,7 @@ from benchgate.gate import (
     start_check,
     telemetry_checks,
 )
+from benchgate.gate.accelerators_paid import unpaid
 from benchgate.gate.allowance import Terms
 from benchgate.gate.apart import log_ratio, share_difference
 from benchgate.gate.between_runs import CAPACITY_APART, beside, cannot_decide
@@ -123,7 +124,7 @@ def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     if spec.stage is None or spec.check.over is not None:
         return finding
     finding = _in_one_vocabulary(finding, spec, suite, comparison)
-    finding = _as_used(finding, spec, comparison)
+    finding = _all_of_it(finding, spec, comparison)
     if comparison.apart:
         comparison = Comparison(beside(comparison))
     return replace(
@@ -140,10 +141,15 @@ def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparis
     return replace(finding, warning=counts_other_tokens(comparison, suite))
 
 
-def _as_used(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
-    """A cost is compared at full use; where the candidate is used less than the baseline, that is not all of it."""
-    sides = sides_of(comparison) if spec.check.metric in COST_METRICS and spec.check.margin is not None else None
-    return finding if sides is None else replace(finding, warning=finding.warning or idles_more(*sides))
+def _all_of_it(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
+    """A cost of fewer accelerators than there are is not all of it, nor one at full use of what is used less."""
+    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
+    if spec.check.metric not in COST_METRICS or candidate is None or finding.warning is not None:
+        return finding
+    sides = sides_of(comparison) if spec.check.margin is not None else None
+    if sides is None:
+        return replace(finding, warning=unpaid(None, candidate))
+    return replace(finding, warning=unpaid(*sides) or idles_more(*sides))
 
 
 _IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS)

@@ -49,12 +49,23 @@ def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: b
     stage = _best_stage(rows, kept, suite, arm, stages, name)
     if stage not in stages:
         return stage
+    if len(stages[stage]) > 1 and _is_paid_by_the_token(suite, arm):
+        return (
+            f"stage {stage} has no cost of its classes together: its deployment is paid by the token, and each class "
+            "has a bill of its own"
+        )
     found, output = (_together(kept, stages[stage], metric) for metric in (name, f"{OUTPUT}{IN_USE * in_use}"))
     if found is None or output is None:
         return f"stage {stage} has no cost: " + (
             "its deployment has no `price_terms`, which say how it is used" if in_use else "no price was stated for it"
         )
     return PricedLevel(stage, found, output)
+
+
+def _is_paid_by_the_token(suite: Suite, arm: Arm) -> bool:
+    """Then classes do not share one price, which is what is added up here."""
+    spec = suite.deployments.get(suite.baseline if arm is Arm.BASELINE else suite.candidate)
+    return spec is not None and spec.token_prices is not None
 
 
 _Kept = dict[tuple[str, str | None], MetricRow]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from benchgate.gate.best_row import BestRow
 from benchgate.gate.telemetry_values import stage_mean
@@ -14,6 +15,7 @@ from benchgate.model.telemetry import Gauge
 WAITING, KV_USAGE, TOKENS = "waiting requests", "KV cache in use", "output tokens/s"
 _GAUGES = ((WAITING, Gauge.WAITING), (KV_USAGE, Gauge.KV_USAGE))
 _APART = 1.5  # times more where the SLO did not hold: less is no sign of it
+_LEAST = MappingProxyType({WAITING: 1.0})  # there, on the mean: half a request that waits is chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,9 @@ class Signal:
     @property
     def tells(self) -> bool:
         """Whether it was much more where the SLO was not shown to hold."""
-        return self.misses is not None and self.misses > max(self.holds * _APART, 0.0) and self.misses > 0
+        return (
+            self.misses is not None and self.misses >= _LEAST.get(self.name, 0.0) and self.misses > self.holds * _APART
+        )
 
 
 def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], arm: Arm) -> tuple[Signal, ...]:

@@ -61,7 +61,7 @@ def billed_usd(deployment: Deployment, block: LoadObservation) -> float | None:
     read = metrics.input_tokens(requests)
     if read is None:
         return None
-    cached = min(metrics.cached_tokens(requests), read)
+    cached = metrics.cached_tokens(requests)
     paid = (read - cached) * prices["input"] + cached * prices["cached_input"]
     return (paid + metrics.output_tokens(requests) * prices["output"]) / 1e6
 

@@ -173,8 +173,13 @@ def input_tokens(columns: RequestColumns) -> float | None:
 
 
 def cached_tokens(columns: RequestColumns) -> float:
-    """Input tokens of successful requests that the server says it had cached; of those it does not tell of, none."""
-    return float(np.maximum(columns.cached_tokens[succeeded(columns)], 0).sum())
+    """Input tokens of successful requests that the server says it had cached; of those it does not tell of, none.
+
+    Of no request more than it read.
+    """
+    answered = succeeded(columns)
+    told = np.minimum(columns.cached_tokens[answered], columns.input_tokens[answered])
+    return float(np.maximum(told, 0).sum())
 
 
 def tells_of_cache(columns: RequestColumns) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.plan.assumed import MISSES, cv_of
-from benchgate.plan.judged import JudgedCheck, Known
+from benchgate.plan.judged import NOTHING_KNOWN, JudgedCheck, Known
 from benchgate.plan.power_row import CheckPower, Row, bare_row
 from benchgate.plan.schedule import Plan
 from benchgate.stats.look_power import Looks, Rule, Seen, drawn_course, ends, seen
@@ -17,8 +17,8 @@ from benchgate.stats.power import blocks_needed, detectable_harm
 from benchgate.stats.quantiles import fewest_of_a_quantile, min_n_for_upper_limit
 from benchgate.stats.sequential import look_tails
 from benchgate.stats.share_power import most_misses, share_shown, zero_misses_needed
-from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS, STATISTICS, TELEMETRY_METRICS
-from benchgate.suite.schema import Suite
+from benchgate.suite.metric_kinds import COST_METRICS, KINDS, SHARE_METRICS, STATISTICS, TELEMETRY_METRICS
+from benchgate.suite.schema import DeploymentSpec, Suite
 from benchgate.units import show_percent, show_points
 
 _ENOUGH_PAIRS = 8
@@ -81,9 +81,15 @@ def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: Blocks, know
         if check.margin is None:
             return Row(_share_bound(row, one, requests, blocks))
         return _share_margin(row, one, requests, blocks, known, number)
+    if check.metric in COST_METRICS and any(spec.token_prices for spec in _measured(suite)):
+        known = NOTHING_KNOWN  # a pace does not tell how far what is paid by the token differs
     if check.margin is None:
         return Row(_slo(row, one, blocks, known))
     return _paired(row, one, blocks, known, number)
+
+
+def _measured(suite: Suite) -> tuple[DeploymentSpec, ...]:
+    return suite.deployments[suite.baseline], suite.deployments[suite.candidate]
 
 
 def _paired(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known, number: int) -> Row:

@@ -24,6 +24,7 @@ from benchgate.model.run import MetricRow, QualityObservation, RunStatus
 from benchgate.stats.limits import Limits
 from benchgate.stats.recovered import Figure, product, ratio, weighted_sum
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.price_terms import TokenPrices
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import LEVELS, SUITE
 from tests.fakes.right_sized import candidate
@@ -223,6 +224,12 @@ def test_classes_share_their_price() -> None:
     assert found.usd.limits is not None
     assert found.usd.limits.upper == pytest.approx(2.4)
     assert isinstance(priced_level(rows[:3], suite, OURS), str)  # one class has no price
+    prices = TokenPrices.model_validate({"input": "$1/M", "output": "$4/M"})
+    hosted = suite.deployments[suite.candidate].model_copy(update={"price": None, "token_prices": prices})
+    by_token = suite.model_copy(update={"deployments": {**suite.deployments, suite.candidate: hosted}})
+    own_bills = priced_level(rows, by_token, OURS)
+    assert isinstance(own_bills, str)
+    assert "each class has a bill of its own" in own_bills
 
 
 def evals(*names: str) -> Suite:

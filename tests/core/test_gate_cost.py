@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
+from benchgate.gate.accelerators_paid import unpaid
 from benchgate.gate.allowance import Terms
 from benchgate.gate.block_pairs import Measure
 from benchgate.gate.comparison import Comparison
@@ -17,7 +18,7 @@ from benchgate.gate.load_checks import relative
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.rule import Finding
 from benchgate.gate.slo_checks import absolute
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import ABSENT
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome, Unit
@@ -166,6 +167,14 @@ def test_cached_input_has_its_own_price_and_unknown_input_no_cost() -> None:
     assert cached.candidate == pytest.approx((2 * 1.0 + 6 * 0.5 + 10 * 4.0) / 10)
     more_than_asked = judge(suite, counted(60)).checks[0]
     assert more_than_asked.candidate == pytest.approx((8 * 0.5 + 10 * 4.0) / 10)
+
+    def one_of_all(seen: LoadObservation) -> LoadObservation:
+        """One request that says it had more cached than all of them read."""
+        told = np.where(np.arange(len(seen.requests)) == 0, 10_000, 0)
+        return replace(seen, requests=replace(seen.requests, cached_tokens=told))
+
+    one = judge(suite, replace(evidence, load=tuple(map(one_of_all, evidence.load)))).checks[0]
+    assert one.candidate == pytest.approx(4.8 - 8 * 0.5 / 600)  # its own 8 tokens at half the price
     unknown = judge(suite, counted(0, ABSENT)).checks[0]
     assert (unknown.candidate, unknown.outcome) == (None, Outcome.INVALID)
 
@@ -237,6 +246,35 @@ def test_candidate_that_is_used_less_warns_where_cost_is_compared_at_full_use() 
 
     assert outcome(full, half) is outcome({}, half) is Outcome.WARN
     assert outcome(half, half) is outcome(half, full) is Outcome.PASS
+
+
+@pytest.mark.parametrize("asked", [{"margin": "5%"}, {"max": "$100"}])
+@pytest.mark.parametrize(
+    ("facts", "paid", "outcome"),
+    [
+        ({"accelerator_names": ["H200"] * 4}, 1, Outcome.WARN),
+        ({"accelerator_names": ["H200"] * 4}, 4, Outcome.PASS),
+        ({"flags": {"tp_size": 2, "pp_size": 2}}, 2, Outcome.WARN),
+        ({"flags": {"tp_size": 2}}, 2, Outcome.PASS),
+        ({}, 1, Outcome.PASS),
+    ],
+)
+def test_accelerators_that_nobody_pays_for_warn(
+    asked: dict[str, object], facts: dict[str, object], paid: int, outcome: Outcome
+) -> None:
+    suite = SuiteText([{"metric": OUTPUT, **asked}, ERRORS], gate={"allow_different": ["engine_flags"]}).suite()
+    arm = Effect(facts=facts, accelerators=paid)
+    found = judge(suite, priced(measured(suite, arm, arm, noise=QUIET), 4.0, 4.0)).checks[0]
+    assert found.outcome is outcome
+    assert ("its server tells of 4" in found.reason) is (outcome is Outcome.WARN)
+
+
+def test_baseline_that_is_paid_for_more_accelerators_than_it_tells_of_warns() -> None:
+    """It would cost twice what it does, and the candidate as much as it is allowed to."""
+    theirs = Deployment("b", "m", "vllm", None, facts={"accelerator_names": ["H200"]}, price_usd_per_hour=4.0)
+    ours = replace(theirs, accelerators=1)
+    assert unpaid(theirs, ours) is None
+    assert "the baseline is paid for 2" in (unpaid(replace(theirs, accelerators=2), ours) or "")
 
 
 def test_other_token_prices_are_told_as_a_difference() -> None:

@@ -13,7 +13,7 @@ from benchgate.gate.creep import creep_checks
 from benchgate.gate.decide import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
-from benchgate.model.noise import NoiseProfile, Spread
+from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.suite.schema import Suite
@@ -236,7 +236,14 @@ def test_costs_add_up_and_bridge_no_gap_over_which_prices_may_have_moved() -> No
     assert found.harm == pytest.approx(0.12 + math.log(1.01), abs=0.02)
     assert found.outcome is Outcome.BLOCK
     spread = Spread(COST, None, "c4", 0.01, 0.01, 10)
-    profile = NoiseProfile("k", "2025-12-20T00:00:00Z", "calibration", 10, (spread,), engine_version=None)
+    profile = NoiseProfile(
+        noise_key(evidence.run.arms[Arm.BASELINE], {}, "m"),
+        "2025-12-20T00:00:00Z",
+        "calibration",
+        10,
+        (spread,),
+        engine_version=None,
+    )
     here = last_baseline(evidence).hardware
     gap = tuple(replace(run, baseline=replace(run.baseline, hardware=here)) for run in way[:-1])
     broken = creep_of(judge(policy, replace(evidence, history=gap, noise=profile)))

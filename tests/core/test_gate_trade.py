@@ -122,13 +122,13 @@ def test_gain_whose_numbers_are_in_doubt_buys_nothing() -> None:
 
 
 def test_without_the_gain_a_cost_between_the_margins_is_seldom_promoted() -> None:
-    """At the edge of a gain of 20 % the limit errs once in twenty; 12 of 100 would be seen once in 500 such tests."""
+    """At the edge of a gain of 20 % the limit errs once in twenty; 9 of 60 would be seen once in 400 such tests."""
     suite = suite_of()
     promoted = 0
-    for seed in range(100):
+    for seed in range(60):
         evidence = run_of(suite, 0.8, 1.10, Noise(cv=0.03, seed=seed))
         promoted += judge(suite, evidence).checks[0].outcome.promotes
-    assert promoted <= 11
+    assert promoted <= 8
 
 
 def test_cost_is_not_blocked_at_an_early_look_while_its_gain_may_yet_be_shown() -> None:

@@ -206,6 +206,21 @@ def test_spread_of_a_few_pairs_refuses_nothing(pairs: int, refused: int) -> None
     assert len(found.refused) == refused
 
 
+@pytest.mark.parametrize(
+    ("prices", "source"),
+    [
+        ({"price": "$4/h"}, "noise profile of 2026-11-20"),
+        ({"token_prices": {"input": "$1/M", "output": "$4/M"}}, "assumed"),
+    ],
+)
+def test_pace_foretells_no_cost_that_is_paid_by_the_token(prices: Line, source: str) -> None:
+    cost = {"metric": "usd_per_million_output_tokens", "margin": "1%"}
+    arms = {name: {"url": f"http://{name}", "model": "m", **prices} for name in ("baseline", "candidate")}
+    known = calibrated(Spread("output_throughput", None, "c4", 0.03, 0.042, 10))
+    row = only(load_suite(cost, ERRORS, deployments=arms), known=known)
+    assert (row.source, row.measured) == (source, source != "assumed")
+
+
 def test_only_what_is_certain_or_measured_is_refused() -> None:
     narrow = {"metric": "ttft", "margin": "1%"}
     assumed = shortfalls(told(load_suite(narrow, ERRORS)).checks)

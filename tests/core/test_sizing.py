@@ -262,7 +262,7 @@ def test_fleet_is_scaled_by_the_queue_where_it_tells_and_else_by_what_does() -> 
         6,
     )
     assert (queue.tells, cache.tells, tokens.tells) == (True, False, False)
-    first, *_ = signals(told({"c8": 0, "c16": 0}, {"c8": 0.4, "c16": 0.9}))
+    first, *_ = signals(told({"c8": 0, "c16": 0.1}, {"c8": 0.4, "c16": 0.9}))
     assert (first.name, first.holds, first.misses) == ("KV cache in use", 0.4, 0.9)
     (alone,) = signals(told({}, {}))
     assert (alone.name, alone.holds, alone.misses, alone.tells) == ("output tokens/s", 700, 900, False)
