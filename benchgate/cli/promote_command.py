@@ -6,12 +6,10 @@ import getpass
 import json
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from benchgate.cli import options
+from benchgate.cli import promote_options as given
 from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say
 from benchgate.cli.waiver_files import waivers_for_stored
@@ -23,54 +21,27 @@ if TYPE_CHECKING:
     from benchgate.store.repository import Store
 
 
-RequirePinnedOption = Annotated[
-    bool, typer.Option("--require-pinned", help="Refuse a candidate of which nobody says at which revision it is.")
-]
-RunHookOption = Annotated[
-    str | None,
-    typer.Option("--run-hook", metavar="CMD", help="Run this once it is recorded, without a shell; told of it."),
-]
-HookTimeoutOption = Annotated[str, typer.Option("--hook-timeout", help="How long --run-hook may take.")]
-MlflowOption = Annotated[
-    str | None,
-    typer.Option("--mlflow", metavar="models:/NAME/VERSION", help="Version in MLflow's registry to give --alias."),
-]
-AliasOption = Annotated[str | None, typer.Option("--alias", help="What that version is called from now on.")]
-AgainOption = Annotated[
-    bool, typer.Option("--again", help="Do what follows once more; promote once more what was withdrawn.")
-]
-
-
 def promote(
-    run: Annotated[str, typer.Argument(help="Stored run: its whole id or its label; with --withdraw also @promoted.")],
-    by: Annotated[str | None, typer.Option("--by", help="Who promotes; by the CI or this machine unless said.")] = None,
-    ref: Annotated[
-        str | None, typer.Option("--ref", help="Branch or tag it is promoted from; in CI the job's.")
-    ] = None,
-    commit: Annotated[str | None, typer.Option("--commit", help="Commit it is promoted at; in CI the job's.")] = None,
-    protected: Annotated[
-        bool | None,
-        typer.Option("--protected/--not-protected", help="Whether that ref is protected; in CI as its host says."),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="The HTML report that was read: it must be the store's own.")
-    ] = None,
-    override: Annotated[
-        str | None, typer.Option("--override", metavar="REASON", help="Promote against the verdict, for this reason.")
-    ] = None,
-    require_pinned: RequirePinnedOption = False,
-    run_hook: RunHookOption = None,
-    hook_timeout: HookTimeoutOption = "10m",
-    mlflow: MlflowOption = None,
-    alias: AliasOption = None,
-    again: AgainOption = False,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the run's promotion back instead.")] = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why it is taken back, with --withdraw.")] = None,
+    run: given.RunArgument,
+    by: given.ByOption = None,
+    ref: given.RefOption = None,
+    commit: given.CommitOption = None,
+    protected: given.ProtectedOption = None,
+    report: given.ReportOption = None,
+    override: given.OverrideOption = None,
+    require_pinned: given.RequirePinnedOption = False,
+    run_hook: given.RunHookOption = None,
+    hook_timeout: given.HookTimeoutOption = "10m",
+    mlflow: given.MlflowOption = None,
+    alias: given.AliasOption = None,
+    again: given.AgainOption = False,
+    withdraw: given.WithdrawOption = False,
+    reason: given.ReasonOption = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     strict: options.StrictOption = False,
     store: options.StoreOption = options.STORE,
-    output: Annotated[CareFormat, typer.Option("--format", help="How to print what was recorded.")] = CareFormat.TEXT,
+    output: given.OutputOption = CareFormat.TEXT,
 ) -> None:
     """Judge a stored run once more and record its promotion; exits with the verdict's code where that says no."""
     from benchgate import promoting
@@ -109,11 +80,11 @@ def promote(
 
 def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *, withdraw: bool) -> None:
     """Raise UsageError for options of a promotion beside --withdraw, and the other way round."""
-    given = [option for option, said in of_a_promotion.items() if said not in (None, False)]
+    named = [option for option, said in of_a_promotion.items() if said not in (None, False)]
     if reason is not None and not withdraw:
         raise UsageError("--reason says why a promotion is taken back; add --withdraw, or give --override its reason")
-    if withdraw and given:
-        raise UsageError(f"{given[0]} is of a promotion, and --withdraw takes one back; leave it out")
+    if withdraw and named:
+        raise UsageError(f"{named[0]} is of a promotion, and --withdraw takes one back; leave it out")
     if withdraw and reason is None:
         raise UsageError("--withdraw needs --reason TEXT: why the promotion is taken back, which is recorded")
 

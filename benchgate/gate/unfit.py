@@ -22,12 +22,12 @@ def unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
         return f"has only the numbers of a file of {run.measured_by}'s, which were never judged"
     if verdict is None:
         return "has no verdict yet (`benchgate gate` gives it one)"
-    return "is INVALID: its evidence is not usable" if verdict.get("outcome") == "INVALID" else None
+    return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None
 
 
 def objection(verdict: Mapping[str, Any], kinds: frozenset[str]) -> str | None:
     """What a tripped guard says against numbers of these kinds, whatever the verdict; None where none does."""
-    for guard in verdict.get("guards", ()):
+    for guard in verdict["guards"]:
         if guard["tripped"] and not kinds.isdisjoint(guard.get("spoils", kinds)):
             return str(guard["reason"])
     return None

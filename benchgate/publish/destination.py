@@ -68,7 +68,7 @@ def destination(url: str, what: str) -> Destination:
         raise UsageError(f"{what}: expected an address like https://host/path, with blanks and others percent-encoded")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise UsageError(f"{what}: its address has a user, a password or a fragment; leave that out")
-    if parts.scheme == "http" and not _is_here(parts.hostname):
+    if parts.scheme == "http" and not is_here(parts.hostname):
         raise UsageError(f"{what}: its address is plain http, which others can read and change; use https")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Destination(what, parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), target)
@@ -107,7 +107,8 @@ def _inside(address: Address) -> ipaddress.IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether a host is this machine by its name or address alone, so that http to it is read by nobody else."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -6,7 +6,6 @@ What may have been made although the answer was lost is looked for before it is 
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 import time
@@ -18,6 +17,7 @@ import httpx2
 
 from benchgate import __version__
 from benchgate.errors import PublishError
+from benchgate.publish.destination import is_here
 from benchgate.publish.github_refusals import Answer, Purpose, backoff_s, refused, wait_s
 from benchgate.targets.refusals import one_line
 from benchgate.targets.route import DIRECT, tls_context
@@ -210,7 +210,7 @@ def base_url(address: str) -> str:
     if (
         not parts.hostname
         or not bare
-        or not (parts.scheme == "https" or (parts.scheme == "http" and _is_here(parts.hostname)))
+        or not (parts.scheme == "https" or (parts.scheme == "http" and is_here(parts.hostname)))
     ):
         raise PublishError(
             "GITHUB_API_URL: expected an https address without user, query and fragment, like https://HOST/api/v3; a "
@@ -228,18 +228,11 @@ def _client(base: str, token: str) -> httpx2.Client:
         "User-Agent": f"benchgate/{__version__}",
         "X-GitHub-Api-Version": API_VERSION,
     }
-    elsewhere = not _is_here(urlsplit(base).hostname or "")
+    elsewhere = not is_here(urlsplit(base).hostname or "")
     try:
         return httpx2.Client(headers=headers, follow_redirects=False, trust_env=elsewhere, verify=tls_context(DIRECT))
     except (ValueError, httpx2.InvalidURL):  # whose words may hold the proxy's password
         raise PublishError("GitHub cannot be asked: the environment names a proxy that is none") from None
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _origin(url: str) -> tuple[str, str]:

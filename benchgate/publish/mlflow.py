@@ -7,7 +7,6 @@ the way is sent again. Credentials go to one address and along no redirect.
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
 import re
 import time
@@ -20,6 +19,7 @@ import httpx2
 
 from benchgate import __version__
 from benchgate.errors import PublishError, UsageError
+from benchgate.publish.destination import is_here
 from benchgate.targets.refusals import one_line
 
 ADDRESS, TOKEN, USER, PASSWORD = (
@@ -82,7 +82,7 @@ class Registry:
         user, password = environment.get(USER, ""), environment.get(PASSWORD, "")
         if bool(user) != bool(password):
             raise UsageError(f"{USER} and {PASSWORD} belong together, and one of them is not set")
-        self._base, is_here = _base(environment.get(ADDRESS, "").strip(), secret=bool(token or user))
+        self._base, local = _base(environment.get(ADDRESS, "").strip(), secret=bool(token or user))
         basic = base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""  # as it stands in the header
         self._secrets = tuple(one for one in (token, password, basic) if one)
         self._sleep = sleep
@@ -91,7 +91,7 @@ class Registry:
             headers={"User-Agent": f"benchgate/{__version__}"} | _bearer("" if user else token),
             timeout=_TIMEOUT,
             follow_redirects=False,
-            trust_env=not is_here,
+            trust_env=not local,
         )
 
     def __enter__(self) -> Registry:
@@ -208,14 +208,7 @@ def _base(address: str, *, secret: bool) -> tuple[str, bool]:
         raise UsageError(f"{ADDRESS}: expected the address of an MLflow server, like https://mlflow.example.com")
     if parts.username is not None or parts.password is not None:
         raise UsageError(f"{ADDRESS} has credentials in it; put them into {USER} and {PASSWORD}")
-    is_here = _is_here(host)
-    if parts.scheme == "http" and secret and not is_here:
+    local = is_here(host)
+    if parts.scheme == "http" and secret and not local:
         raise UsageError(f"{ADDRESS} is http, where everybody on the way can read the credentials; use https")
-    return address.rstrip("/"), is_here
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return address.rstrip("/"), local
