@@ -5,9 +5,11 @@ While a stage runs, the bytes of a response are only kept: taking them apart wou
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -106,16 +108,19 @@ class Reads(Iterator[Read]):
         for texts in _guesses(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0):
             lengths = list(map(len, texts))
             heads = {n: (b"%x\r\n%b" % (fixed + n, before) if self._chunked else before) for n in set(lengths)}
-            whole = tail.join([heads[n] + text for n, text in zip(lengths, texts, strict=True)]) + tail
+            pieces = zip(map(heads.__getitem__, lengths), texts, repeat(tail))  # no step of it in Python: it is most
+            whole = b"".join(chain.from_iterable(pieces))  # of what reading costs
             if texts and are_texts(texts) and self._raw.startswith(whole, self._at):
                 break
         else:
             return Run(0, [])
         steps = {n: len(head) + n + len(tail) for n, head in heads.items()}
-        ends = self._at + np.cumsum([steps[n] for n in lengths])
+        ends = self._at + np.fromiter(map(steps.__getitem__, lengths), np.int64, len(lengths)).cumsum()
         self._at += len(whole)
         payload_ends = ends - len(_CRLF) if self._chunked else ends
-        came_with = np.searchsorted(np.asarray(self._sizes), payload_ends[np.array(lengths) > 0])
+        if 0 in heads:
+            payload_ends = payload_ends[np.array(lengths) > 0]
+        came_with = np.asarray(self._sizes).searchsorted(payload_ends)
         return Run(len(texts), np.asarray(self._instants_ns)[came_with].tolist())
 
     def _from(self, begin: int) -> Iterator[Read]:
@@ -149,8 +154,7 @@ class Reads(Iterator[Read]):
 
     def _read_over(self, at: int) -> tuple[int, int]:
         """When the byte at this place came, and where the read that brought it ended. Places only grow."""
-        while self._sizes[self._mark] <= at:
-            self._mark += 1
+        self._mark = bisect_right(self._sizes, at, self._mark)
         return self._instants_ns[self._mark], self._sizes[self._mark]
 
 
@@ -168,7 +172,8 @@ def _guesses(raw: bytes, before: bytes, tail: bytes, longest_between: int) -> It
         after = len(pieces[0]) - pieces[0].find(ending) if pieces else 0
         texts = [piece[:-after] for piece in pieces]
         end = last.find(ending)
-        yield texts if end < 0 else [*texts, last[:end]]
+        is_like = end >= 0 and last.startswith(tail, end)  # the last text of an answer often says why it ended
+        yield [*texts, last[:end]] if is_like else texts
         yield _texts([*pieces, last], tail, longest)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -26,13 +26,13 @@ from benchgate.load.raw_body import RawBody
 from benchgate.model.records import ErrorClass
 
 _FRAME = struct.Struct("<II")
+_BEGINNING = struct.Struct("<IIq")  # of a frame, with the number of its request
 # number, intended_ns, epoch_ns, sent_ns, over_ns, where the body begins and its length, flags, error, reconnects,
 # sizes of head, words and marks
 _FIXED = struct.Struct("<qqqqqqqBBIIII")
 _SENT, _WHOLE, _UNANSWERED, _CHUNKED, _LEFT = 1, 2, 4, 8, 16
 _NO_LENGTH = -1
 _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fault
-_BUFFER_BYTES = 2**18
 
 
 class Spooled(NamedTuple):
@@ -72,37 +72,36 @@ class Spool:
 
 def read_spool(path: Path) -> Iterator[Spooled]:
     """The responses of a spool in order of their requests; of a torn file those before the tear."""
-    with path.open("rb", buffering=_BUFFER_BYTES) as file:
-        for at in _places(file):
-            spooled = _read_at(file, at)
+    with path.open("rb", buffering=0) as file:
+        for at, end in _places(file.fileno()):
+            spooled = _read_at(file.fileno(), at, end)
             if spooled is not None:
                 yield spooled
 
 
-def _places(file: BinaryIO) -> array[int]:
-    """Where the frames begin that are there as far as their length goes, in order of their requests."""
-    size = file.seek(0, os.SEEK_END)
-    numbers, places = array("q"), array("q")
+def _places(fd: int) -> Iterator[tuple[int, int]]:
+    """Where the frames begin and end that are there as far as their length goes, in order of their requests."""
+    size = os.fstat(fd).st_size
+    numbers, places, ends = array("q"), array("q"), array("q")
     at = 0
     while at + _FRAME.size + _FIXED.size <= size:
-        file.seek(at)
-        length, _ = _FRAME.unpack(file.read(_FRAME.size))
+        length, _, number = _BEGINNING.unpack(os.pread(fd, _BEGINNING.size, at))
         end = at + _FRAME.size + length
         if length < _FIXED.size or end > size:
             break
-        numbers.frombytes(file.read(numbers.itemsize))
+        numbers.append(number)
         places.append(at)
+        ends.append(end)
         at = end
-    order = np.argsort(np.array(numbers, dtype=np.int64), kind="stable")
-    return array("q", np.array(places, dtype=np.int64)[order].tobytes())
+    for which in np.argsort(np.array(numbers, dtype=np.int64), kind="stable"):
+        yield places[which], ends[which]
 
 
-def _read_at(file: BinaryIO, at: int) -> Spooled | None:
+def _read_at(fd: int, at: int, end: int) -> Spooled | None:
     """The response in the frame at this place; None when its bytes are not those that were written."""
-    file.seek(at)
-    length, crc = _FRAME.unpack(file.read(_FRAME.size))
-    payload = file.read(length)
-    return _unpacked(payload) if zlib.crc32(payload) == crc else None
+    frame = os.pread(fd, end - at, at)
+    payload = frame[_FRAME.size :]
+    return _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
 
 
 def _framed(spooled: Spooled) -> list[bytes | bytearray]:
