@@ -8,7 +8,7 @@ from benchgate import __version__
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode
 from benchgate.model.deployment import Deployment
-from benchgate.model.identity import identity_of
+from benchgate.model.identity import adapters_in, identity_of
 from benchgate.model.run import Run
 from benchgate.model.tested import tested
 from benchgate.report.document import document_json
@@ -38,7 +38,7 @@ def statement_of(
         tests=tested(verdict, exit_code),
         run=_run(run, decision.evidence_sha256),
         against=None if against is None else _run(against, decision.reference_sha256),
-        arms={arm.value: _arm(one) for arm, (_, one) in deployments(run, against).items()},
+        arms={arm.value: _arm(one, of) for arm, (of, one) in deployments(run, against).items()},
         verdict_sha256=hashlib.sha256(document_json(decision.document).encode()).hexdigest(),
         policy_sha256=verdict.policy_sha256,
         policy_replaced=decision.terms.policy_replaced(run, verdict),
@@ -63,11 +63,13 @@ def _run(run: Run, evidence_sha256: str | None) -> StatedRun:
     )
 
 
-def _arm(deployment: Deployment) -> StatedArm:
+def _arm(deployment: Deployment, run: Run) -> StatedArm:
+    adapters = tuple(sorted(set(adapters_in(run.suite.get("load")))))
     return StatedArm(
         name=deployment.name,
         model=deployment.model,
         engine=deployment.engine,
         fingerprint=deployment.fingerprint,
-        revision=identity_of(deployment).revision,
+        revision=identity_of(deployment, adapters).revision,
+        adapters=adapters,
     )

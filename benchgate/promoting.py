@@ -15,6 +15,7 @@ from pathlib import Path
 from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
+from benchgate.model.age import too_old
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.identity import HOW_TO_PIN, Identity, adapters_in, identity_of
 from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, standing, told
@@ -51,6 +52,7 @@ def promote(
     run_id: str,
     origin: Origin,
     *,
+    max_age_s: float,
     waivers: Waivers | None = None,
     strict: bool = False,
     report: Path | None = None,
@@ -60,6 +62,7 @@ def promote(
 ) -> Recorded:
     """Judge a run once more and record its promotion.
 
+    A run that ended more than `max_age_s` ago is refused in any case: servers, drivers and traffic are others by then.
     `report` is the HTML report that somebody read: it must be the one that the store gives. `override` is the reason
     why a run is promoted whose verdict says no. A candidate whose weights stand under a name that may move is refused
     in any case, with `require_pinned` also one of which nobody says at which revision it was measured. So is a run
@@ -70,6 +73,7 @@ def promote(
     _require_told(origin, override)
     run = store.run(run_id)
     _require_judging(run)
+    _require_recent(run, max_age_s)
     identity = _require_fixed(run, require_pinned=require_pinned)
     decision = decide_stored(store, run_id, waivers=waivers, keep=False).asked(strict=strict)
     stored = _stored_verdict(store, decision)
@@ -145,6 +149,14 @@ def _require_judging(run: Run) -> None:
             f"run {run.id} is {run.status}, and only a complete one can be promoted; go on with it: "
             "`benchgate run --resume`",
             ExitCode.INVALID,
+        )
+
+
+def _require_recent(run: Run, max_age_s: float) -> None:
+    old = too_old(run.finished_at, utc_now(), max_age_s)
+    if old is not None:
+        raise NotPromoted(
+            f"run {run.id} is not promoted: {old} (--max-age says how old a run may be)", ExitCode.INVALID
         )
 
 

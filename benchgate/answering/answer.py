@@ -6,10 +6,10 @@ Everything that is missing, old, withdrawn or not understood is a no.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from benchgate.answering.question import Question
 from benchgate.errors import UsageError
+from benchgate.model.age import too_old
 from benchgate.model.deployment import Arm
 from benchgate.model.identity import adapters_in, identity_of
 from benchgate.model.promotion import Deed, told
@@ -18,7 +18,6 @@ from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 
 _NEWEST = 100  # runs of a suite that are looked at for one of a candidate
-_AHEAD_S = 300.0  # that another machine's clock may be
 
 
 class NoRun(UsageError):
@@ -84,24 +83,11 @@ def _against(store: Store, asked: Question, run: Run, verdict: StoredVerdict | N
         return one_line(str(verdict.document.get("reason", "its verdict says no")))
     if asked.strict and verdict.outcome.exit_code(strict=True):
         return "WARN is asked to count as a no"
-    return _too_old(run, asked.max_age_s, now) or _other_weights(run, asked.revision) or _promotion(store, asked, run)
-
-
-def _too_old(run: Run, max_age_s: float, now: str) -> str | None:
-    """By when it was over: a verdict can be reached anew, and what it rests on stays as old as it is."""
-    ended, today = _instant(run.finished_at), _instant(now)
-    if ended is None or today is None:
-        return "nobody knows when it was measured"
-    age_s = (today - ended).total_seconds()
-    if age_s < -_AHEAD_S:
-        return f"it ended at {run.finished_at}, which is still to come: some clock is wrong"
-    if age_s > max_age_s:
-        return f"it ended {_shown(age_s)} ago, and may be {_shown(max_age_s)} old; measure it again"
-    return None
-
-
-def _shown(age_s: float) -> str:
-    return f"{age_s / 86_400:,.1f} days" if age_s >= 172_800 else f"{age_s / 3600:.1f} hours"
+    return (
+        too_old(run.finished_at, now, asked.max_age_s)
+        or _other_weights(run, asked.revision)
+        or _promotion(store, asked, run)
+    )
 
 
 def _other_weights(run: Run, revision: str | None) -> str | None:
@@ -128,11 +114,3 @@ def _candidate(run: Run) -> str:
     """The name of the deployment that it judges; by its suite where it never came to be asked."""
     found = run.arms.get(Arm.CANDIDATE)
     return found.name if found is not None else str(run.suite.get("candidate", ""))
-
-
-def _instant(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text) if text is not None else None
-    except ValueError:
-        return None
-    return found.astimezone(UTC) if found is not None and found.tzinfo is not None else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchgate.beginning import arithmetic
@@ -38,10 +39,23 @@ def places(folder: Path, suite: Path) -> tuple[Path, ...]:
         folder / WAIVERS,
         folder / WORKFLOW,
     )
-    there = [str(path) for path in found if path.exists() or path.is_symlink()]
+    there = [path for path in found if path.exists() or path.is_symlink()]
     if there:
-        raise UsageError(f"{', '.join(there)}: there already, and init writes over nothing; move it, or choose --dir")
+        told = ", ".join(map(str, there))
+        raise UsageError(f"{told}: there already, and init writes over nothing; {_way_on(there, found)}")
     return found
+
+
+def _way_on(there: Sequence[Path], found: Sequence[Path]) -> str:
+    """What to do about files that are in the way; the first of `found` is the suite."""
+    suite = found[0]
+    if there == [suite]:
+        return f"name another file for the suite, like `benchgate init --baseline … --candidate … next-{suite.name}`"
+    elsewhere = "move what is in the way, or name another folder with --dir"
+    if suite not in there:
+        return elsewhere
+    go_on = shlex.quote(str(suite))
+    return f"to go on with that suite, `benchgate doctor --suite {go_on}` and `benchgate run {go_on}`; else {elsewhere}"
 
 
 def texts(folder: Path, suite: Path, baseline: Met, candidate: Met) -> dict[Path, str]:

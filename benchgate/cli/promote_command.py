@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from benchgate.promoting import Recorded
     from benchgate.store.repository import Store
 
+_MAX_AGE = "30d"
+
 
 def promote(
     run: given.RunArgument,
@@ -30,6 +32,7 @@ def promote(
     report: given.ReportOption = None,
     override: given.OverrideOption = None,
     require_pinned: given.RequirePinnedOption = False,
+    max_age: given.MaxAgeOption = None,
     run_hook: given.RunHookOption = None,
     hook_timeout: given.HookTimeoutOption = "10m",
     mlflow: given.MlflowOption = None,
@@ -52,7 +55,9 @@ def promote(
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
     follows = {"--run-hook": run_hook, "--mlflow": mlflow, "--alias": alias, "--again": again}
-    _require_fitting({**rests_on, **follows, "--require-pinned": require_pinned}, reason, withdraw=withdraw)
+    lately = {"--require-pinned": require_pinned, "--max-age": max_age}
+    _require_fitting({**rests_on, **follows, **lately}, reason, withdraw=withdraw)
+    max_age_s = _duration_s("--max-age", max_age or _MAX_AGE)
     wanted = _wanted(run_hook, hook_timeout, mlflow, alias, again=again)
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
     doubt = unprotected_because(os.environ)
@@ -65,6 +70,7 @@ def promote(
                 opened,
                 run_id,
                 origin,
+                max_age_s=max_age_s,
                 waivers=waivers_for_stored(waivers, as_of, opened.run(run_id)),
                 strict=strict,
                 report=report,
@@ -92,16 +98,21 @@ def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *
 def _wanted(hook: str | None, timeout: str, mlflow: str | None, alias: str | None, *, again: bool) -> Wanted:
     """What is to follow. Raises UsageError."""
     from benchgate.following import Wanted
-    from benchgate.units import parse_duration_s
 
     if again and mlflow is not None and "@" in mlflow:
         raise UsageError(
             f"--mlflow {mlflow}: with --again another version may stand behind that alias by now; name it by its number"
         )
+    return Wanted(hook, _duration_s("--hook-timeout", timeout), mlflow, alias)
+
+
+def _duration_s(option: str, text: str) -> float:
+    from benchgate.units import parse_duration_s
+
     try:
-        return Wanted(hook, parse_duration_s(timeout), mlflow, alias)
+        return parse_duration_s(text)
     except ValueError as error:
-        raise UsageError(f"--hook-timeout: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
 
 
 def _named(store: Store, run: str, *, withdraw: bool) -> str:

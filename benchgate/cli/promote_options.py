@@ -28,6 +28,9 @@ OverrideOption = Annotated[
 RequirePinnedOption = Annotated[
     bool, typer.Option("--require-pinned", help="Refuse a candidate of which nobody says at which revision it is.")
 ]
+MaxAgeOption = Annotated[
+    str | None, typer.Option("--max-age", help="How long ago at most the run may have ended; 30d unless said.")
+]
 RunHookOption = Annotated[
     str | None,
     typer.Option("--run-hook", metavar="CMD", help="Run this once it is recorded, without a shell; told of it."),

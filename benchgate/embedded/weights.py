@@ -1,6 +1,7 @@
 """Which file an embedded deployment serves: the shipped F16 model, or one made from it and kept.
 
-What is made is named by everything it depends on, so a cache folder never serves something stale.
+What is made is named by everything it depends on, so a folder never serves something stale. What a process finds in it
+is not trusted: it serves what it made itself, as long as that is still there byte for byte.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ UNQUANTIZED = "f16"
 WEIGHTS = (UNQUANTIZED, *QUANTIZED)
 RECIPE_VERSION = 1  # raise it when padding or quantizing writes other bytes than before
 
+_made_sha256: dict[Path, str] = {}
+"""What this process made, and where. A hash that lay beside the file could be forged with it."""
+
 
 def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
-    """The GGUF file with these weights and this many added layers; made in about a second when it is not cached.
+    """The GGUF file with these weights and this many added layers; made in a second or so, once in each process.
 
     `weights` is one of WEIGHTS; `extra_layers` (>= 0) cost time and change no answer. Safe for concurrent callers:
     each writes a file of its own and renames it into place. Raises EmbeddedError.
@@ -36,11 +40,11 @@ def weights_file(weights: str, extra_layers: int, cache_dir: Path) -> Path:
     if weights == UNQUANTIZED and extra_layers == 0:
         return SHIPPED
     path = cache_dir / f"tiny-{weights}-plus{extra_layers}-{_recipe_digest(weights, extra_layers)[:16]}.gguf"
-    if path.exists():
-        return path
     try:
-        with _written_atomically(path) as draft:
-            write_gguf(_made(weights, extra_layers), draft)
+        if _made_sha256.get(path.resolve()) != _sha256(path):
+            with _written_atomically(path) as draft:
+                write_gguf(_made(weights, extra_layers), draft)
+                _made_sha256[path.resolve()] = _sha256(draft)
     except OSError as error:
         raise EmbeddedError(f"{path} could not be written: {error}; choose a folder that can be written") from error
     return path
@@ -61,7 +65,7 @@ def _check(weights: str, extra_layers: int) -> None:
 def _recipe_digest(weights: str, extra_layers: int) -> str:
     """SHA-256 over the source's bytes, what is done to it, and the version of the quantizers that do it."""
     recipe = {
-        "source_sha256": hashlib.sha256(SHIPPED.read_bytes()).hexdigest(),
+        "source_sha256": _sha256(SHIPPED),
         "recipe_version": RECIPE_VERSION,
         "weights": weights,
         "extra_layers": extra_layers,
@@ -69,6 +73,11 @@ def _recipe_digest(weights: str, extra_layers: int) -> str:
         "gguf": require_gguf(),
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    """Of the file's bytes; empty where there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
 
 
 def _made(weights: str, extra_layers: int) -> GgufModel:

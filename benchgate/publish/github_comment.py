@@ -32,10 +32,7 @@ def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
     light, run_id = _said(ours[-1]) if ours else (None, "")
     message.require_newest([run_id], purpose.doing)
     if not ours or (message.light is not Light.SUCCESS and light is Light.SUCCESS):
-        new = _create(api, pull, message, purpose)
-        for old in ours:
-            _supersede(api, old, new, message, purpose)
-        return f"new comment {_address(new)}"
+        return _tell_anew(api, pull, message, ours, purpose)
     for old in ours[:-1]:  # a job that was killed between the two steps above
         _supersede(api, old, ours[-1], message, purpose)
     return _edit(api, ours[-1], message, purpose)
@@ -73,6 +70,26 @@ def _said(comment: Json) -> tuple[Light | None, str]:
     return (Light(found[1]), found[2]) if found is not None else (None, "")
 
 
+def _tell_anew(api: GitHubApi, pull: int, message: Message, before: list[Json], purpose: Purpose) -> str:
+    """A new comment, beside which no other of these names stays.
+
+    Jobs that tell at the same moment each make one, as none sees the other's. Whoever looks again afterwards sees both,
+    and all of them keep the same one: that of the newest run, and of one run the oldest. One without a run, which is
+    never green, counts as the newest.
+    """
+    made = _create(api, pull, message, purpose)
+    older = {number_of(one, purpose) for one in before}
+    there = {number_of(one, purpose): one for one in (made, *_ours(api, pull, message, purpose))}
+    kept = max(there.keys() - older, key=lambda number: (_said(there[number])[1] or "~", -number))
+    for number, one in there.items():
+        if number != kept:
+            _supersede(api, one, there[kept], message, purpose)
+    if kept == number_of(made, purpose):
+        return f"new comment {_address(made)}"
+    message.require_newest([_said(there[kept])[1]], purpose.doing)
+    return f"comment {_address(there[kept])} of another job stays in its place"
+
+
 def _create(api: GitHubApi, pull: int, message: Message, purpose: Purpose) -> Json:
     path = f"{api.root}/issues/{pull}/comments"
 
@@ -94,10 +111,10 @@ def _edit(api: GitHubApi, comment: Json, message: Message, purpose: Purpose) -> 
 
 
 def _supersede(api: GitHubApi, old: Json, new: Json, message: Message, purpose: Purpose) -> None:
-    """The old comment keeps its heading and leads to the new one. It is not found as ours any more."""
+    """The old comment keeps its heading and leads to the one that counts. It is not found as ours any more."""
     heading = next((line for line in str(old.get("body")).splitlines() if line.startswith("## ")), "## benchgate")
-    where = f"[a newer comment]({_address(new)})" if is_link(_address(new)) else "a newer comment"
-    body = f"{_marker(message, 'benchgate-superseded')}\n{heading}\n\n_This is no longer so: see {where}._"
+    where = f"[the comment that does]({_address(new)})" if is_link(_address(new)) else "the comment that does"
+    body = f"{_marker(message, 'benchgate-superseded')}\n{heading}\n\n_This no longer counts: see {where}._"
     api.send("PATCH", f"{api.root}/issues/comments/{number_of(old, purpose)}", {"body": body}, purpose)
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from urllib.parse import quote
 
+from benchgate.errors import ExitCode
 from benchgate.model.run import Run
 from benchgate.report.results import Kind, Level, Result, Told, plain
 from benchgate.report.suite_lines import SuiteLines
@@ -38,7 +39,7 @@ def render_sarif(told: Told) -> str:
             {
                 "tool": {"driver": driver},
                 "automationDetails": {"id": f"benchgate/{quote(run.suite_name, safe='', errors='replace')}/"},
-                "invocations": [{"executionSuccessful": True, "exitCode": int(told.exit_code)}],
+                "invocations": [{"executionSuccessful": _succeeded(told.exit_code), "exitCode": int(told.exit_code)}],
                 "results": [_result(one, rules.index(one.name), run, told.lines) for one in shown],
                 "properties": {
                     "verdict": verdict.outcome.value,
@@ -50,6 +51,14 @@ def render_sarif(told: Told) -> str:
         ],
     }
     return json.dumps(log, indent=2, sort_keys=True) + "\n"
+
+
+def _succeeded(code: ExitCode) -> bool:
+    """Whether the process did all that it was to do (section 3.20.14): a verdict that says no is what it was asked for.
+
+    It did not where the verdict could not be kept or told.
+    """
+    return code is not ExitCode.PUBLISH_FAILED
 
 
 def _result(one: Result, rule: int, run: Run, lines: SuiteLines | None) -> dict[str, object]:

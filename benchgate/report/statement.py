@@ -44,13 +44,17 @@ class StatedFile:
 
 @dataclass(frozen=True, slots=True)
 class StatedArm:
-    """One side: `revision` is the commit or `sha256:…` that its weights are pinned to, None where nothing pins them."""
+    """One side: `revision` is the commit or `sha256:…` that its weights are pinned to, None where nothing pins them.
+
+    `adapters` are those that its load asked for, by their names. Where one of them is not pinned, nothing is.
+    """
 
     name: str
     model: str
     engine: str
     fingerprint: str
     revision: str | None
+    adapters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +135,10 @@ class Statement:
             yield _described(self.report.name, self.report.sha256, "text/html")
         candidate = self.arms.get("candidate")
         if candidate is not None and candidate.revision is not None:
-            digest = candidate.revision.removeprefix("sha256:")
-            algorithm = "sha256" if digest != candidate.revision else "gitCommit"
-            yield {"name": f"candidate/{candidate.name}", "digest": {algorithm: digest}}
+            yield _weights(f"candidate/{candidate.name}", candidate.revision)
+            for adapter in candidate.adapters:  # each with its commit in its name, or there were no revision
+                name, _, ref = adapter.rpartition("@")
+                yield _weights(f"candidate/{candidate.name}/adapter/{name}", ref)
         yield _described("benchgate/verdict", self.verdict_sha256, "application/json")
         yield _described("benchgate/suite", self.run.suite_sha256, "application/json")
         if self.run.evidence_sha256 is not None:
@@ -225,8 +230,9 @@ def _run(said: Mapping[str, Any]) -> StatedRun:
 
 
 def _arm(said: Mapping[str, Any]) -> StatedArm:
-    rest = {name: _text(value) for name, value in said.items() if name != "revision"}
-    return StatedArm(**rest, revision=_text_or_none(said["revision"]))
+    revision, adapters = _text_or_none(said["revision"]), tuple(map(_text, said["adapters"]))
+    rest = {name: _text(value) for name, value in said.items() if name not in ("revision", "adapters")}
+    return StatedArm(**rest, revision=revision, adapters=adapters)
 
 
 def _text(value: object) -> str:
@@ -237,6 +243,11 @@ def _text(value: object) -> str:
 
 def _text_or_none(value: object) -> str | None:
     return None if value is None else _text(value)
+
+
+def _weights(name: str, revision: str) -> dict[str, Any]:
+    digest = revision.removeprefix("sha256:")
+    return {"name": name, "digest": {"sha256" if digest != revision else "gitCommit": digest}}
 
 
 def _described(name: str, sha256: str, media_type: str | None = None) -> dict[str, Any]:

@@ -138,6 +138,12 @@ def test_what_promotes_by_its_own_word_for_main_runs_on_main_alone() -> None:
         assert held[name] in text, name
 
 
+def test_every_example_that_promotes_refuses_weights_of_which_nobody_says_which_they_are() -> None:
+    promoting = {path.name: words for path in EXAMPLES for words in told(path) if words[0] == "promote"}
+    assert len(promoting) == 5
+    assert [name for name, words in promoting.items() if "--require-pinned" not in words] == []
+
+
 def test_every_question_of_flagger_names_the_weights() -> None:
     asked = [node["metadata"] for node in nodes(documents(ROOT / "examples/flagger/canary.yaml"))
              if isinstance(node, dict) and "candidate" in node.get("metadata", {})]  # fmt: skip

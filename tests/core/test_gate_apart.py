@@ -9,58 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchgate.gate import findings
 from benchgate.gate.apart_steps import apart_steps
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
-from benchgate.gate.specs import concrete_checks
-from benchgate.model.deployment import Arm
 from benchgate.model.metrics import quantile, ttft_s
-from benchgate.model.noise import NoiseProfile, Spread, noise_key
-from benchgate.model.run import ClientUse, Evidence
-from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.model.noise import Spread
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Outcome
 from benchgate.stats.unpaired import Part
-from benchgate.suite.schema import Suite
-from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
-
-Line = dict[str, object]
-TTFT: Line = {"metric": "ttft", "margin": "10%"}
-TOLD: dict[str, object] = {"engine_version": "0.11.0"}
-MADE_AT = "2025-12-20T00:00:00Z"  # twelve days before the runs of `measured`
-
-
-def suite(*checks: Line, requests: int = 60, gate: Line | None = None) -> Suite:
-    """A load alone; with a margin it is a policy for runs that were measured by another one."""
-    asked = SuiteText(list(checks), blocks=6, requests=requests, gate=gate or {}).suite()
-    return asked.model_copy(update={"candidate": "baseline", "quality": None, "shadow": None})
-
-
-def alone(effect: Effect = HEALTHY, *, seed: int = 1, cv: float = 0.02, requests: int = 60) -> Evidence:
-    """One deployment at one address, measured alone."""
-    own = suite({"metric": "ttft", "max": "10s"}, requests=requests)
-    effect = replace(effect, facts=effect.facts or TOLD)
-    seen = measured(own, effect, effect, noise=Noise(cv=cv, seed=seed))
-    arms = {arm: replace(seen.run.arms[Arm.CANDIDATE], url="http://prod") for arm in Arm}
-    load = tuple(o for o in seen.load if o.arm is Arm.CANDIDATE)
-    return replace(seen, run=replace(seen.run, arms=arms), load=load)
-
-
-def profile(of: Evidence, cv: float = 0.02, n: int = 10, **changes: object) -> NoiseProfile:
-    numbers: list[tuple[str, str | None]] = [("ttft", "p50"), ("output_throughput", None), ("error_rate", None)]
-    spreads = tuple(Spread(metric, statistic, "c4", cv, cv, n) for metric, statistic in numbers)
-    run = of.run
-    key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
-    made = NoiseProfile(key, MADE_AT, "calibration", n, spreads, engine_version="0.11.0")
-    return replace(made, **changes)  # type: ignore[arg-type]  # fields of the profile by name
-
-
-def known(evidence: Evidence, cv: float = 0.02, n: int = 10, **changes: object) -> Evidence:
-    return replace(evidence, noise=profile(evidence, cv, n, **changes))
-
-
-def check_of(judged: Evidence, reference: Evidence, *lines: Line, **gate: object) -> CheckResult:
-    verdict = judge(suite(*(lines or (TTFT,)), gate=gate), judged, reference)
-    return verdict.checks[0]
+from tests.fakes.apart import TTFT, Line, alone, check_of, known, profile, suite
+from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 
 @pytest.mark.parametrize("slowdown", [1.0, 0.5, 3.0])
@@ -185,48 +143,6 @@ def test_a_class_of_errors_is_named_and_not_decided() -> None:
     assert "error_rate (http_5xx)" in check.reason
 
 
-def test_what_the_profile_does_not_know_is_not_decided() -> None:
-    lines: Line = {"metric": "ttft", "statistic": "p95", "margin": "10%"}
-    check = check_of(alone(seed=2), known(alone()), lines)
-    assert check.outcome is Outcome.INCONCLUSIVE
-    assert "no noise profile says how much ttft at c4 differs" in check.reason
-
-
-def test_an_old_profile_is_stale_and_decides_nothing() -> None:
-    for slowdown in (1.0, 3.0):
-        judged, reference = alone(Effect(slowdown=slowdown), seed=2), known(alone())
-        check = check_of(judged, reference, noise_max_age="11d")
-        assert check.outcome is Outcome.INCONCLUSIVE
-        assert "stale: it is 12 days old, and more than 11 days is stale" in check.reason
-    assert check_of(alone(seed=2), known(alone()), noise_max_age="13d").outcome is Outcome.PASS
-
-
-def test_a_profile_of_another_version_of_the_engine_decides_nothing() -> None:
-    check = check_of(alone(seed=2), known(alone(), engine_version="0.10.0"))
-    assert check.outcome is Outcome.INCONCLUSIVE
-    assert "measured on 0.10.0 of the engine, and this is 0.11.0" in check.reason
-
-
-@pytest.mark.parametrize("then", [None, "0.11.0"])
-@pytest.mark.parametrize("now", [None, "0.11.0"])
-def test_an_engine_whose_version_nobody_told_is_not_known_to_be_the_same(then: str | None, now: str | None) -> None:
-    effect = Effect(facts={"made": "up"} if now is None else {"engine_version": now})
-    check = check_of(alone(effect, seed=2), known(alone(effect), engine_version=then))
-    assert check.outcome is (Outcome.PASS if then == now == "0.11.0" else Outcome.INCONCLUSIVE), check.reason
-    if then is now is None:
-        assert "nobody told the engine's version" in check.reason
-
-
-def test_runs_at_other_addresses_are_not_known_to_be_on_one_machine() -> None:
-    judged = alone(seed=2)
-    moved = {arm: replace(one, url="http://elsewhere") for arm, one in judged.run.arms.items()}
-    judged = replace(judged, run=replace(judged.run, arms=moved))
-    check = check_of(judged, known(alone()))
-    assert check.outcome is Outcome.INCONCLUSIVE
-    assert "not known to be the same" in check.reason
-    assert "elsewhere" not in check.reason  # an address may say more than a report should
-
-
 def test_failures_of_the_candidate_leave_nothing_to_say_of_its_times() -> None:
     check = check_of(alone(Effect(failed=31), seed=2), known(alone()))
     assert check.outcome is Outcome.INCONCLUSIVE
@@ -275,29 +191,9 @@ def test_two_runs_with_live_baselines_are_compared_through_them() -> None:
     assert judge(live, other, one).checks[0].outcome is Outcome.PASS
 
 
-def test_answers_that_end_early_are_no_speed_across_runs_either() -> None:
-    lines: Line = {"metric": "output_throughput", "margin": "10%"}
-    check = check_of(alone(Effect(tokens=8, slowdown=0.7), seed=2), known(alone()), lines)
-    assert check.outcome is Outcome.INVALID
-    assert "end so early" in check.reason or "go on to the length" in check.reason
-
-
-def test_another_client_spoils_a_comparison_without_a_live_baseline() -> None:
-    judged = alone(Effect(client=ClientUse(cpu_s=0.1, wall_s=1.0, workers=4)), seed=2)
-    verdict = judge(suite(TTFT), judged, known(alone()))
-    assert verdict.outcome is Outcome.INVALID
-    assert [guard.id for guard in verdict.guards if guard.tripped] == ["same-client"]
-
-
 def test_absolute_bounds_need_no_profile() -> None:
     verdict = judge(suite({"metric": "ttft", "max": "200ms"}), alone(seed=2), alone())
     assert verdict.outcome is Outcome.PASS
-
-
-def test_another_measurement_is_not_compared() -> None:
-    judged = alone(seed=2)
-    judged = replace(judged, run=replace(judged.run, measurement_sha256="x" * 64))
-    assert judge(suite(TTFT), judged, known(alone())).outcome is Outcome.INVALID
 
 
 def test_a_least_change_that_would_forgive_all_is_refused() -> None:
@@ -305,11 +201,6 @@ def test_a_least_change_that_would_forgive_all_is_refused() -> None:
     check = check_of(alone(seed=2), known(alone()), lines)
     assert check.outcome is Outcome.INVALID
     assert "would allow any loss" in check.reason
-
-
-def test_what_no_request_was_asked_for_is_invalid_and_not_undecided() -> None:
-    check = check_of(alone(seed=2), alone(), {"metric": "validity", "margin": "5 points"})
-    assert check.outcome is Outcome.INVALID
 
 
 def test_verdict_says_that_there_was_no_live_baseline_and_what_stood_in_for_it() -> None:
@@ -329,33 +220,6 @@ def test_arithmetic_can_be_done_again_from_its_steps() -> None:
     parts = steps["standard error"].formula.removeprefix("sqrt(").removesuffix(")").split(" + ")
     assert math.sqrt(sum(map(float, parts))) == pytest.approx(float(steps["standard error"].value))
     assert len(steps["judged run: ln of each block"].value.split(", ")) == 6
-
-
-def test_runs_in_which_nothing_varies_at_all_say_nothing_either() -> None:
-    check = check_of(alone(cv=0.0, seed=2), known(alone(cv=0.0), cv=0.0))
-    assert check.outcome is Outcome.INCONCLUSIVE
-    assert "tells nothing of how much this varies" in check.reason
-
-
-def test_two_sides_of_two_runs_must_be_served_alike_and_do_the_same_work() -> None:
-    """No baseline beside either ties them together, so the sides themselves are compared."""
-
-    def tripped(judged: Evidence) -> set[str]:
-        verdict = judge(suite(TTFT), known(judged), known(alone()))
-        assert verdict.outcome is (Outcome.INVALID if any(one.tripped for one in verdict.guards) else Outcome.PASS)
-        return {one.id for one in verdict.guards if one.tripped}
-
-    assert tripped(alone(seed=2)) == set()
-    assert tripped(alone(Effect(tokens=9), seed=2)) == {"same-work"}
-    assert tripped(alone(Effect(facts={**TOLD, "max_model_len": 4096}), seed=2)) == {"sides-alike"}
-
-
-def test_age_is_that_at_the_end_of_the_judged_run() -> None:
-    judged = alone(seed=2)
-    judged = replace(judged, run=replace(judged.run, finished_at="2026-01-20T00:00:00Z"))  # a run of nineteen days
-    assert "it is 31 days old" in check_of(judged, known(alone())).reason
-    unfinished = replace(judged, run=replace(judged.run, finished_at=None))
-    assert check_of(unfinished, known(alone())).outcome is Outcome.PASS  # the verdict is INVALID: it was cut short
 
 
 def test_a_spread_needs_two_pairs() -> None:
@@ -384,33 +248,3 @@ def test_arithmetic_without_any_variance_has_no_steps() -> None:
     still, moving = np.array([0.1, 0.1]), np.array([0.1, 0.2])
     assert apart_steps("ln", still, moving, [Part(0.0, 1), Part(0.0, 1)], 0.05, margin=0.0) == ()
     assert apart_steps("ln", still, moving, [Part(0.0, 1), Part(0.0025, 1)], 0.05, margin=0.0) != ()
-
-
-@pytest.mark.parametrize("fewer", ["judged", "reference"])
-def test_answers_in_other_pieces_are_no_pace_across_runs_either(fewer: str) -> None:
-    pieces, plain = alone(Effect(usage=20), seed=2), alone()
-    judged, reference = (pieces, plain) if fewer == "judged" else (plain, pieces)
-    reference = known(reference, spreads=(*profile(plain).spreads, Spread("tpot", "p50", "c4", 0.02, 0.02, 10)))
-    policy = suite({"metric": "tpot", "margin": "10%"}, TTFT)
-    specs = tuple(concrete_checks(policy, judged))
-    pace, first = (one.finding.problem for one in findings.measured(specs, policy, Comparison(judged, reference)))
-    assert pace is not None and pace.outcome is Outcome.INVALID
-    assert "in other pieces" in pace.reason
-    assert first is None
-
-
-def test_noise_of_a_pace_says_nothing_of_what_is_paid_by_the_token() -> None:
-    """How much input is cached and how long answers are differs between days that have one pace."""
-    cost: Line = {"metric": "usd_per_million_output_tokens", "margin": "10%"}
-
-    def hosted(evidence: Evidence) -> Evidence:
-        prices = {"input": 1.0, "cached_input": 1.0, "output": 4.0}
-        arms = {a: replace(d, price_usd_per_hour=None, token_prices=prices) for a, d in evidence.run.arms.items()}
-        return replace(evidence, run=replace(evidence.run, arms=arms))
-
-    judged, reference = alone(seed=2), known(alone())
-    assert check_of(judged, reference, cost).outcome is Outcome.PASS
-    for one, other in ((hosted(judged), reference), (judged, hosted(reference))):
-        found = check_of(one, other, cost)
-        assert found.outcome is Outcome.INCONCLUSIVE
-        assert "where tokens are what is paid for" in found.reason

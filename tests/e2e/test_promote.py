@@ -15,7 +15,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
-from tests.fakes.promotable import BLOCKED, begun
+from tests.fakes.promotable import BLOCKED, begun, days_ago
 
 pytestmark = pytest.mark.beside
 
@@ -41,7 +41,7 @@ def runs(folder: Path) -> tuple[str, str, str]:
     """A store with two runs that pass and one that is blocked, each judged."""
     (folder / STORE).parent.mkdir()
     with Store.open(str(folder / STORE)) as store:
-        found = begun(store), begun(store, day="2026-01-02"), begun(store, BLOCKED, day="2026-01-03")
+        found = begun(store, day=days_ago(4)), begun(store, day=days_ago(3)), begun(store, BLOCKED, day=days_ago(2))
         for run_id in found:
             decide_stored(store, run_id)
             store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 1)])
@@ -97,13 +97,23 @@ def test_merge_request_promotes_nothing_into_the_series(tmp_path: Path, monkeypa
     assert "by ben at " in done.stdout and "in GitLab for anna" in done.stdout
 
 
+def test_run_of_more_than_a_month_ago_is_promoted_by_nobody_who_does_not_say_so(tmp_path: Path) -> None:
+    (tmp_path / STORE).parent.mkdir()
+    with Store.open(str(tmp_path / STORE)) as store:
+        run_id = begun(store, day=days_ago(40))
+        decide_stored(store, run_id)
+    refused = here(tmp_path, "promote", run_id)
+    assert refused.returncode == 12 and "days ago, and may be 30.0 days old; measure it again" in refused.stderr
+    assert "in the baseline series" in here(tmp_path, "promote", run_id, "--max-age", "90d").stdout
+
+
 DOCS = Path(__file__).parents[2] / "docs" / "promotions.md"
 
 
 def test_every_example_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block is what somebody types at a workstation. What `benchgate run` would measure is made up."""
     monkeypatch.delenv("GITLAB_CI")
-    days = count(1)
+    days = count(9, -1)
     (tmp_path / STORE).parent.mkdir()
     blocks = re.findall(r"```sh\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     lines = [shlex.split(line, comments=True)[1:] for block in blocks for line in block.splitlines()]
@@ -115,7 +125,7 @@ def test_every_example_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeyp
             continue
         label, page = line[line.index("--label") + 1], line[line.index("--report") + 1]
         with Store.open(str(tmp_path / STORE)) as store:
-            run_id = begun(store, day=f"2026-01-0{next(days)}", label=label)
+            run_id = begun(store, day=days_ago(next(days)), label=label)
             decision = decide_stored(store, run_id)
             store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "output_tokens_per_s", None, "c4", None, 9.5, 1)])
         write_report(decision, tmp_path / page)
@@ -129,6 +139,8 @@ def test_every_example_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeyp
         (["abcd", "--withdraw"], "--withdraw needs --reason TEXT"),
         (["abcd", "--withdraw", "--reason", "x", "--override", "y"], "--override is of a promotion"),
         (["abcd", "--withdraw", "--reason", "x", "--strict"], "--strict is of a promotion"),
+        (["abcd", "--withdraw", "--reason", "x", "--max-age", "9d"], "--max-age is of a promotion"),
+        (["abcd", "--max-age", "30"], "--max-age: "),
         (["abcd", "--reason", "x"], "add --withdraw"),
         (["abcd", "--as-of", "2026-01-01"], "no run is called 'abcd'"),
     ],

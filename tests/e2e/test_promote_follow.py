@@ -11,7 +11,7 @@ from benchgate.deciding import decide_stored
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 from tests.fakes import mlflow_server
-from tests.fakes.promotable import BLOCKED, begun
+from tests.fakes.promotable import BLOCKED, begun, days_ago
 
 pytestmark = pytest.mark.beside
 
@@ -29,7 +29,7 @@ def runs(folder: Path) -> tuple[str, str]:
     """A store with a run that passes, of weights that are pinned, and one that is blocked; both judged."""
     (folder / STORE).parent.mkdir()
     with Store.open(str(folder / STORE)) as store:
-        found = begun(store, candidate=PINNED), begun(store, BLOCKED, day="2026-01-02")
+        found = begun(store, candidate=PINNED, day=days_ago(3)), begun(store, BLOCKED, day=days_ago(2))
         for run_id in found:
             decide_stored(store, run_id)
     return found

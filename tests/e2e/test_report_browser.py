@@ -1,78 +1,29 @@
-"""The report in a real browser: readable from a file without JavaScript and under Jenkins' policy, handier with it."""
+"""The report in a real browser: readable from a file without JavaScript, under Jenkins' policy, and on paper."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from benchgate.model.verdict import GuardResult, Outcome
+from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html
 from benchgate.report.figures import Figures
-from benchgate.report.html import render_html
 from benchgate.report.view import ReportView
-from tests.e2e.pages import DESK, IN_A_BROWSER, NO_SHADOWS, OPEN_ALL, PAPER, PHONE, launched, served_by_jenkins, watched
-from tests.fakes import evidence as fake
+from tests.e2e.pages import DESK, IN_A_BROWSER, NO_SHADOWS, OPEN_ALL, PAPER, PHONE, served_by_jenkins, watched
 from tests.fakes import hostile
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+pytest_plugins = ["tests.e2e.opened_report"]
 pytestmark = IN_A_BROWSER
-OTHERS = tuple(fake.check(f"{one}-c4", one) for one in (Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.WARN))
-WAIVED = replace(fake.check("waived-c4", Outcome.BLOCK), waiver=hostile.waiver("SRV-1"))
-TRIPPED = GuardResult("client-saturated", True, "the client was late", "send from more workers", ("load",))
-BLOCKED = fake.verdict(Outcome.BLOCK)
-VERDICT = replace(BLOCKED, checks=(*BLOCKED.checks, *OTHERS, WAIVED), guards=(*BLOCKED.guards, TRIPPED))
 UNSEEN = """[...document.querySelectorAll('td, tbody th, dd, li, p, pre, figcaption')].filter((one) => {
     const box = one.getBoundingClientRect();
     return one.textContent.trim() && (box.width < 1 || box.height < 1 || !one.checkVisibility());
 }).map((one) => one.textContent)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a blocked candidate, with every part that a report can have and checks of every outcome."""
-    plain = fake.evidence()
-    telemetry = tuple(hostile.window(observation, "vllm") for observation in plain.load)
-    evidence = replace(plain, telemetry=telemetry, divergence=hostile.divergence("t1"), noise=hostile.noise("c4"))
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render_html(evidence, VERDICT), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser, report: Path) -> Iterator[Page]:
-    """The report opened from its file at the width of a telephone, without JavaScript."""
-    opened = browser.new_page(viewport=PHONE, java_script_enabled=False)
-    yield from watched(opened, report.as_uri())
-
-
-@pytest.fixture(scope="module")
-def live(browser: Browser, report: Path) -> Iterator[Page]:
-    """The report opened from its file on a desk, with JavaScript; what it does is undone by `fresh`."""
-    opened = browser.new_page(viewport=DESK)
-    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened.set_default_timeout(10_000)
-    yield from watched(opened, report.as_uri())
-
-
-@pytest.fixture
-def fresh(live: Page, report: Path) -> Page:
-    """The same page as if nobody had touched it."""
-    live.emulate_media(media="screen", color_scheme="light")
-    live.goto(report.as_uri())
-    return live
 
 
 def test_the_verdict_its_reason_and_what_to_do_are_in_the_first_screen_of_a_telephone(page: Page) -> None:
@@ -102,8 +53,8 @@ def test_what_a_row_is_of_stays_in_sight_while_a_table_is_scrolled_on_a_telephon
     assert last["x"] + last["width"] <= frame["x"] + frame["width"] + 1
 
 
-def test_every_check_is_visible_with_its_reason(page: Page) -> None:
-    for check in VERDICT.checks:
+def test_every_check_is_visible_with_its_reason(page: Page, verdict: Verdict) -> None:
+    for check in verdict.checks:
         assert page.get_by_text(check.reason).first.is_visible()
 
 
@@ -253,32 +204,6 @@ def test_a_browser_finds_no_more_in_hostile_text_than_in_harmless(live: Page, mo
     assert elements("<i>oops</i>") != harmless
 
 
-def _shown_checks(page: Page) -> list[str]:
-    return [one.get_attribute("id") or "" for one in page.locator("table.checks > tbody:visible").all()]
-
-
-def test_checks_are_filtered_by_outcome_and_a_link_brings_them_back(fresh: Page) -> None:
-    every = _shown_checks(fresh)
-    chips = fresh.get_by_role("group", name="Show checks by outcome")
-    told = ["All 9", "BLOCK 1", "INVALID 1", "INCONCLUSIVE 1", "WARN 1", "WAIVED 1", "PASS 4"]
-    assert chips.get_by_role("button").all_inner_texts() == told
-    chips.get_by_role("button", name="BLOCK 1").click()
-    assert _shown_checks(fresh) == ["check-ttft-p50-c4"]
-    assert chips.get_by_role("status").inner_text() == "1 of 9 checks shown"
-    assert chips.get_by_role("button", name="BLOCK 1").get_attribute("aria-pressed") == "true"
-    fresh.evaluate("location.hash = 'check-accuracy'")
-    fresh.wait_for_function("!document.getElementById('check-accuracy').hidden")
-    assert _shown_checks(fresh) == every
-
-
-def test_paper_shows_every_check_whatever_the_screen_does_not(fresh: Page) -> None:
-    every = _shown_checks(fresh)
-    fresh.get_by_role("button", name="BLOCK 1").click()
-    fresh.emulate_media(media="print")
-    assert _shown_checks(fresh) == every
-    assert not fresh.get_by_role("button", name="BLOCK 1").is_visible()
-
-
 @pytest.fixture(scope="module")
 def paper(browser: Browser, report: Path) -> Iterator[Page]:
     """The report as it is printed, by who touched nothing, likes screens dark and has no JavaScript."""
@@ -311,104 +236,8 @@ def test_paper_keeps_headings_with_what_follows_and_charts_whole(paper: Page) ->
     assert inks == ["rgb(0, 0, 0)", "rgb(89, 99, 110)"]  # and not the light grey of a dark screen
 
 
-def _column(page: Page, table: str, number: int) -> list[str]:
-    return page.locator(f"{table} tbody tr td:nth-child({number})").all_inner_texts()
-
-
-def test_a_table_is_sorted_up_down_and_back(fresh: Page) -> None:
-    table = "#load > .table table"
-    head = fresh.locator(f"{table} th.number").first
-    number = int(head.evaluate("(one) => one.cellIndex")) + 1
-    before = _column(fresh, table, number)
-    states = []
-    for _ in range(3):
-        head.get_by_role("button").click()
-        states.append((head.get_attribute("aria-sort"), _column(fresh, table, number)))
-    (up, rising), (down, falling), (none, again) = states
-    assert (up, down, none) == ("ascending", "descending", None)
-    assert again == before and sorted(rising) == sorted(before) and len(before) > 2
-    assert rising != falling
-
-
-def test_checks_are_sorted_by_a_click_and_by_the_keyboard_each_with_its_reason(fresh: Page) -> None:
-    every = _shown_checks(fresh)
-    table = fresh.locator("table.checks").last  # what passed
-    head = table.locator("th", has_text="check").first
-    titles = table.locator("tbody th a")
-    before = titles.all_inner_texts()
-    head.get_by_role("button").click()
-    assert head.get_attribute("aria-sort") == "ascending"
-    assert titles.all_inner_texts() == sorted(before) != before
-    head.get_by_role("button").press("Enter")
-    assert head.get_attribute("aria-sort") == "descending"
-    assert titles.all_inner_texts() == sorted(before, reverse=True)
-    head.get_by_role("button").press("Space")
-    assert head.get_attribute("aria-sort") is None
-    assert _shown_checks(fresh) == every
-    failing = fresh.locator("table.checks").first
-    used = failing.locator("th.stripe")
-    used.get_by_role("button").click()
-    shares = [float(told.split()[0]) for told in failing.locator("svg.strip title").all_text_contents()]
-    assert used.get_attribute("aria-sort") == "ascending" and shares == sorted(shares)
-    assert shares[0] < 100 < shares[-1]
-    assert failing.locator("tbody").last.get_attribute("class") == "invalid"  # of which nothing is used
-
-
-AMOUNTS = (
-    (["1.2 s", "900 ms", "none", "80 µs", "∞"], ["80 µs", "900 ms", "1.2 s", "∞", "none"]),
-    (["+2.5 points", "\N{MINUS SIGN}3 points", "0 points"], ["\N{MINUS SIGN}3 points", "0 points", "+2.5 points"]),
-    (["1,319", "not measured", "97"], ["97", "1,319", "not measured"]),
-    (["$12.5", "$9.1", "≥ 0.2"], ["≥ 0.2", "$9.1", "$12.5"]),
-    (["97 %", "1.2 s", "∞", "3 %", "80 ms"], ["3 %", "97 %", "80 ms", "1.2 s", "∞"]),
-)
-
-
-def test_numbers_are_sorted_by_size_and_what_is_none_comes_last(browser: Browser, report: Path) -> None:
-    script = report.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
-    page = browser.new_page()
-    for cells, rising in AMOUNTS:
-        rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
-        table = f'<table><thead><tr><th class="number">n</th></tr></thead><tbody>{rows}</tbody></table>'
-        page.set_content(f'<div class="scroll">{table}</div><script>{script}</script>')
-        page.get_by_role("button", name="n", exact=True).click()
-        assert _column(page, "table", 1) == rising
-    page.close()
-
-
-def test_a_series_is_hidden_and_shown_again(fresh: Page) -> None:
-    figure = fresh.locator("figure:has(svg.chart)").first
-    drawn = figure.locator("[stroke='#7d8796']:visible, [fill='#7d8796']:visible")
-    before = drawn.count()
-    press = figure.get_by_role("button", name="baseline", exact=True)
-    press.click()
-    assert (before > 0, drawn.count(), press.get_attribute("aria-pressed")) == (True, 0, "false")
-    press.click()
-    assert (drawn.count(), press.get_attribute("aria-pressed")) == (before, "true")
-
-
 def test_without_a_script_a_mark_has_its_words_as_its_title(page: Page) -> None:
     for anchor in ("figure-ttft-p50", "figure-ecdf-ttft-c4", "figure-timeline-ttft", "figure-quality"):
         marks = page.locator(f"#{anchor} svg.chart path > title")
         assert marks.count() >= 3, anchor
         assert all(any(letter.isdigit() for letter in told) for told in marks.all_text_contents())
-
-
-def test_pointing_at_a_mark_tells_the_row_it_stands_for(fresh: Page) -> None:
-    assert fresh.locator("svg.chart title").count() == 0  # or a browser would tell it twice
-    mark = fresh.locator("svg.chart [data-told]").first
-    mark.scroll_into_view_if_needed()
-    mark.hover(force=True)
-    tip = fresh.locator(".tip")
-    assert tip.inner_text() == mark.get_attribute("data-told") != ""
-    fresh.keyboard.press("Escape")
-    assert not tip.is_visible()
-
-
-def test_the_command_and_the_data_are_copied(fresh: Page) -> None:
-    fresh.locator(".controls:has(+ pre.command) button").first.click()
-    assert fresh.evaluate("navigator.clipboard.readText()") == fresh.locator("pre.command").first.text_content()
-    fresh.evaluate(OPEN_ALL)
-    press = fresh.locator(".controls:has(+ #verdict-json) button")
-    press.click()
-    fresh.get_by_role("button", name="Copied").last.wait_for()
-    assert json.loads(fresh.evaluate("navigator.clipboard.readText()"))["outcome"] == "BLOCK"

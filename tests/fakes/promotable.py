@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import insert
 
+from benchgate import promoting
 from benchgate.deciding import decide_stored
 from benchgate.model.deployment import Arm
 from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
@@ -23,6 +27,14 @@ from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 _PLAN = b'{"blocks":[]}'
 CHECK: dict[str, object] = {"metric": "ttft", "margin": "10%"}
 BLOCKED = Effect(slowdown=2.0)
+
+promote = partial(promoting.promote, max_age_s=math.inf)
+"""Of a run of any age, which the runs here are: their days are stated."""
+
+
+def days_ago(days: int) -> str:
+    """A day of late, by today's clock: the command line promotes nothing that is old."""
+    return (datetime.now(UTC) - timedelta(days=days)).date().isoformat()
 
 
 def begun(

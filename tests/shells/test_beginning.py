@@ -122,7 +122,17 @@ def test_nothing_is_written_over_and_nobody_is_asked_before_that_is_known(tmp_pa
     with server("m") as one:
         done = begun(tmp_path, one.url, f"{one.url}/other")
     assert done.returncode == 2 and "waivers.yaml: there already" in done.stderr
+    assert "name another folder with --dir" in done.stderr and "go on" not in done.stderr
     assert written(tmp_path) == {"waivers.yaml"} and one.requests == []
+
+
+def test_a_suite_that_is_there_already_is_told_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text("suite: mine\n")
+    alone = begun(tmp_path, "http://localhost:1", "http://localhost:2")
+    assert alone.returncode == 2 and alone.stderr.rstrip().endswith("next-suite.yaml`")
+    (tmp_path / "waivers.yaml").write_text("waivers: []\n")
+    again = begun(tmp_path, "http://localhost:1", "http://localhost:2")
+    assert again.returncode == 2 and "`benchgate run suite.yaml`; else move what is in the way" in again.stderr
 
 
 def dead_url() -> str:
@@ -234,6 +244,14 @@ def test_load_and_slo_follow_what_a_lone_request_took(
     assert suite.load is not None and suite.slo is not None
     assert [stage.name for stage in suite.load.sweep] == ["c8", f"r{rate}"]
     assert suite.slo.ttft_s == pytest.approx(ttft)
+
+
+def test_prices_need_their_marks_taken_away_alone() -> None:
+    text = first_suite.suite_text(met("a"), met("bb"), file="s.yaml", task="t.yaml")
+    priced = text.replace("    # price: $4/h\n    # accelerators: 1\n", "    price: $4/h\n    accelerators: 8\n")
+    for written, expected in ((text, [(None, 1)] * 2), (priced, [(4.0, 8)] * 2)):
+        specs = parse_suite(written, "s.yaml").deployments.values()
+        assert [(spec.usd_per_hour, spec.accelerators) for spec in specs] == expected
 
 
 def test_small_context_is_not_asked_for_more_than_it_holds() -> None:

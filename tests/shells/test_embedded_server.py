@@ -168,9 +168,12 @@ def test_ctrl_c_in_the_terminal_reaches_only_benchgate(cache: Path) -> None:
         assert os.getsid(server.pid) != os.getsid(0)
 
 
-def test_a_damaged_model_file_fails_with_the_engines_own_reason(tmp_path: Path) -> None:
+def test_a_model_file_that_the_engine_cannot_read_fails_with_its_own_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = weights_file("q5_0", 0, tmp_path)
     path.write_bytes(path.read_bytes()[:200_000])
+    monkeypatch.setattr(server_module, "weights_file", lambda *_made: path)
     with (
         pytest.raises(
             EmbeddedError, match=r"(?s)'damaged' did not start.*exited with status 1.*corrupted or incomplete"

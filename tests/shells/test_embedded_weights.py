@@ -81,6 +81,17 @@ def test_what_is_made_once_is_not_made_again(tmp_path: Path) -> None:
     assert (again, again.stat().st_ino) == (first, made.st_ino)
 
 
+@pytest.mark.parametrize("found", [b"", b"GGUF of somebody else"], ids=["cut", "other"])
+def test_a_file_that_is_found_and_is_not_what_was_made_is_made_anew(tmp_path: Path, found: bytes) -> None:
+    made = weights_file("q4_0", 0, tmp_path / "mine")
+    (tmp_path / "theirs").mkdir()
+    placed = tmp_path / "theirs" / made.name
+    for _ in range(2):  # put there before this process made one, and after
+        placed.write_bytes(found)
+        assert weights_file("q4_0", 0, tmp_path / "theirs") == placed
+        assert placed.read_bytes() == made.read_bytes()
+
+
 def test_another_engine_version_makes_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = weights_file("q4_0", 0, tmp_path)
     monkeypatch.setattr(weights, "require_engine", lambda: "2099.1")

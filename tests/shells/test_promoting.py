@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchgate import promoting
 from benchgate.deciding import decide_stored, report_html, write_report
 from benchgate.deploying import declared
 from benchgate.errors import ExitCode, SuiteError, UsageError
@@ -19,11 +20,11 @@ from benchgate.model.promotion import Deed, Origin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver, Waivers
-from benchgate.promoting import NotPromoted, promote, withdraw
+from benchgate.promoting import NotPromoted, withdraw
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from tests.fakes.measured import Effect, SuiteText
-from tests.fakes.promotable import BLOCKED, CHECK, begun, judged
+from tests.fakes.promotable import BLOCKED, CHECK, begun, days_ago, judged, promote
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_run_that_was_never_judged_or_whose_stored_verdict_says_otherwise_is_ref
         promote(store, run_id, MAIN)
     decide_stored(store, run_id)
     (true,) = store.verdicts(run_id)
-    store.save_verdict(run_id, {**true.document, "reason": "trust me"}, decided_at="2026-12-31T00:00:00.000Z")
+    store.save_verdict(run_id, {**true.document, "reason": "trust me"}, decided_at="2098-01-01T00:00:00.000Z")
     with pytest.raises(NotPromoted, match="is PASS as judged now, and its newest stored verdict is another") as refused:
         promote(store, run_id, MAIN)
     assert (refused.value.exit_code, store.promotions()) == (ExitCode.PUBLISH_FAILED, [])
@@ -94,7 +95,7 @@ def test_a_forged_pass_of_a_blocked_run_promotes_nobody(store: Store) -> None:
     run_id, _ = judged(store, BLOCKED)
     (true,) = store.verdicts(run_id)
     forged = {**true.document, "outcome": "PASS", "exit_code": 0, "promotes": True}
-    store.save_verdict(run_id, forged, decided_at="2026-12-31T00:00:00.000Z")
+    store.save_verdict(run_id, forged, decided_at="2098-01-01T00:00:00.000Z")
     with pytest.raises(NotPromoted, match="is BLOCK as judged now") as refused:
         promote(store, run_id, MAIN)
     assert refused.value.exit_code is ExitCode.BLOCK
@@ -112,6 +113,16 @@ def test_calibration_import_and_run_that_was_cut_short_are_refused(store: Store)
     with pytest.raises(NotPromoted, match="only a complete one") as refused:
         promote(store, short, MAIN, override="anyway")
     assert (refused.value.exit_code, store.promotions()) == (ExitCode.INVALID, [])
+
+
+def test_run_that_ended_too_long_ago_is_refused_and_an_override_is_no_way_around(store: Store) -> None:
+    old, late = passed(store, day=days_ago(40)), passed(store, day=days_ago(20))
+    a_month = partial(promoting.promote, store, origin=MAIN, max_age_s=30 * 86_400.0)
+    for override in (None, "the old one is on fire"):
+        with pytest.raises(NotPromoted, match=r"days ago, and may be 30\.0 days old; measure it again") as refused:
+            a_month(run_id=old, override=override)
+        assert (refused.value.exit_code, store.promotions()) == (ExitCode.INVALID, [])
+    assert a_month(run_id=late).promotion.in_series
 
 
 def test_another_policy_promotes_nobody(store: Store) -> None:

@@ -188,7 +188,7 @@ def test_an_enterprise_server_is_asked_at_its_own_addresses(github: FakeGitHub) 
             publish_comment(api, 7, message())
     paths = [one.path.partition("?")[0] for one in github.asked]
     comments = f"/api/v3{COMMENTS}"
-    assert paths == [comments, comments, comments, "/api/graphql"]
+    assert paths == [comments, comments, comments, "/api/graphql", comments, "/api/graphql"]
     assert len(github.comments[7]) == 1
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -12,7 +15,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.publish.github_api import GitHubApi
 from benchgate.publish.github_comment import publish_comment
 from benchgate.publish.message import Message, Overtaken
-from tests.fakes.github_api import BOT, FakeGitHub
+from tests.fakes.github_api import BOT, Asked, FakeGitHub
 from tests.fakes.messages import message
 
 MARK = "<!-- benchgate:chat:awq -->"
@@ -69,6 +72,51 @@ def test_an_old_green_is_not_told_over_a_newer_comment(github: FakeGitHub) -> No
     with pytest.raises(Overtaken, match="run run-2 was measured after run run-1"):
         publish(github, message(run_id="run-1"))
     assert bodies(github) == before
+
+
+class TwoAtOnce(FakeGitHub):
+    """Answers nobody until two have asked, so that neither sees what the other makes of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both, self._first = threading.Barrier(2), itertools.count()
+
+    def answer(self, asked: Asked) -> tuple[int, object, dict[str, str]] | None:
+        if asked.method == "GET" and next(self._first) < 2:
+            self._both.wait(30)
+        return super().answer(asked)
+
+
+@pytest.mark.parametrize(
+    "second", [message(), message(Outcome.BLOCK, run_id="run-2"), message(run_id="run-2")], ids=["same", "bad", "good"]
+)
+def test_of_two_first_comments_at_the_same_moment_that_of_the_newest_run_stays_alone(second: Message) -> None:
+    with TwoAtOnce() as github, ThreadPoolExecutor(2) as jobs:
+        told = [jobs.submit(publish, github, said) for said in (message(), second)]
+        wrong = [job.exception() for job in told]
+        assert wrong[1] is None and (wrong[0] is None or isinstance(wrong[0], Overtaken))
+        marked = [body for body in bodies(github) if body.startswith(MARK)]
+        (kept,) = marked
+        assert f":{second.run_id} -->" in kept and second.text(100) in kept
+        assert len(bodies(github)) == 2
+        (link,) = [one["html_url"] for one in github.comments[7] if one["body"] == kept]
+        assert all(link in body for body in bodies(github) if body != kept)
+
+
+class Forestalling(FakeGitHub):
+    """Somebody else's job is a moment earlier."""
+
+    def answer(self, asked: Asked) -> tuple[int, object, dict[str, str]] | None:
+        if asked.method == "POST" and asked.path.endswith("/comments"):
+            self.comment(f"{MARK}\n<!-- benchgate-says:success:run-1 -->\n## PASS")
+        return super().answer(asked)
+
+
+def test_of_one_run_that_is_told_twice_at_once_the_oldest_comment_stays() -> None:
+    with Forestalling() as github:
+        assert publish(github, message()).endswith("of another job stays in its place")
+        theirs, ours = bodies(github)
+    assert theirs.startswith(MARK) and ours.startswith("<!-- benchgate-superseded:chat:awq -->")
 
 
 def test_a_comment_of_somebody_else_with_our_mark_is_not_ours(github: FakeGitHub) -> None:

@@ -184,7 +184,9 @@ def test_a_pass_that_could_not_be_kept_is_red_everywhere() -> None:
     assert cases(render_junit(lost))["Verdict"] == "error"
     word, _, said = next(command_lines(render_annotations(lost)))
     assert (word, said.partition(":")[0]) == ("error", "PASS (not promoted)")
-    assert json.loads(render_sarif(lost))["runs"][0]["results"][0]["level"] == "error"
+    log = json.loads(render_sarif(lost))["runs"][0]
+    assert log["results"][0]["level"] == "error"
+    assert log["invocations"] == [{"executionSuccessful": False, "exitCode": 13}]
     assert "exit code 13" in rendered(Output.SLACK, lost)
 
 

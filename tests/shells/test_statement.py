@@ -113,6 +113,26 @@ def test_weights_that_are_pinned_are_a_subject(revision: str, digest: dict[str, 
     assert found == ([] if digest is None else [digest])
 
 
+@pytest.mark.parametrize("ref", ["cd" * 20, "main", None])
+def test_adapters_that_the_load_asks_for_are_weights_of_the_candidate(ref: str | None) -> None:
+    made = decision()
+    served = replace(fake.deployment(Arm.CANDIDATE), url="http://q4", settings={"revision": "ab" * 20})
+    adapter = "tone" if ref is None else f"tone@{ref}"
+    load: Any = made.evidence.run.suite["load"]
+    asked = {**load, "workload": {**load["workload"], "adapter": adapter}}
+    run = replace(
+        made.evidence.run,
+        suite={**made.evidence.run.suite, "load": asked},
+        arms={**made.evidence.run.arms, Arm.CANDIDATE: served},
+    )
+    stated = statement_of(replace(made, evidence=replace(made.evidence, run=run)), ExitCode.OK)
+    found = {one["name"]: one["digest"] for one in stated.document()["subject"] if one["name"].startswith("candidate")}
+    base = {"candidate/q4": {"gitCommit": "ab" * 20}, "candidate/q4/adapter/tone": {"gitCommit": ref}}
+    assert found == (base if ref == "cd" * 20 else {})
+    assert stated.arms["candidate"].adapters == (adapter,)
+    assert read_statement(stated.data(), "x") == stated
+
+
 def test_same_decision_gives_the_same_bytes_and_they_read_back_as_they_were() -> None:
     made = decision(fake.verdict(Outcome.WARN))
     stated = statement_of(made, made.exit_code, report=StatedFile("r.html", "0" * 64), url="https://ci.example/1")

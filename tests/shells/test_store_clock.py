@@ -28,7 +28,7 @@ pytest_plugins = ["tests.shells.store_databases"]
 
 BY_THE_DATABASE = clock.latest  # as tests find it from here on, it is past the days of all samples
 FUTURE, LATER = "2099-01-01T00:00:00.000Z", "2099-01-01T01:00:00.000Z"
-EARLY, NEXT_YEAR = "2026-11-20T09:00:00Z", "2027-12-31T00:00:00.000Z"
+EARLY, FAR_AHEAD = "2026-11-20T09:00:00Z", "2098-01-01T00:00:00.000Z"
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def test_run_of_a_time_to_come_is_not_the_newest_and_is_told_by_a_check(store: S
 def test_run_of_a_time_to_come_takes_no_newest_one_s_place_when_records_go(store: Store) -> None:
     first, _ = run_of(store, EARLY), run_of(store)
     ahead(store)
-    assert [one.run_id for one in store.expendable(Policy(keep_last=1), NEXT_YEAR)] == [first.id]
+    assert [one.run_id for one in store.expendable(Policy(keep_last=1), FAR_AHEAD)] == [first.id]
 
 
 def test_no_verdict_is_of_a_time_to_come(store: Store) -> None:

@@ -8,15 +8,14 @@ from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError
 from benchgate.model.promotion import Deed, Origin
 from benchgate.model.run import RunStatus
-from benchgate.promoting import promote
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy, older_than
-from tests.fakes.promotable import begun, judged, write_record
+from tests.fakes.promotable import begun, judged, promote, write_record
 from tests.shells.store_samples import PLAN, make_load, make_run
 
 pytest_plugins = ["tests.shells.store_databases"]
 
-NEXT_YEAR = "2027-01-01T00:00:00Z"
+FAR_AHEAD = "2098-01-01T00:00:00Z"
 TEN_DAYS = Policy(older_than_s=10 * 86_400.0)
 
 
@@ -36,7 +35,7 @@ def test_run_is_not_promoted_once_its_records_went_while_it_was_judged(
     begun(store, day="2026-01-02")
 
     def meanwhile() -> str:
-        (gone,) = store.remove_raw(store.expendable(Policy(), NEXT_YEAR), now=NEXT_YEAR, reason="store gc").runs
+        (gone,) = store.remove_raw(store.expendable(Policy(), FAR_AHEAD), now=FAR_AHEAD, reason="store gc").runs
         assert gone.run_id == run_id
         return utc_now()
 
@@ -48,9 +47,9 @@ def test_run_is_not_promoted_once_its_records_went_while_it_was_judged(
 
 def test_records_stay_of_a_run_that_was_promoted_while_others_went(store: Store, store_address: str) -> None:
     run_id, _ = ended(store, "2020-01-01"), ended(store, "2020-01-02")
-    chosen = store.expendable(Policy(), NEXT_YEAR)
+    chosen = store.expendable(Policy(), FAR_AHEAD)
     write_record(store_address, run_id, "2020-02-01T00:00:00.000Z", "smoke")
-    done = store.remove_raw(chosen, now=NEXT_YEAR, reason="store gc")
+    done = store.remove_raw(chosen, now=FAR_AHEAD, reason="store gc")
     assert (done.runs, done.stayed) == ((), ((run_id, "it was promoted a moment ago"),))
 
 

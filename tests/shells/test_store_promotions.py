@@ -17,19 +17,19 @@ from benchgate.model.deployment import Arm
 from benchgate.model.promotion import Deed, Origin, Promotion
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.promoting import NotPromoted, promote, require_to_follow, withdraw
+from benchgate.promoting import NotPromoted, require_to_follow, withdraw
 from benchgate.store import rows, tables
 from benchgate.store.migrate import opened
 from benchgate.store.promotions import read_promotion
 from benchgate.store.repository import Store
-from tests.fakes.promotable import BLOCKED, begun, judged, write_record
+from tests.fakes.promotable import BLOCKED, begun, judged, promote, write_record
 from tests.shells.store_samples import write_run
 
 pytest_plugins = ["tests.shells.store_databases"]
 
 MAIN = Origin("anna", "refs/heads/main", "c0ffee", protected=True)
 PULL = Origin("mallory", "refs/pull/7/merge", "bad")
-NEXT_YEAR = "2027-01-01"  # begins after everything that a test records
+FAR_AHEAD = "2098-01-01"  # begins after everything that a test records
 LONG_AGO, FUTURE = "2020-01-01T00:00:00.000Z", "2099-01-01T00:00:00.000Z"
 TAKEN_BACK: dict[str, Any] = {"deed": Deed.WITHDRAWN, "grounds": None, "reason": "so that creep forgets it"}
 
@@ -205,7 +205,7 @@ def test_promotion_of_a_time_to_come_stops_no_other_and_is_told_by_a_check(store
 def test_passing_run_of_a_pull_request_does_not_enter_the_history_once_promotions_are_recorded(store: Store) -> None:
     poisoned, promoted = passed(store), passed(store, day="2026-01-02")
     promote(store, poisoned, PULL)
-    before = begun(store, day=NEXT_YEAR)
+    before = begun(store, day=FAR_AHEAD)
     assert [past.run_id for past in store.evidence(before).history] == [poisoned, promoted]  # by verdicts, as ever
     kept = promote(store, promoted, MAIN).promotion
     (past,) = store.evidence(before).history
@@ -218,19 +218,19 @@ def test_promotion_made_after_a_run_began_is_no_history_of_it(store: Store) -> N
     promote(store, first, MAIN)
     promote(store, second, MAIN)
     assert store.evidence(second).history == ()  # it began, and was judged, before either
-    assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == [first, second]
+    assert [past.run_id for past in store.evidence(begun(store, day=FAR_AHEAD)).history] == [first, second]
     withdraw(store, second, MAIN, "it leaks")
-    assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == [first]
+    assert [past.run_id for past in store.evidence(begun(store, day=FAR_AHEAD)).history] == [first]
 
 
 def test_withdrawing_all_of_a_series_wipes_no_history(store: Store) -> None:
     """Else one promotion that is taken back would make all that crept in before it forgotten."""
     ids = [passed(store), passed(store, day="2026-01-02")]
-    before = store.evidence(begun(store, day=NEXT_YEAR)).history
+    before = store.evidence(begun(store, day=FAR_AHEAD)).history
     promote(store, ids[0], MAIN)
-    assert [past.run_id for past in store.evidence(begun(store, day=NEXT_YEAR)).history] == ids[:1]
+    assert [past.run_id for past in store.evidence(begun(store, day=FAR_AHEAD)).history] == ids[:1]
     withdraw(store, ids[0], MAIN, "it leaks")
-    after = store.evidence(begun(store, day=NEXT_YEAR)).history
+    after = store.evidence(begun(store, day=FAR_AHEAD)).history
     assert [past.run_id for past in after] == [past.run_id for past in before] == ids
 
 
@@ -283,7 +283,7 @@ def test_store_takes_no_promotion_of_an_unfinished_run_nor_by_a_verdict_that_was
     with pytest.raises(EvidenceError, match="is partial, not complete"):
         store.save_promotion(replace(_grounds()(outside), run_id=short))
     (verdict,) = store.verdicts(run_id)
-    store.save_verdict(run_id, {**verdict.document, "outcome": "BLOCK"}, decided_at="2026-12-31T00:00:00.000Z")
+    store.save_verdict(run_id, {**verdict.document, "outcome": "BLOCK"}, decided_at="2098-01-01T00:00:00.000Z")
     with pytest.raises(EvidenceError, match="rests on another verdict"):
         store.save_promotion(replace(_grounds()(outside), origin=MAIN))
     assert store.promotions() == [outside]
@@ -308,7 +308,7 @@ def test_changed_promotion_is_found_wherever_it_is_read(store: Store, store_addr
     for read in (
         store.promotions,
         lambda: store.resolve("@promoted"),
-        lambda: store.evidence(begun(store, day=NEXT_YEAR)),
+        lambda: store.evidence(begun(store, day=FAR_AHEAD)),
     ):
         with pytest.raises(EvidenceError, match="lifted"):
             read()

@@ -176,7 +176,7 @@ def test_report_where_none_is_stated_and_a_suite_that_is_none_do_not_hold(tmp_pa
         {"verdict_sha256": "0" * 64},
         {"tests": ByResult((), (), ())},
         {"policy_sha256": "0" * 64},
-        {"arms": dict.fromkeys(("baseline", "candidate"), StatedArm("new", "m", "vllm", "0" * 64, None))},
+        {"arms": dict.fromkeys(("baseline", "candidate"), StatedArm("new", "m", "vllm", "0" * 64, None, ()))},
     ],
     ids=lambda changes: next(iter(changes)),
 )
