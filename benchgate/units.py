@@ -28,9 +28,12 @@ _NATS = re.compile(_NUMBER + r"\s*nats?")
 _COUNT = re.compile(r"[0-9]{1,9}")
 _TOKENS = re.compile(_NUMBER + r"\s*(?:tokens?|tok)?")
 _SIZE = re.compile(_NUMBER + r"\s*(?P<unit>MiB|GiB|TiB)")
+_MEMORY = re.compile(_NUMBER + r"\s*(?P<unit>MB|GB|TB|MiB|GiB|TiB)")
 
 _SHOWN_CHARACTERS = 40
 _LEAST_NATS = 1e-6
+_LEAST_USD = 1e-6
+_DECIMAL_BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 _BYTES = {"MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _SECONDS = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
@@ -146,6 +149,12 @@ def parse_size_bytes(text: object) -> int:
     return int(_quantity(match, "size", scale=_BYTES[match["unit"]]))
 
 
+def parse_memory_bytes(text: object) -> int:
+    """`"80GB"` → 80,000,000,000 bytes, `"8GiB"` → 8,589,934,592: an accelerator's, which is told in both."""
+    match = _match(_MEMORY, text, "size of a memory", '"80GB" or "74.5GiB"')
+    return int(_quantity(match, "size of a memory", scale=(_BYTES | _DECIMAL_BYTES)[match["unit"]]))
+
+
 def _for_editors(*patterns: re.Pattern[str]) -> str:
     """What a parser reads, for readers of patterns that have no named groups."""
     inner = "|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns)
@@ -200,6 +209,12 @@ def show_size(size_bytes: int) -> str:
     return f"{_three_digits(size_bytes / _BYTES[unit])} {unit}"
 
 
+def show_memory(size_bytes: float) -> str:
+    """2,684,354,560 → `2.68 GB`, of 10⁹ bytes: what accelerators and the sizes of caches are told in."""
+    unit = next((unit for unit, size in _DECIMAL_BYTES.items() if size_bytes >= size), "kB")
+    return f"{_three_digits(size_bytes / _DECIMAL_BYTES[unit])} {unit}"
+
+
 def show_percent(ratio: float, *, signed: bool = False) -> str:
     """0.0512 → `5.12 %`."""
     if math.isinf(ratio):
@@ -228,8 +243,8 @@ def show_number(value: float) -> str:
 
 
 def show_usd(value: float) -> str:
-    """0.1234 → `$0.123`."""
-    return f"${show_number(value)}"
+    """0.1234 → `$0.123`; what is above nothing is never shown as nothing."""
+    return f"${value:.3g}" if 0 < abs(value) < _LEAST_USD else f"${show_number(value)}"
 
 
 def as_written(shown: str) -> str:

@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchgate.errors import UsageError
+from benchgate.units import parse_memory_bytes, parse_percent_ratio, parse_price_usd_per_hour, show_found
 
 if TYPE_CHECKING:
     from benchgate.cost.demand import Demand
     from benchgate.cost.sizing import Cache
     from benchgate.gate.best_row import BestRow
 
-
+_MOST_BYTES = 16 * 2**20  # of a century of hours, or a model's configuration
 _OPTIONS = {
     "safety_factor": "--safety-factor", "spares": "--spares", "p95_per_s": "--p95", "peak_per_s": "--peak",
-    "mean_per_s": "the mean", "usd_per_hour": "--price-per-hour", "per_s": "rate",
+    "mean_per_s": "the mean", "usd_per_hour": "--price-per-hour", "per_s": "rate", "places is": "--places is",
+    "residence_s": "--request-time", "tokens_per_request": "--output-tokens", "wait_s": "--wait", "look_s": "--look",
+    "cooldown_s": "--cooldown", "cold_start_s": "--cold-start", "target_ratio": "--target-load",
+    "memory_bytes": "--cache-memory", "tokens in pages": "--request-tokens in pages",
 }  # fmt: skip
 
 
@@ -51,14 +55,15 @@ def demand_asked(
     if traffic is not None:
         if beside != (None, None):
             raise UsageError("--p95 and --peak follow from the hours of --traffic; leave them out")
-        try:
-            hours = read_traffic(traffic.read_text(encoding="utf-8"), str(traffic))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{traffic}: cannot be read: {error}") from None
+        hours = read_traffic(_text(traffic), str(traffic))
+        if not any(hours.per_s):
+            raise UsageError(f"{traffic}: every hour's {hours.column} is 0, and nothing to be carried needs no fleet")
         unit = OUTPUT_TOKENS if hours.column == TOKENS else REQUESTS
         return Asked(unit, demand_of_hours(hours.per_s), hours.per_s)
     unit, mean = (OUTPUT_TOKENS, tokens_per_s) if tokens_per_s is not None else (REQUESTS, requests_per_s)
     assert mean is not None
+    if mean == 0:
+        raise UsageError(f"{given[0]} is 0, and nothing to be carried needs no fleet; expected a rate above 0")
     try:
         return Asked(unit, Demand(mean, *beside), None)
     except ValueError as error:
@@ -98,7 +103,28 @@ def read_option(option: str, text: str, parse: Callable[[object], float]) -> flo
     try:
         return parse(text)
     except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
+        hint = f"; did you mean {text}%?" if parse is parse_percent_ratio and _reads(f"{text}%", parse) else ""
+        raise UsageError(f"{option}: {error}{hint}") from None
+
+
+def _reads(text: str, parse: Callable[[str], float]) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def price_asked(text: str | None) -> float | None:
+    """Dollars per hour, of a whole replica: as a number, or as suites have a price."""
+    if text is None:
+        return None
+    for parse in (float, parse_price_usd_per_hour):
+        if _reads(text, parse):
+            return parse(text)
+    raise UsageError(
+        f"--price-per-hour is {show_found(text)}; expected dollars per hour of a whole replica, like 1.2 or $1.2/h"
+    )
 
 
 def read_if_said(option: str, text: str | None, parse: Callable[[object], float]) -> float | None:
@@ -106,31 +132,63 @@ def read_if_said(option: str, text: str | None, parse: Callable[[object], float]
     return None if text is None else read_option(option, text, parse)
 
 
-def cache_asked(config: Path | None, memory: str | None, request_tokens: int | None, dtype: str) -> Cache | None:
+def cache_asked(
+    config: Path | None, memory: str | None, request_tokens: int | None, dtype: str, accelerators: int | None
+) -> Cache | None:
     """The cache, where all that says what it holds is given. Raises UsageError where only some of it is."""
-    from benchgate.cost.kv_cache import ConfigError, cache_layout
+    from benchgate.cost.kv_cache import ConfigError, cache_layout, number_bytes
     from benchgate.cost.sizing import Cache
-    from benchgate.units import parse_size_bytes
 
     needed = {"--model-config": config, "--cache-memory": memory, "--request-tokens": request_tokens}
     if config is None or memory is None or request_tokens is None:
-        if dtype or any(value is not None for value in needed.values()):
+        if dtype or accelerators is not None or any(value is not None for value in needed.values()):
             missing = " and ".join(name for name, value in needed.items() if value is None)
             raise UsageError(f"what the cache holds also needs {missing}")
         return None
+    room_bytes = read_option("--cache-memory", memory, parse_memory_bytes)
     try:
-        found = json.loads(config.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ConfigError("expected an object")
-        room_bytes = read_option("--cache-memory", memory, parse_size_bytes)
-        cache = Cache(cache_layout(found), room_bytes, request_tokens, dtype)
-        _ = cache.bytes_per_request  # a type or a length that cannot be is told of here
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{config}: cannot be read: {error}") from None
+        if dtype:
+            number_bytes(dtype)
+    except ConfigError as error:
+        raise UsageError(f"--cache-dtype: {error}") from None
+    try:
+        shared = 1 if accelerators is None else accelerators
+        return Cache(cache_layout(_config(config)), room_bytes, request_tokens, dtype, shared)
     except ConfigError as error:
         raise UsageError(f"{config}: {error}") from None
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{config}:{error.lineno}:{error.colno}: this is no JSON: {error.msg}") from None
     except ValueError as error:
-        raise UsageError(f"--request-tokens: {error}") from None
-    return cache
+        raise UsageError(by_option(error)) from None
+
+
+def _config(path: Path) -> dict[str, object]:
+    from benchgate.cost.kv_cache import ConfigError
+
+    try:
+        found = json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}:{error.colno}: this is no JSON: {error.msg}") from None
+    except (RecursionError, ValueError):  # a thousand brackets, a number of a thousand digits
+        raise UsageError(
+            f"{path}: this is no `config.json` of a model: it is nested too deep, or a number is too long"
+        ) from None
+    if not isinstance(found, dict):
+        raise ConfigError("expected an object")
+    return found
+
+
+def _text(path: Path) -> str:
+    """A file of the reader's, of which a device or one of any size is none."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: this is no regular file; write what it gives to one")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise UsageError(f"{path}: it has more than {_MOST_BYTES:,} bytes, and no such file does")
+        return data.decode("utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None

@@ -9,7 +9,8 @@ import typer
 
 from benchgate.cli import capacity_options as given
 from benchgate.cli import options
-from benchgate.cli.capacity_asked import by_option, cache_asked, carried, demand_asked, read_if_said
+from benchgate.cli.capacity_asked import by_option, cache_asked, carried, demand_asked, price_asked, read_if_said
+from benchgate.cli.capacity_effect import require_effect, require_use, said_in
 from benchgate.cli.capacity_replay import ReplayOptions, rehearsed
 from benchgate.cli.capacity_run import Numbers, measured_run
 from benchgate.cli.options import CareFormat
@@ -18,8 +19,10 @@ from benchgate.errors import UsageError
 
 
 def capacity(
+    context: typer.Context,
     run: given.RunArgument = None,
     arm: given.ArmOption = "candidate",
+    stage: given.StageOption = None,
     target_tokens_per_s: given.TargetTokensOption = None,
     target_requests_per_s: given.TargetRequestsOption = None,
     p95: given.P95Option = None,
@@ -38,6 +41,7 @@ def capacity(
     cache_memory: given.CacheMemoryOption = None,
     request_tokens: given.RequestTokensOption = None,
     cache_dtype: given.CacheDtypeOption = "",
+    tensor_parallel: given.TensorParallelOption = None,
     min_replicas: given.MinReplicasOption = 1,
     max_replicas: given.MaxReplicasOption = None,
     places: given.PlacesOption = None,
@@ -55,22 +59,33 @@ def capacity(
     from benchgate.cost.fleet import Replica
     from benchgate.cost.sizing import REQUESTS, Question, sizing
     from benchgate.report.sizing import sizing_document, sizing_text
-    from benchgate.units import parse_percent_ratio, parse_span_s
+    from benchgate.units import parse_duration_s, parse_percent_ratio, parse_span_s
 
+    words = said_in(context)
+    require_effect(words, is_fixed=min_replicas == max_replicas)
     asked = demand_asked(target_tokens_per_s, target_requests_per_s, (p95, peak), traffic)
-    measured = measured_run(run, arm, store) if run is not None else None
+    measured = measured_run(run, arm, stage, store) if run is not None else None
     rates = carried(
-        asked.unit, (replica_tokens_per_s, replica_requests_per_s), None if measured is None else measured.seen.row
+        asked.unit,
+        (replica_tokens_per_s, replica_requests_per_s),
+        None if measured is None else measured.seen.choice.row,
     )
     said = Numbers(
-        usd_per_hour=price_per_hour,
+        usd_per_hour=price_asked(price_per_hour),
         overhead_ratio=read_if_said("--overhead", overhead, parse_percent_ratio),
-        residence_s=read_if_said("--request-time", request_time, parse_span_s),
+        residence_s=read_if_said("--request-time", request_time, parse_duration_s),
         tokens_per_request=output_tokens,
         cold_start_s=read_if_said("--cold-start", cold_start, parse_span_s),
         places=places,
     )
     known, seen = (said, None) if measured is None else measured.beside(said)
+    require_use(
+        words,
+        in_requests=asked.unit == REQUESTS,
+        has_price=known.usd_per_hour is not None,
+        has_time=known.residence_s is not None,
+    )
+    cache = cache_asked(model_config, cache_memory, request_tokens, cache_dtype, tensor_parallel)
     try:
         found = sizing(
             Question(
@@ -83,7 +98,7 @@ def capacity(
                 residence_s=known.residence_s,
                 tokens_per_request=known.tokens_per_request,
                 cold_start_s=known.cold_start_s,
-                cache=cache_asked(model_config, cache_memory, request_tokens, cache_dtype),
+                cache=cache,
             )
         )
     except ValueError as error:
@@ -92,8 +107,8 @@ def capacity(
         min_replicas, max_replicas, known.places, wait, look, cooldown, target_load, request_cv, balance, seed
     )
     hours = asked.hours if asked.unit == REQUESTS else None
-    replayed = rehearsed(scaled, hours, known.residence_s, known.cold_start_s, known.paid_usd_per_hour)
+    replayed = rehearsed(scaled, hours, found.question)
     if output is CareFormat.JSON:
-        say(json.dumps(sizing_document(found, seen, replayed), indent=2, sort_keys=True) + "\n")
+        say(json.dumps(sizing_document(found, seen, replayed), indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
         say(sizing_text(found, seen, replayed))

@@ -11,6 +11,10 @@ RunArgument = Annotated[
     str | None, typer.Argument(help="Stored run whose best level that holds its SLOs is what a replica carries.")
 ]
 ArmOption = Annotated[str, typer.Option("--arm", help="Whose: candidate or baseline.")]
+StageOption = Annotated[
+    str | None,
+    typer.Option("--stage", help="Size by this stage of the run, which must hold; else the best that does."),
+]
 TargetTokensOption = Annotated[
     float | None, typer.Option("--target-tokens-per-s", help="Demand on the mean, in output tokens.")
 ]
@@ -35,7 +39,10 @@ RequestTimeOption = Annotated[
     str | None, typer.Option("--request-time", help="How long a request stays on the mean, like 2.5s.")
 ]
 PricePerHourOption = Annotated[
-    float | None, typer.Option("--price-per-hour", help="Dollars per hour of a whole replica; else the run's price.")
+    str | None,
+    typer.Option(
+        "--price-per-hour", help="Dollars per hour of a whole replica, like 1.2 or $1.2/h; else the run's price."
+    ),
 ]
 SafetyFactorOption = Annotated[float, typer.Option("--safety-factor", help="So many times the demand is planned for.")]
 SparesOption = Annotated[
@@ -55,13 +62,18 @@ ModelConfigOption = Annotated[
     Path | None, typer.Option("--model-config", help="The model's config.json: what a token takes in the cache.")
 ]
 CacheMemoryOption = Annotated[
-    str | None, typer.Option("--cache-memory", help="A replica's memory for the cache, like 40GiB.")
+    str | None,
+    typer.Option("--cache-memory", help="Memory for the cache of all a replica's accelerators, like 40GB or 37GiB."),
 ]
 RequestTokensOption = Annotated[
     int | None, typer.Option("--request-tokens", help="Tokens of a long request, prompt and answer together.")
 ]
 CacheDtypeOption = Annotated[
     str, typer.Option("--cache-dtype", help="Type of the cache's numbers, like fp8, where it is not the model's.")
+]
+TensorParallelOption = Annotated[
+    int | None,
+    typer.Option("--tensor-parallel", help="Accelerators of a replica that share every layer, 1 unless said."),
 ]
 MinReplicasOption = Annotated[int, typer.Option("--min-replicas", help="Replay: replicas that are always there.")]
 MaxReplicasOption = Annotated[
@@ -75,7 +87,8 @@ CooldownOption = Annotated[
     str, typer.Option("--cooldown", help="Replay: how long fewer must do before some are let go.")
 ]
 RequestCvOption = Annotated[
-    float, typer.Option("--request-cv", help="Replay: variation of the request time; 0 constant, 1 exponential.")
+    float,
+    typer.Option("--request-cv", help="Replay: variation of the request time; 0 constant, 1 exponential, at most 10."),
 ]
 BalanceOption = Annotated[
     str, typer.Option("--balance", help="Replay: one-line, in-turn or least, for who gets a request.")

@@ -10,6 +10,7 @@ from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.cost.rehearsal import Rehearsed
+    from benchgate.cost.sizing import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +29,15 @@ class ReplayOptions:
     seed: int
 
 
-def rehearsed(
-    asked: ReplayOptions,
-    hours: Sequence[float] | None,
-    service_s: float | None,
-    cold_start_s: float | None,
-    usd_per_hour: float | None,
-) -> Rehearsed | None:
-    """The hours (requests per second) replayed; None where that was not asked for. Raises UsageError for what lacks."""
+def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: Question) -> Rehearsed | None:
+    """The hours (requests per second) replayed; None where that was not asked for.
+
+    Raises UsageError for what lacks, and where places and request time contradict what a replica of the fleet carries.
+    """
     import numpy as np
 
-    from benchgate.cli.capacity_asked import read_option
+    from benchgate.cli.capacity_asked import by_option, read_option
+    from benchgate.cost.fleet import require_places
     from benchgate.cost.rehearsal import Service, rehearse
     from benchgate.cost.replay import Balance, Scaling
     from benchgate.units import parse_percent_ratio, parse_span_s
@@ -47,6 +46,7 @@ def rehearsed(
         return None
     if hours is None:
         raise UsageError("--max-replicas replays hours of requests; give --traffic with a column requests_per_s")
+    service_s, cold_start_s = fleet.residence_s, fleet.cold_start_s
     if service_s is None or asked.places is None:
         raise UsageError("--max-replicas needs --request-time and --places, what a replica answers at once, or a run")
     if cold_start_s is None and asked.most != asked.least:
@@ -70,6 +70,8 @@ def rehearsed(
         wait_s = read_option("--wait", asked.wait, parse_span_s)
         generator = np.random.default_rng(asked.seed)
         service = Service(service_s, asked.request_cv)
+        require_places(fleet.replica.per_s, service_s, asked.places)
+        usd_per_hour = fleet.replica.usd_per_hour
         return rehearse(hours, service, scaling, wait_s=wait_s, usd_per_hour=usd_per_hour, generator=generator)
     except ValueError as error:
-        raise UsageError(f"this cannot be replayed: {error}") from None
+        raise UsageError(f"this cannot be replayed: {by_option(error)}") from None

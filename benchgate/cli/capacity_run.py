@@ -1,8 +1,9 @@
-"""What `benchgate capacity` takes from a stored run: the best level of an arm, and what else the run saw of it."""
+"""What `benchgate capacity` takes from a stored run: a level of an arm that holds, and what else the run saw of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from benchgate.gate.cold_starts import ColdStarts
     from benchgate.model.deployment import Arm, Deployment
     from benchgate.model.run import Evidence, MetricRow, Run
-    from benchgate.report.sizing_run import RunSeen
+    from benchgate.report.sizing_run import NamedRun, RunSeen
     from benchgate.suite.schema import Suite
 
 
@@ -42,14 +43,23 @@ class Measured:
     numbers: Numbers
 
     def beside(self, said: Numbers) -> tuple[Numbers, RunSeen]:
-        """What was said, with the run's numbers in its gaps; `taken` names those."""
-        gaps = [field.name for field in fields(said) if getattr(said, field.name) is None]
-        found = {name: value for name in gaps if (value := getattr(self.numbers, name)) is not None}
-        return replace(said, **found), replace(self.seen, taken=tuple(found))
+        """What was said, with the run's numbers in its gaps: `taken` names those, `said_instead` has the others.
+
+        What the run's price is of matters only where that is taken.
+        """
+        ours = {field.name: getattr(self.numbers, field.name) for field in fields(said)}
+        given = {field.name: getattr(said, field.name) for field in fields(said)}
+        found = {name: value for name, value in ours.items() if value is not None and given[name] is None}
+        pairs = {name: (given[name], ours[name]) for name in given if None not in (given[name], ours[name])}
+        other = {name: both for name, both in pairs.items() if not math.isclose(*both)}
+        unpaid = self.seen.unpaid if "usd_per_hour" in found else None
+        seen = replace(self.seen, taken=tuple(found), said_instead=other, unpaid=unpaid)
+        return replace(said, **found), seen
 
 
-def measured_run(run: str, arm: str, address: str) -> Measured:
-    """A stored run by its best row. Raises UsageError where it has none, with the reason."""
+def measured_run(run: str, arm: str, stage: str | None, address: str) -> Measured:
+    """A stored run by the level that counts. Raises UsageError where it has none, with the reason."""
+    from benchgate.gate.metric_rows import metric_rows
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
@@ -61,37 +71,78 @@ def measured_run(run: str, arm: str, address: str) -> Measured:
         stored = opened.run(opened.resolve(run))
         judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
         verdict = judged[-1] if judged else None
-        if (why := _unfit(stored, verdict)) is not None:
-            raise UsageError(f"run {stored.id} {why}, so nothing is sized by it")
+        if (why := _unfit(stored, verdict)) is not None or verdict is None:
+            judged_so = verdict is not None and not stored.calibrates
+            next_step = f"; `benchgate report {stored.id}` says why: mend that and measure again" if judged_so else ""
+            raise UsageError(f"run {stored.id} {why}, so nothing is sized by it{next_step}")
         if role not in stored.arms:
             raise UsageError(f"run {stored.id} has no {role.value}")
-        rows = opened.metrics(stored.id)
+        kept = opened.metrics(stored.id)
         evidence = None if opened.removal(stored.id) is not None else opened.evidence(stored.id)
+    made = kept if evidence is None else metric_rows(evidence)
     try:
-        seen = _seen(rows, Suite.from_stored(stored.suite), role, evidence)
+        seen = _seen(made, kept, Suite.from_stored(stored.suite), role, stage, evidence)
     except UsageError as error:
         raise UsageError(f"run {stored.id}: {error}") from None
-    outcome = "" if verdict is None else str(verdict["outcome"])
-    return Measured(replace(seen, outcome=outcome), _numbers(stored.arms[role], seen.row, seen.starts))
+    deployment = stored.arms[role]
+    seen = replace(
+        seen,
+        run=_named(stored, role, verdict),
+        accelerators=deployment.accelerators,
+        unpaid=_unpaid(deployment, role),
+    )
+    return Measured(seen, _numbers(deployment, seen.choice.row, seen.starts))
 
 
-def _seen(rows: list[MetricRow], suite: Suite, role: Arm, evidence: Evidence | None) -> RunSeen:
-    from benchgate.gate.best_row import best_row, levels_of
+def _seen(
+    rows: Sequence[MetricRow],
+    kept: Sequence[MetricRow],
+    suite: Suite,
+    role: Arm,
+    stage: str | None,
+    evidence: Evidence | None,
+) -> RunSeen:
+    """By `rows`; `kept` are those that the store has of it, which are held against them where both are known."""
+    from benchgate.gate.best_row import known, levels_of
     from benchgate.gate.cache_use import cache_use
+    from benchgate.gate.capacity import beside_the_sizing
     from benchgate.gate.cold_starts import cold_starts
+    from benchgate.gate.kept_rows import unlike
+    from benchgate.gate.level_choice import choose
     from benchgate.gate.scaling_signal import scaling_signals
+    from benchgate.report.client_care import client_care, widened_line
     from benchgate.report.sizing_run import RunSeen
 
-    row, levels = best_row(rows, suite, role), levels_of(rows, suite, role)
-    if isinstance(row, str) or isinstance(levels, str):
-        raise UsageError(str(row))
+    levels = levels_of(rows, suite, role)
+    choice = levels if isinstance(levels, str) else choose(levels, role, stage)
+    searched = None if evidence is None else beside_the_sizing(evidence, suite, role)
+    if isinstance(choice, str) or isinstance(levels, str):
+        raise UsageError(str(choice) if searched is None else f"{choice}. {searched}")
     if evidence is None:
-        return RunSeen(row, cache_use="the run's raw records were removed")
+        care = tuple(filter(None, [widened_line(suite)]))
+        return RunSeen(choice, cache_use="the run's raw records were removed", from_records=False, care=care)
     return RunSeen(
-        row,
-        signals=scaling_signals(evidence, levels, role),
+        choice,
+        signals=scaling_signals(evidence, known(levels), choice.row, role),
         starts=cold_starts(evidence, role),
-        cache_use=cache_use(evidence, row.stage, role),
+        cache_use=cache_use(evidence, choice.row.stage, role),
+        care=client_care(suite, evidence),
+        unlike=len(unlike(kept, rows)),
+        searched=searched,
+    )
+
+
+def _named(run: Run, role: Arm, verdict: Mapping[str, Any]) -> NamedRun:
+    from benchgate.report.sizing_run import NamedRun
+
+    return NamedRun(
+        id=run.id,
+        label=run.label,
+        suite=run.suite_name,
+        day=run.day.isoformat(),
+        deployment=run.arms[role].name,
+        arm=role.value,
+        outcome=str(verdict["outcome"]),
     )
 
 
@@ -106,6 +157,13 @@ def _numbers(deployment: Deployment, row: BestRow, starts: ColdStarts | None) ->
         cold_start_s=None if starts is None else starts.worst_s,
         places=row.in_flight,
     )
+
+
+def _unpaid(deployment: Deployment, role: Arm) -> str | None:
+    from benchgate.gate.accelerators_paid import not_of_what_ran
+
+    said = not_of_what_ran(deployment)
+    return None if said is None else f"the {role.value} {said}"
 
 
 def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from benchgate.cost.fleet import MOST_PER_S
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -23,9 +24,10 @@ class Demand:
     growth_per_s2: float | None = None
 
     def __post_init__(self) -> None:
-        known = [value for value in (self.mean_per_s, self.p95_per_s, self.peak_per_s) if value is not None]
-        if not all(math.isfinite(value) and value >= 0 for value in known):
-            raise ValueError(f"a demand must be finite and not below 0: {self}")
+        for name in ("mean_per_s", "p95_per_s", "peak_per_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= MOST_PER_S:
+                raise ValueError(f"{name} of a demand is {value!r}; expected a rate, 0 to {MOST_PER_S:g}")
         for lower, upper in (("p95_per_s", "peak_per_s"), ("mean_per_s", "peak_per_s")):
             low, high = getattr(self, lower), getattr(self, upper)
             if low is not None and high is not None and low > high:

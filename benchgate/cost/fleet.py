@@ -10,6 +10,10 @@ import math
 from dataclasses import dataclass
 
 HOURS_PER_MONTH = 730.0  # 8,760 hours a year by twelve
+MOST_REPLICAS = 1_000_000  # of a fleet: beyond it a unit is wrong
+MOST_PER_S = 1e12  # and beyond this of a rate
+MOST_USD_PER_HOUR = 1e9  # and of a price
+_ROUNDED = 0.5
 _HAIR = 1e-9  # a demand that is exactly so many replicas needs no further one for the last bit of a division
 
 
@@ -23,10 +27,13 @@ class Replica:
 
     def __post_init__(self) -> None:
         for name, value in (("per_s", self.per_s), ("lower_per_s", self.lower_per_s)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"a replica's {name} is {value!r}; expected a rate above 0")
-        if self.usd_per_hour is not None and not (math.isfinite(self.usd_per_hour) and self.usd_per_hour >= 0):
-            raise ValueError(f"a replica's usd_per_hour is {self.usd_per_hour!r}; expected dollars, 0 or more")
+            if value is not None and not 0 < value <= MOST_PER_S:
+                raise ValueError(f"a replica's {name} is {value!r}; expected a rate above 0, at most {MOST_PER_S:g}")
+        if self.usd_per_hour is not None and not 0 < self.usd_per_hour <= MOST_USD_PER_HOUR:
+            raise ValueError(
+                f"a replica's usd_per_hour is {self.usd_per_hour!r}; expected dollars above 0, at most"
+                f" {MOST_USD_PER_HOUR:g}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,8 @@ def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, s
         raise ValueError(f"demand_per_s is {demand_per_s!r}; expected a rate, 0 or more")
     if not (math.isfinite(safety_factor) and safety_factor >= 1):
         raise ValueError(f"safety_factor is {safety_factor!r}; expected 1 or more")
-    if spares < 0:
-        raise ValueError(f"spares is {spares!r}; expected 0 or more")
+    if not 0 <= spares <= MOST_REPLICAS:
+        raise ValueError(f"spares is {spares!r}; expected 0 or more, at most {MOST_REPLICAS:,}")
     bare = replicas_for(demand_per_s, replica.per_s)
     needed = replicas_for(demand_per_s * safety_factor, replica.per_s)
     paid = needed + spares
@@ -74,15 +81,36 @@ def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, s
 
 
 def replicas_for(demand_per_s: float, per_replica_per_s: float) -> int:
-    """The least whole number of replicas that carries a demand."""
-    return math.ceil(demand_per_s / per_replica_per_s * (1 - _HAIR))
+    """The least whole number of replicas that carries a demand. Raises ValueError for more than MOST_REPLICAS."""
+    share = demand_per_s / per_replica_per_s * (1 - _HAIR)
+    if not share <= MOST_REPLICAS:
+        raise ValueError(
+            f"{demand_per_s:g} per second takes more than {MOST_REPLICAS:,} replicas of {per_replica_per_s:g}; expected"
+            " both in one unit"
+        )
+    return math.ceil(share)
 
 
 def in_flight(requests_per_s: float, residence_s: float) -> float:
     """Requests inside at once: arrivals per second times the mean time each stays (Little 1961)."""
-    if not (math.isfinite(requests_per_s) and requests_per_s >= 0 and math.isfinite(residence_s) and residence_s >= 0):
+    inside = requests_per_s * residence_s
+    if not (requests_per_s >= 0 and residence_s >= 0 and math.isfinite(inside)):
         raise ValueError(f"{requests_per_s!r} requests/s that stay {residence_s!r} s; expected numbers, 0 or more")
-    return requests_per_s * residence_s
+    return inside
+
+
+def require_places(requests_per_s: float, residence_s: float, places: int) -> None:
+    """Raises ValueError where so many a second cannot be answered on so many places, by Little's law.
+
+    A place more is not asked for a half: places that a run tells are a mean that was rounded.
+    """
+    inside = in_flight(requests_per_s, residence_s)
+    if inside > places + _ROUNDED:
+        raise ValueError(
+            f"a replica that carries {requests_per_s:g} requests/s of {residence_s:g} s each has {inside:,.4g} inside"
+            f" at once (Little's law), and {places:,} places carry no more than {places / residence_s:,.4g} requests/s;"
+            " give more places, a shorter request time, or less that a replica carries"
+        )
 
 
 def replicas_while_one_starts(growth_per_s2: float, cold_start_s: float, replica: Replica) -> int:

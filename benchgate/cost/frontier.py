@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from benchgate.stats.limits import Limits
-from benchgate.stats.recovered import Figure, ratio
+from benchgate.stats.recovered import Figure
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """A deployment to choose from. What is not known of it is None, and so is what may not be counted on.
 
-    `quality`: more is better, on one scale for all. `usd`: dollars above 0 for the same work. `passes`: its own
-    verdict lets it be promoted. Names are unique.
+    `quality`: more is better, on one scale for all. `usd`: dollars above 0 for the same work. `share`: the same over
+    what the deployment costs that was measured beside it and beside every other option. `passes`: its own verdict lets
+    it be promoted. Names are unique.
     """
 
     name: str
     quality: Figure | None
     usd: Figure | None
+    share: Figure | None
     passes: bool
 
 
@@ -53,11 +55,21 @@ class Cheapest:
     unsure: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Contested:
+    """No option is the cheapest: one is by its dollars, and another by its share."""
+
+    by_usd: str
+    by_share: str
+
+
 def stands(options: Sequence[Option]) -> dict[str, Stand]:
     """Each option against all the others, by name.
 
     Limits are each option's own, so what is shown holds with less error than theirs; where two overlap, nothing is
-    shown, whichever estimate is better.
+    shown, whichever estimate is better. A difference of costs is shown only where dollars and shares both show it: two
+    that were measured apart differ in more than themselves, of which dollars know nothing, and shares only what came
+    upon both of a pair alike.
     """
     return {one.name: _stand(one, [other for other in options if other is not one]) for one in options}
 
@@ -74,14 +86,18 @@ def _stand(one: Option, others: Sequence[Option]) -> Stand:
 
 def _beats(one: Option, other: Option) -> bool:
     """Whether `one` is shown to be both at least as good and cheaper."""
-    return _at_least(one.quality, other.quality) and _below(one.usd, other.usd)
+    return _at_least(one.quality, other.quality) and _cheaper(one, other)
 
 
 def _safe(one: Option, other: Option) -> bool:
     """Whether `one` is shown to be better or no dearer, so that `other` cannot beat it; one not counted never does."""
     if other.quality is None or other.usd is None:
         return True
-    return _below(other.quality, one.quality) or _at_least(other.usd, one.usd)
+    return _below(other.quality, one.quality) or (_at_least(other.usd, one.usd) and _at_least(other.share, one.share))
+
+
+def _cheaper(one: Option, other: Option) -> bool:
+    return _below(one.usd, other.usd) and _below(one.share, other.share)
 
 
 def _at_least(one: Figure | None, other: Figure | None) -> bool:
@@ -98,23 +114,25 @@ def _limits(one: Figure | None) -> Limits | None:
     return None if one is None else one.limits
 
 
-def cheapest(options: Sequence[Option]) -> Cheapest | None:
-    """Of those that pass and have a cost, that with the lowest estimate; None where none has both."""
-    able = [one for one in options if one.passes and one.usd is not None]
-    if not able:
-        return None
-    least = min(able, key=lambda one: 0.0 if one.usd is None else one.usd.value)
-    unsure = tuple(one.name for one in able if one is not least and not _below(least.usd, one.usd))
-    return Cheapest(least.name, unsure)
+def cheapest(options: Sequence[Option]) -> Cheapest | Contested | None:
+    """Of those that pass and have a cost, that with the lowest estimate; None where none has both.
 
-
-def saving(ours: Figure, theirs: Figure) -> Figure | None:
-    """What `ours` costs less than `theirs`, as a share of theirs: below 0 where it costs more.
-
-    Both are taken for independent: the limits of two that were measured beside each other are too wide, if anything.
+    Contested where another one has the lower share, as far as shares are known.
     """
-    of_theirs = ratio(ours, theirs)
-    if of_theirs is None:
+    usd = {one.name: one.usd.value for one in options if one.passes and one.usd is not None}
+    if not usd:
         return None
-    limits = of_theirs.limits
-    return Figure(1 - of_theirs.value, None if limits is None else Limits(1 - limits.upper, 1 - limits.lower))
+    able = {one.name: one for one in options if one.name in usd}
+    shares = {name: one.share.value for name, one in able.items() if one.share is not None}
+    least = min(usd, key=lambda name: (usd[name], shares.get(name, 0.0)))
+    if least in shares and shares[least] > min(shares.values()):
+        return Contested(least, min(shares, key=lambda name: shares[name]))
+    return Cheapest(
+        least, tuple(name for name, one in able.items() if name != least and not _cheaper(able[least], one))
+    )
+
+
+def saving(share: Figure) -> Figure:
+    """What is not paid of the whole where `share` of it is: below 0 where it costs more."""
+    limits = share.limits
+    return Figure(1 - share.value, None if limits is None else Limits(1 - limits.upper, 1 - limits.lower))

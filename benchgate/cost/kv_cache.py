@@ -4,13 +4,16 @@ For every token, every layer with full attention keeps a key and a value of each
 2 · layers · KV heads · head size · bytes of one number (Pope et al. 2022, arXiv 2211.05102, section 2). Layers with a
 sliding window keep no more than the window; latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) keeps one
 compressed vector and the rotary part of one key instead; layers with linear attention keep a state that does not grow.
+
+Accelerators that share every layer (tensor parallelism) share its KV heads. Where there are fewer heads than
+accelerators each head is kept more than once, and a compressed vector, of which there is one, is kept on each of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
@@ -25,6 +28,9 @@ BYTES = MappingProxyType(
 _FULL = ("full_attention", "attention", "global")
 _SLIDING = ("sliding_attention", "sliding", "local", "chunked_attention")
 _STATE = ("linear_attention", "mamba", "recurrent", "ssm", "conv")
+_MOST = 10**9  # tokens, or a count of a configuration: beyond it is a mistake
+_MOST_ACCELERATORS = 1024
+_SHOWN = 40  # characters of what was found
 _PAGE_TOKENS = 16  # what vLLM, SGLang and TensorRT-LLM hand out at once unless told otherwise
 
 
@@ -41,6 +47,27 @@ class CacheLayout:
     window_tokens: int | None
     state_layers: int  # layers whose memory does not grow with the tokens, and is not counted
     dtype: str  # what the configuration says the numbers are; "" where it does not
+    kv_heads: int | None = None  # None: one vector for all heads
+
+    def shared_by(self, accelerators: int) -> CacheLayout:
+        """What so many accelerators keep together that share every layer: a head that two of them need is there twice.
+
+        Raises ConfigError where heads cannot be shared evenly, with which an engine would not start.
+        """
+        if not 1 <= accelerators <= _MOST_ACCELERATORS:
+            raise ConfigError(f"{accelerators} accelerators share a layer; expected 1 to {_MOST_ACCELERATORS:,}")
+        heads = self.kv_heads
+        if heads is None:
+            copies = accelerators
+        elif heads % accelerators and accelerators % heads:
+            raise ConfigError(
+                f"{heads} KV heads cannot be shared by {accelerators} accelerators; expected a divisor of {heads}, or a"
+                " multiple"
+            )
+        else:
+            copies = max(1, accelerators // heads)
+        numbers = self.growing_numbers * copies, self.sliding_numbers * copies
+        return replace(self, growing_numbers=numbers[0], sliding_numbers=numbers[1])
 
     def bytes_per_token(self, dtype: str = "") -> float:
         """Bytes that one more token takes while it is within every window. Raises ConfigError for an unknown type."""
@@ -51,16 +78,16 @@ class CacheLayout:
 
         Raises ConfigError for an unknown type, ValueError for fewer tokens than one.
         """
-        if tokens < 1 or page_tokens < 1:
-            raise ValueError(f"{tokens} tokens in pages of {page_tokens}; expected 1 or more of both")
+        if not 1 <= tokens <= _MOST or page_tokens < 1:
+            raise ValueError(
+                f"{tokens} tokens in pages of {page_tokens}; expected 1 or more of both, at most {_MOST:,}"
+            )
         held = math.ceil(tokens / page_tokens) * page_tokens
         windowed = held if self.window_tokens is None else min(held, self.window_tokens)
         return (self.growing_numbers * held + self.sliding_numbers * windowed) * number_bytes(dtype or self.dtype)
 
     def requests_that_fit(self, memory_bytes: float, tokens: int, dtype: str = "") -> int:
         """How many requests of so many tokens fit into the memory that is left for the cache, at once."""
-        if not (math.isfinite(memory_bytes) and memory_bytes >= 0):
-            raise ValueError(f"memory for the cache is {memory_bytes!r}; expected bytes, 0 or more")
         return int(memory_bytes // self.bytes_per_request(tokens, dtype))
 
 
@@ -86,23 +113,25 @@ def cache_layout(config: Mapping[str, object]) -> CacheLayout:
         raise ConfigError("`text_config` is no object")
     layers = _count(text, "num_hidden_layers", "n_layer", "num_layers")
     full, sliding, state = _layers_by_kind(text, layers)
-    numbers = _numbers_a_layer(text)
+    kv_heads, numbers = _heads_and_numbers(text)
     window = _window(text) if sliding else None
     dtype = text.get("torch_dtype", text.get("dtype", config.get("torch_dtype", config.get("dtype", ""))))
-    return CacheLayout(full * numbers, sliding * numbers, window, state, dtype if isinstance(dtype, str) else "")
+    said = dtype if isinstance(dtype, str) else ""
+    return CacheLayout(full * numbers, sliding * numbers, window, state, said, kv_heads)
 
 
-def _numbers_a_layer(text: Mapping[str, object]) -> int:
+def _heads_and_numbers(text: Mapping[str, object]) -> tuple[int | None, int]:
+    """KV heads, and numbers of a token in a layer with attention."""
     if text.get("kv_lora_rank") is not None:
-        return _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim")
+        return None, _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim")
     heads = _count(text, "num_attention_heads", "n_head")
     kv_heads = _count(text, "num_key_value_heads") if text.get("num_key_value_heads") is not None else heads
     if text.get("head_dim") is not None:
-        return 2 * kv_heads * _count(text, "head_dim")
+        return kv_heads, 2 * kv_heads * _count(text, "head_dim")
     width = _count(text, "hidden_size", "n_embd")
     if width % heads:
         raise ConfigError(f"hidden_size {width} is no multiple of num_attention_heads {heads}; expected `head_dim`")
-    return 2 * kv_heads * (width // heads)
+    return kv_heads, 2 * kv_heads * (width // heads)
 
 
 def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
@@ -138,7 +167,7 @@ def _count(text: Mapping[str, object], *names: str) -> int:
         value = text.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"`{name}` is {value!r}; expected a whole number, at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+            raise ConfigError(f"`{name}` is {str(value)[:_SHOWN]}; expected a whole number, 1 to {_MOST:,}")
         return value
     raise ConfigError(f"there is no `{names[0]}`; expected the `config.json` of a model with attention")

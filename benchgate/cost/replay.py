@@ -4,8 +4,9 @@ Requests come one by one, each takes one place of a replica until it is answered
 waits, first come first served: in one line for the whole fleet, or in the line of the replica that a balancer gave it
 to. A replica has so many places; how long a request keeps one is drawn by the caller, from what was measured at that
 many at once. A new replica takes its cold start until it takes requests, and is paid from the moment it is asked for;
-one that is let go takes no further requests and is paid until its last is answered. With a fixed fleet and one line
-this is the G/G/c queue.
+one that is let go takes no further requests and is paid until its last is answered. Who is inside or in line at the end
+is answered still: the fleet goes on, and is paid, until the last one is. With a fixed fleet and one line this is the
+G/G/c queue.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+
+MOST_REPLAYED = 10_000  # replicas: each request looks at all of them where it is given to the emptiest
+MOST_PLACES = 1_000_000
+LEAST_TARGET = 0.01
 
 
 class Balance(StrEnum):
@@ -49,12 +54,19 @@ class Scaling:
     balance: Balance = Balance.ONE_LINE
 
     def __post_init__(self) -> None:
-        whole = {"places": self.places, "least": self.least, "most": self.most - self.least + 1}
-        for name, value in whole.items():
-            if value < 1:
-                raise ValueError(f"{name} of the fleet cannot be: {self}")
-        if not (0 < self.target_ratio <= 1 and self.look_s > 0 and self.cooldown_s >= 0 and self.cold_start_s >= 0):
-            raise ValueError(f"the scaling cannot be: {self}")
+        if not 1 <= self.places <= MOST_PLACES:
+            raise ValueError(f"places is {self.places}; it cannot be but 1 to {MOST_PLACES:,}")
+        if not 1 <= self.least <= self.most <= MOST_REPLAYED:
+            raise ValueError(
+                f"the fleet cannot be of {self.least} to {self.most} replicas; expected 1 or more, the first not above"
+                f" the second, at most {MOST_REPLAYED:,}"
+            )
+        if not LEAST_TARGET <= self.target_ratio <= 1:
+            raise ValueError(f"target_ratio cannot be {self.target_ratio:g}; expected {LEAST_TARGET:g} to 1 of places")
+        if not self.look_s > 0:
+            raise ValueError("look_s cannot be 0; expected some time between two looks")
+        if not (self.cooldown_s >= 0 and self.cold_start_s >= 0):
+            raise ValueError(f"cooldown_s {self.cooldown_s:g} and cold_start_s {self.cold_start_s:g} cannot be below 0")
 
     def wanted(self, inside: int) -> int:
         """Replicas for so many requests."""
@@ -63,13 +75,20 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of the traffic: how long each request waited for a place, and the replicas that were paid for."""
+    """What became of the traffic: how long each request waited for a place, and the replicas that were paid for.
+
+    `left_inside` were not answered when it ended, `left_waiting` of them in line, and `over_s` is how long the fleet
+    went on until the last of them was.
+    """
 
     waits_s: Floats  # by arrival
     replica_hours: float
     highest: int  # replicas paid for at once
     scaled_up: int  # times that more were asked for
     scaled_down: int
+    left_inside: int
+    left_waiting: int
+    over_s: float
 
     def share_within(self, wait_s: float) -> float | None:
         """The share of requests that waited no longer; None where there were none."""
@@ -79,8 +98,8 @@ class Replayed:
 def replay(arrivals_s: Floats, services_s: Floats, scaling: Scaling, until_s: float) -> Replayed:
     """Requests at `arrivals_s` (ascending, from 0), each of which keeps its place for its `services_s`.
 
-    Those who wait at `until_s` are answered still. Raises ValueError where the two differ in length or time runs
-    backwards.
+    Those who are there at `until_s` are answered still, by a fleet that is paid for it. Raises ValueError where the two
+    differ in length or time runs backwards.
     """
     if arrivals_s.shape != services_s.shape or arrivals_s.ndim != 1:
         raise ValueError(f"{arrivals_s.shape} arrivals with {services_s.shape} services; expected as many")
@@ -145,11 +164,24 @@ class _Fleet:
                 self._begin(desk, at_s, number)
             else:
                 desk.line.append((at_s, number))
-        while self._next_s() <= self._until_s or any(desk.line for desk in (*self._desks, *self._leaving)):
+        while self._next_s() <= self._until_s:
             self._step()
-        self._pay(self._until_s)
-        hours = self._paid_replica_s / 3600.0
-        return Replayed(self._waits_s, hours, self._highest, self._scaled_up, self._scaled_down)
+        there, end_s = (*self._desks, *self._leaving), self._until_s
+        inside, waiting = sum(desk.inside for desk in there), sum(len(desk.line) for desk in there)
+        while self._ends:  # nobody waits but for one that has a place
+            end_s = self._next_s()
+            self._step()
+        self._pay(end_s)
+        return Replayed(
+            waits_s=self._waits_s,
+            replica_hours=self._paid_replica_s / 3600.0,
+            highest=self._highest,
+            scaled_up=self._scaled_up,
+            scaled_down=self._scaled_down,
+            left_inside=inside,
+            left_waiting=waiting,
+            over_s=end_s - self._until_s,
+        )
 
     def _desk(self) -> _Desk:
         if self._one_line:
@@ -237,7 +269,6 @@ class _Fleet:
 
     def _pay(self, now_s: float) -> None:
         """All that are there, starting or leaving, since they were last paid: called before their number changes."""
-        now_s = min(now_s, self._until_s)
         paid = self._ready + len(self._starting) + len(self._leaving)
         self._paid_replica_s += paid * max(0.0, now_s - self._paid_until_s)
         self._paid_until_s = max(self._paid_until_s, now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from benchgate.cost.demand import Demand
@@ -10,6 +11,8 @@ from benchgate.cost.kv_cache import CacheLayout
 from benchgate.cost.prices import usd_per_million_tokens
 
 OUTPUT_TOKENS, REQUESTS = "output tokens", "requests"
+_MOST_BYTES = 1e18
+_MOST = 1e9  # seconds or tokens of one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +35,70 @@ class Question:
     cold_start_s: float | None = None
     cache: Cache | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers of a request that cannot be."""
+        for name in ("residence_s", "tokens_per_request"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= _MOST:
+                raise ValueError(f"{name} is {value!r}; expected a number above 0, at most {_MOST:g}")
+
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A replica's memory for keys and values, and a request of so many tokens, prompt and answer together."""
+    """A replica's memory for keys and values, and a request of so many tokens, prompt and answer together.
+
+    Memory and bytes are of all its accelerators together, so many of which share every layer.
+    """
 
     layout: CacheLayout
     memory_bytes: float
     request_tokens: int
     dtype: str = ""  # of its numbers, where that is not the model's own
+    accelerators: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what cannot be, a ConfigError where that is by the model's configuration."""
+        if not 0 <= self.memory_bytes <= _MOST_BYTES:
+            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {_MOST_BYTES:g}")
+        _ = self.bytes_per_request
+
+    @property
+    def kept(self) -> CacheLayout:
+        """What its accelerators keep together, each head as often as it is there."""
+        return self.layout.shared_by(self.accelerators)
 
     @property
     def bytes_per_token(self) -> float:
         """Bytes that one more token of a request takes."""
-        return self.layout.bytes_per_token(self.dtype)
+        return self.kept.bytes_per_token(self.dtype)
 
     @property
     def bytes_per_request(self) -> float:
         """Bytes of one whole request."""
-        return self.layout.bytes_per_request(self.request_tokens, self.dtype)
+        return self.bytes_of(self.request_tokens)
+
+    def bytes_of(self, tokens: int) -> float:
+        """Bytes of a request of so many tokens."""
+        return self.kept.bytes_per_request(tokens, self.dtype)
 
     @property
     def requests_that_fit(self) -> int:
         """So many of them, at once."""
-        return self.layout.requests_that_fit(self.memory_bytes, self.request_tokens, self.dtype)
+        return self.kept.requests_that_fit(self.memory_bytes, self.request_tokens, self.dtype)
+
+    @property
+    def times_kept(self) -> float:
+        """How often each number is there, on all accelerators together."""
+        return self.bytes_per_token / self.layout.bytes_per_token(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the demand, and the fleet for it. Dollars per million output tokens are at this demand."""
+    """One level of the demand, and the fleet for it.
+
+    Dollars per million output tokens are what that fleet costs over the tokens that come on the mean: it is paid in
+    quiet hours too. None where the mean is 0 or the tokens of a request are not known.
+    """
 
     name: str
     sized: Sized
@@ -96,7 +134,7 @@ def _level(question: Question, name: str, per_s: float) -> Level:
     inside = None
     if requests_per_s is not None and question.residence_s is not None:
         inside = in_flight(requests_per_s, question.residence_s)
-    return Level(name, sized, inside, _unit_price(question, sized.usd_per_hour, per_s))
+    return Level(name, sized, inside, _unit_price(question, sized.usd_per_hour, question.demand.mean_per_s))
 
 
 def _requests_per_s(question: Question, per_s: float) -> float | None:
@@ -109,4 +147,5 @@ def _unit_price(question: Question, usd_per_hour: float | None, per_s: float) ->
     tokens = 1.0 if question.unit == OUTPUT_TOKENS else question.tokens_per_request
     if usd_per_hour is None or tokens is None:
         return None
-    return usd_per_million_tokens(usd_per_hour, 1, per_s * tokens)
+    found = usd_per_million_tokens(usd_per_hour, 1, per_s * tokens)
+    return found if found is not None and math.isfinite(found) else None

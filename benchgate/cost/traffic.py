@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from benchgate.cost.fleet import MOST_PER_S
 from benchgate.errors import UsageError
 
 TOKENS, REQUESTS = "output_tokens_per_s", "requests_per_s"
 _KNOWN = (TOKENS, REQUESTS)
-_FIRST_ROW = 2  # below the heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,21 @@ class Traffic:
 def read_traffic(text: str, name: str) -> Traffic:
     """CSV with a heading, of which one column is `output_tokens_per_s` or `requests_per_s`; others are not read.
 
+    A blank line between two hours is an error: where there is but one column it is a row whose cell is missing.
+
     Raises UsageError with the place of what is wrong.
     """
     try:
-        rows = list(csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True)))
+        reader = csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True))
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise UsageError(f"{name}: this is no CSV: {error}") from None
-    heading = [cell.strip() for cell in rows[0]] if rows else []
+    while rows and not rows[-1][1]:
+        rows.pop()  # a blank line is no hour below the last one; between two it is one whose rate is missing
+    heading = [cell.strip() for cell in rows[0][1]] if rows else []
     column = _column(heading, name)
     at = heading.index(column)
-    rates = [_rate(row, at, column, f"{name}:{line}") for line, row in enumerate(rows[1:], _FIRST_ROW) if row]
+    rates = [_rate(row, at, column, f"{name}:{line}") for line, row in rows[1:]]
     if not rates:
         raise UsageError(f"{name}: there is no hour below the heading; write one row an hour with its {column}")
     return Traffic(column, tuple(rates))
@@ -46,6 +51,9 @@ def _column(heading: list[str], name: str) -> str:
         return found[0]
     if found:
         raise UsageError(f"{name}:1: {' and '.join(found)} both say the demand; keep the one that does")
+    if len(heading) == 1 and (mark := next((mark for mark in ";\t" if mark in heading[0]), None)) is not None:
+        called = "tabs" if mark == "\t" else f"{mark!r}"
+        raise UsageError(f"{name}:1: its cells are parted by {called}; write commas, and a point in numbers: 3.5")
     near = [(cell, match[0]) for cell in heading if (match := get_close_matches(cell, _KNOWN, n=1))]
     hint = f"; did you mean {near[0][1]} by {near[0][0]!r}?" if near else ""
     raise UsageError(f"{name}:1: no column is called {TOKENS} or {REQUESTS}{hint}")
@@ -57,6 +65,8 @@ def _rate(row: list[str], at: int, column: str, place: str) -> float:
         value = float(cell)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise UsageError(f"{place}: {column} is {cell[:40]!r}; expected a mean rate per second, 0 or more")
+    if not 0 <= value <= MOST_PER_S:
+        raise UsageError(
+            f"{place}: {column} is {cell[:40]!r}; expected a mean rate per second, 0 or more, at most {MOST_PER_S:g}"
+        )
     return value

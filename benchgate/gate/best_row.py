@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.gate.places import Place, places
@@ -11,16 +11,18 @@ from benchgate.model.run import MetricRow
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
+_ALIKE = 0.05  # of a load: two means of the same one are seldom further apart
 RATES = ("output_tokens_per_s", "requests_per_s")
 
 
 @dataclass(frozen=True, slots=True)
 class BestRow:
-    """What the arm carries at one stage, all its classes with an SLO together, with the lower 95 % limits.
+    """What the arm carries at one stage, all its classes with an SLO together, with the 95 % limits.
 
     `goodput_lower` is the lower limit of the share of requests that met the SLO, which is at or above `target_ratio`;
-    of several classes those of the one that came nearest to its target. `is_highest`: no level was measured on which
-    more came through, so it may carry more.
+    of several classes those of the one that came nearest to its target. `is_open`: its requests came by a rate,
+    whatever became of those before them; in a closed loop each waits for an answer, so its rate is what came through.
+    `misses`: the goodput of one of them is shown not to reach its target, which is more than not being shown to.
     """
 
     stage: str
@@ -31,12 +33,28 @@ class BestRow:
     goodput_lower: float
     target_ratio: float
     e2e_mean_s: float | None
-    is_highest: bool = False
+    is_open: bool = False
+    tokens_upper: float | None = None
+    misses: bool = False
 
     @property
     def holds(self) -> bool:
         """Whether its goodput is shown to reach its target."""
         return self.goodput_lower >= self.target_ratio
+
+    @property
+    def load(self) -> float:
+        """By what levels are ordered: requests inside at once; where their time is not known, tokens per second."""
+        return self.tokens_per_s if self._inside is None else self._inside
+
+    def has_less_load_than(self, other: BestRow) -> bool:
+        """Whether it is the lighter one, by more than two means of the same load may differ."""
+        return self.load < other.load * (1 - _ALIKE)
+
+    @property
+    def held_by(self) -> str:
+        """How far its goodput is shown, beside its target."""
+        return f"goodput {show_percent(self.goodput_lower)} at least, target {show_percent(self.target_ratio)}"
 
     @property
     def tokens_per_request(self) -> float:
@@ -46,7 +64,11 @@ class BestRow:
     @property
     def in_flight(self) -> int | None:
         """Requests inside at once, on the mean (Little's law), rounded; None where their time is not known."""
-        return None if self.e2e_mean_s is None else max(1, round(self.requests_per_s * self.e2e_mean_s))
+        return None if self._inside is None else max(1, round(self._inside))
+
+    @property
+    def _inside(self) -> float | None:
+        return None if self.e2e_mean_s is None else self.requests_per_s * self.e2e_mean_s
 
 
 def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str:
@@ -55,40 +77,61 @@ def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str
     A stage holds where the suite has an SLO with a target for it and the lower limit of its goodput reaches that, for
     every class of it that has one. What only happened to reach it once is not counted on.
     """
-    found = levels_of(rows, suite, arm)
-    if isinstance(found, str):
-        return found
-    held = [row for row in found if row.holds]
+    levels = levels_of(rows, suite, arm)
+    return levels if isinstance(levels, str) else best_of(known(levels), arm)
+
+
+def best_of(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
+    """The same of levels that are known, at least one."""
+    held = [row for row in levels if row.holds]
     if not held:
-        nearest = max(found, key=lambda row: row.goodput_lower - row.target_ratio)
+        nearest = max(levels, key=lambda row: row.goodput_lower - row.target_ratio)
         return (
             f"no stage is shown to hold its SLO on the {arm.value}: nearest is {nearest.stage}, whose goodput may be as"
             f" low as {show_percent(nearest.goodput_lower)} where {show_percent(nearest.target_ratio)} is the target;"
             " measure less load, or more requests of it"
         )
-    best = max(held, key=lambda row: row.tokens_per_s)
-    return replace(best, is_highest=best.tokens_per_s >= max(row.tokens_per_s for row in found))
+    return max(held, key=lambda row: row.tokens_per_s)
 
 
-def levels_of(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> list[BestRow] | str:
-    """Every stage with an SLO that was measured, in the order of the sweep; else why there is none."""
+def known(levels: Mapping[str, BestRow | str]) -> list[BestRow]:
+    """Those of which it is known what they carried, in the order of the sweep."""
+    return [row for row in levels.values() if not isinstance(row, str)]
+
+
+def levels_of(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> dict[str, BestRow | str] | str:
+    """Every stage by its name, in the order of the sweep: what it carried, or why that is not known.
+
+    A text in place of all where none is known.
+    """
     of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
     if not of_arm:
         return f"the run has no numbers of a load on the {arm.value}"
     stages: dict[str, list[Place]] = {}
     for place in places(suite):
-        if place.slo is not None and place.target_ratio is not None:
-            stages.setdefault(place.stage, []).append(place)
+        stages.setdefault(place.stage, []).append(place)
     if not stages:
+        return "the suite has no stage of load whose rate could be read; add one to `load.sweep`"
+    held_to = {stage: [place for place in of if place.target_ratio is not None] for stage, of in stages.items()}
+    if not any(held_to.values()):
         return "the suite states no SLO with a target, so no level of load is known to be good enough; add `slo`"
-    found = [_together(stage, [_row(of_arm, place) for place in of]) for stage, of in stages.items()]
-    known = [row for row in found if row is not None]
-    if not known:
+    found = {stage: _level(stage, of, of_arm) for stage, of in held_to.items()}
+    if not known(found):
         return "no level of load was measured on which to count: none has its tokens, requests and goodput kept"
-    return known
+    return found
 
 
-def _row(of_arm: dict[tuple[str | None, str, str | None], MetricRow], place: Place) -> BestRow | None:
+_Kept = Mapping[tuple[str | None, str, str | None], MetricRow]
+
+
+def _level(stage: str, classes: Sequence[Place], of_arm: _Kept) -> BestRow | str:
+    if not classes:
+        return "no SLO with a target is stated for it"
+    found = _together(stage, [_row(of_arm, place) for place in classes])
+    return "its tokens, requests and goodput were not all measured, with limits" if found is None else found
+
+
+def _row(of_arm: _Kept, place: Place) -> BestRow | None:
     tokens, requests = (of_arm.get((place.name, name, None)) for name in RATES)
     goodput = of_arm.get((place.name, "goodput_ratio", None))
     if tokens is None or requests is None or goodput is None or goodput.lower is None or place.target_ratio is None:
@@ -105,29 +148,35 @@ def _row(of_arm: dict[tuple[str | None, str, str | None], MetricRow], place: Pla
         goodput_lower=goodput.lower,
         target_ratio=place.target_ratio,
         e2e_mean_s=None if mean is None else mean.value,
+        is_open=place.is_open,
+        tokens_upper=tokens.upper,
+        misses=goodput.upper is not None and goodput.upper < place.target_ratio,
     )
 
 
 def _together(stage: str, classes: Sequence[BestRow | None]) -> BestRow | None:
     """One level of load of all its classes; None where something of one of them is not known."""
-    known = [row for row in classes if row is not None]
-    if len(known) < len(classes):
+    all_of_it = [row for row in classes if row is not None]
+    if len(all_of_it) < len(classes):
         return None
-    nearest = min(known, key=lambda row: row.goodput_lower - row.target_ratio)
-    per_s = sum(row.requests_per_s for row in known)
-    times = [row.e2e_mean_s * row.requests_per_s for row in known if row.e2e_mean_s is not None]
+    nearest = min(all_of_it, key=lambda row: row.goodput_lower - row.target_ratio)
+    per_s = sum(row.requests_per_s for row in all_of_it)
+    times = [row.e2e_mean_s * row.requests_per_s for row in all_of_it if row.e2e_mean_s is not None]
     return replace(
         nearest,
         stage=stage,
-        tokens_per_s=sum(row.tokens_per_s for row in known),
-        tokens_lower=_sum([row.tokens_lower for row in known]),
+        tokens_per_s=sum(row.tokens_per_s for row in all_of_it),
+        tokens_lower=_sum([row.tokens_lower for row in all_of_it]),
         requests_per_s=per_s,
-        requests_lower=_sum([row.requests_lower for row in known]),
-        e2e_mean_s=sum(times) / per_s if len(times) == len(known) else None,
+        requests_lower=_sum([row.requests_lower for row in all_of_it]),
+        e2e_mean_s=sum(times) / per_s if len(times) == len(all_of_it) else None,
+        is_open=all(row.is_open for row in all_of_it),
+        tokens_upper=_sum([row.tokens_upper for row in all_of_it]),
+        misses=any(row.misses for row in all_of_it),
     )
 
 
 def _sum(limits: Sequence[float | None]) -> float | None:
     """Limits that each class reaches at least; None where one has none."""
-    known = [limit for limit in limits if limit is not None]
-    return sum(known) if len(known) == len(limits) else None
+    stated = [limit for limit in limits if limit is not None]
+    return sum(stated) if len(stated) == len(limits) else None

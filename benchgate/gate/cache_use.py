@@ -71,7 +71,7 @@ def cache_check(use: CacheUse, cache: Cache) -> CacheCheck | str:
     """Requests inside x bytes of one of them / memory, in pages and windows as a request of that length takes them."""
     if cache.memory_bytes <= 0:
         return "no memory is said for it"
-    request_bytes = cache.layout.bytes_per_request(max(1, round(use.request_tokens)), cache.dtype)
+    request_bytes = cache.bytes_of(max(1, round(use.request_tokens)))
     return CacheCheck(use, use.in_flight * request_bytes / cache.memory_bytes)
 
 

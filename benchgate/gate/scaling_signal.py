@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
 
 from benchgate.gate.best_row import BestRow
-from benchgate.gate.telemetry_values import stage_mean
+from benchgate.gate.telemetry_values import windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Gauge
@@ -15,58 +16,75 @@ from benchgate.model.telemetry import Gauge
 WAITING, KV_USAGE, TOKENS = "waiting requests", "KV cache in use", "output tokens/s"
 _GAUGES = ((WAITING, Gauge.WAITING), (KV_USAGE, Gauge.KV_USAGE))
 _APART = 1.5  # times more where the SLO did not hold: less is no sign of it
-_LEAST = MappingProxyType({WAITING: 1.0})  # there, on the mean: half a request that waits is chance
+_LEAST = MappingProxyType({WAITING: 1.0, KV_USAGE: 0.5})
+"""What there must be where the SLO did not hold: less than one that waits is chance, a cache half empty no limit."""
+_FEWEST_BLOCKS = 2  # one value has no spread to be told from
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A number at one level: its mean, and the least and the most of its blocks (of tokens per second its limits)."""
+
+    stage: str
+    mean: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A number of one replica: `holds` is its mean at the best level, `misses` at the least level beyond it.
+    """A number of one replica at the level that it is sized by, and at the least level beyond that does not hold.
 
-    `tells`: the two are far enough apart that a fleet may be scaled up above `holds`.
+    `beyond` is None where no such level was measured, or its server did not tell.
     """
 
     name: str
-    stage: str
-    holds: float
-    beyond: str | None
-    misses: float | None
+    holds: Seen
+    beyond: Seen | None
 
     @property
     def tells(self) -> bool:
-        """Whether it was much more where the SLO was not shown to hold."""
-        return (
-            self.misses is not None and self.misses >= _LEAST.get(self.name, 0.0) and self.misses > self.holds * _APART
-        )
+        """Whether it was more by its every block where the SLO was not shown to hold, and enough to be its cause."""
+        if self.beyond is None:
+            return False
+        return self.beyond.least >= _LEAST.get(self.name, 0.0) and self.beyond.least > self.holds.most * _APART
+
+    @property
+    def threshold(self) -> float | None:
+        """Above what to scale up: above every block in which the SLO held. None where it does not tell."""
+        return max(self.holds.most, _LEAST.get(self.name, 0.0)) if self.tells else None
 
 
-def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], arm: Arm) -> tuple[Signal, ...]:
-    """What the server told at the best of these levels and at the next one, the most telling first.
+def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], sized_by: BestRow, arm: Arm) -> tuple[Signal, ...]:
+    """What the server told at the level that counts and at the next one beyond it, the most telling first.
 
     A queue says that a replica is full whatever its requests are; how full its cache is depends on their lengths, and
-    tokens per second on all of it, so they come in this order. What was not told at the best level is left out.
+    tokens per second on all of it, so they come in this order. What was not told at the level that counts is left out.
     """
-    held = [row for row in levels if row.holds]
-    if not held:
-        return ()
-    best = max(held, key=lambda row: row.tokens_per_s)
-    more = [row for row in levels if not row.holds and _load_of(row) > _load_of(best)]
-    beyond = min(more, key=_load_of) if more else None
+    missed = [row for row in levels if not row.holds and not row.has_less_load_than(sized_by)]
+    more = [row for row in missed if sized_by.has_less_load_than(row)] or missed  # of as much load, where none has more
+    beyond = min(more, key=lambda row: row.load) if more else None
     found = [
-        Signal(name, best.stage, holds, *_at(evidence, beyond, arm, gauge))
+        Signal(name, holds, None if beyond is None else _told(evidence, beyond, arm, gauge))
         for name, gauge in _GAUGES
-        if (holds := stage_mean(evidence, best.stage, arm, gauge)) is not None
+        if (holds := _told(evidence, sized_by, arm, gauge)) is not None
     ]
-    tokens = (None, None) if beyond is None else (beyond.stage, beyond.tokens_per_s)
-    found.append(Signal(TOKENS, best.stage, best.tokens_per_s, *tokens))
+    holds = _pace(sized_by)
+    found += [] if holds is None else [Signal(TOKENS, holds, None if beyond is None else _pace(beyond))]
     return tuple(sorted(found, key=lambda one: not one.tells))
 
 
-def _at(evidence: Evidence, row: BestRow | None, arm: Arm, gauge: Gauge) -> tuple[str | None, float | None]:
-    """A level's name and what was told there; nothing where it was not."""
-    seen = None if row is None else stage_mean(evidence, row.stage, arm, gauge)
-    return (None, None) if row is None or seen is None else (row.stage, seen)
+def _told(evidence: Evidence, row: BestRow, arm: Arm, gauge: Gauge) -> Seen | None:
+    """A gauge by its blocks; None where one of them was told of nothing, or there is but one."""
+    means = [window.mean(gauge) for window in windows_of(evidence, row.stage, arm).values()]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < max(len(means), _FEWEST_BLOCKS):
+        return None
+    return Seen(row.stage, fmean(known), min(known), max(known))
 
 
-def _load_of(row: BestRow) -> float:
-    """Requests inside at once, by which levels are ordered; where their time is not known, by tokens."""
-    return float(row.in_flight) if row.in_flight is not None else row.tokens_per_s
+def _pace(row: BestRow) -> Seen | None:
+    """Its tokens per second with their limits; None where they have none."""
+    if row.tokens_lower is None or row.tokens_upper is None:
+        return None
+    return Seen(row.stage, row.tokens_per_s, row.tokens_lower, row.tokens_upper)

@@ -8,16 +8,26 @@ from benchgate.model.run import Evidence
 from benchgate.suite.schema import Suite
 
 
+def widened_line(suite: Suite) -> str | None:
+    """Which bounds of the client the policy widens, and what that means; None where it widens none."""
+    widened = suite.gate.client.widened()
+    return (
+        f"the policy widens the client's bounds, so times may be the load generator's own: {widened}"
+        if widened
+        else None
+    )
+
+
 def client_care(suite: Suite, run: Evidence, reference: Evidence | None = None) -> tuple[str, ...]:
     """One line where the policy widens a bound of the client and load was measured, with the blocks left out even so.
 
     Nothing where every bound is the usual one or a narrower one.
     """
-    widened = suite.gate.client.widened()
+    line = widened_line(suite)
     runs = [(run, ""), *([(reference, " of the reference run")] if reference is not None else [])]
-    if not widened or not any(one.load for one, _ in runs):
+    if line is None or not any(one.load for one, _ in runs):
         return ()
     seen = [(strained_blocks(one, place, suite), whose) for one, whose in runs for place in places(suite)]
     left_out = [f"{found.place}{whose}" for found, whose in seen if found.left_out]
     told = f"; {' and '.join(left_out)} were left out even so" if left_out else ""
-    return (f"the policy widens the client's bounds, so times may be the load generator's own: {widened}{told}",)
+    return (f"{line}{told}",)

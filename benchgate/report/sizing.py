@@ -14,18 +14,21 @@ from benchgate.report.sizing_run import (
     level_lines,
     overhead_lines,
     run_document,
+    run_lines,
     signal_lines,
     start_lines,
+    unpaid_lines,
 )
 from benchgate.report.untrusted import terminal_line
-from benchgate.units import show_duration, show_number, show_percent, show_size
+from benchgate.units import show_duration, show_memory, show_number, show_percent
 
 SCHEMA = "benchgate.capacity/1"
 _TITLES = (
     *("demand", "per second", "replicas", "with factor", "with spares", "by lower limit", "load"),
     *("in flight", "$/h", "$/month", "$/1M tok"),
 )
-_MIB = 2.0**20
+_HALF_A_CENT, _MOST_WRITTEN_OUT = 0.005, 1e12
+_FASTER = 1.1  # times: beyond it the places of a replay carry more than was said or measured
 
 
 def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed | None = None) -> dict[str, object]:
@@ -34,10 +37,13 @@ def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehear
     `seen` is what a stored run showed of the replica, `replayed` what a week's traffic met.
     """
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
+    document["loaded_usd_per_million_tokens"] = found.full_usd_per_million_tokens
+    if not _is_full(seen):
+        document["full_usd_per_million_tokens"] = None
     document["replayed"] = None if replayed is None else asdict(replayed)
     cache = found.question.cache
     if cache is not None:
-        names = ("bytes_per_token", "bytes_per_request", "requests_that_fit")
+        names = ("bytes_per_token", "bytes_per_request", "requests_that_fit", "accelerators", "times_kept")
         document["cache"] = {name: getattr(cache, name) for name in names}
     return document
 
@@ -45,27 +51,38 @@ def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehear
 def sizing_text(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed | None = None) -> str:
     """What one replica carries, the fleet at every level of the demand, and what follows from it."""
     question = found.question
-    lines = [*_replica(found)]
+    lines = [] if seen is None else [*run_lines(seen)]
+    lines += _replica(found, "Always full" if _is_full(seen) else "Loaded like this all the time")
     if seen is not None:
-        lines += [*level_lines(seen), *overhead_lines(seen, question), *start_lines(seen, question)]
+        lines += [
+            *unpaid_lines(seen),
+            *level_lines(seen),
+            *overhead_lines(seen, question),
+            *start_lines(seen, question),
+        ]
     lines += ["", *_table(found), "", *_notes(found)]
     if seen is not None:
         lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
-    lines += _replayed(replayed)
+    lines += _replayed(replayed, question.replica.per_s)
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
-def _replica(found: Sizing) -> Iterator[str]:
+def _is_full(seen: RunSeen | None) -> bool:
+    """Whether what a replica carries keeps it full: a rate that was offered need not."""
+    return seen is None or not seen.choice.row.is_open
+
+
+def _replica(found: Sizing, loaded: str) -> Iterator[str]:
     question = found.question
     replica, unit, overhead = question.replica, question.unit, question.overhead_ratio or 0.0
     lower = "" if replica.lower_per_s is None else f" (lower 95 % limit {show_number(replica.lower_per_s)})"
     paid = ""
     if replica.usd_per_hour is not None:
         beside = f" and {show_percent(overhead)} overhead" if overhead else ""
-        paid = f", at ${replica.usd_per_hour / (1 + overhead):,.2f}/h{beside}"
+        paid = f", at ${_dollars(replica.usd_per_hour / (1 + overhead))}/h{beside}"
     yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
     if found.full_usd_per_million_tokens is not None:
-        yield f"Always full, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}."
+        yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}."
 
 
 def _table(found: Sizing) -> Iterator[str]:
@@ -79,7 +96,7 @@ def _table(found: Sizing) -> Iterator[str]:
 def _cells(level: Level) -> tuple[str, ...]:
     sized = level.sized
     dollars = [
-        "-" if value is None else f"{value:,.2f}"
+        "-" if value is None else _dollars(value)
         for value in (sized.usd_per_hour, sized.usd_per_month, level.usd_per_million_tokens)
     ]
     counts = [f"{count:,}" for count in (sized.bare, sized.replicas, sized.with_spares)]
@@ -94,6 +111,12 @@ def _notes(found: Sizing) -> Iterator[str]:
     spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
     factor = show_number(question.safety_factor)
     yield f"With factor: {factor} times the demand. With spares: and {spares}; these are what is paid."
+    if any(level.usd_per_million_tokens is not None for level in found.levels):
+        yield "$/1M tok: what that fleet costs in a month over the tokens of a month, which come by the mean."
+    elif question.replica.usd_per_hour is None:
+        yield "No dollars: what a replica costs is not known; give --price-per-hour."
+    elif question.tokens_per_request is None:
+        yield "$/1M tok follows from the tokens of an answer; give --output-tokens."
     if found.ahead is not None and question.cold_start_s is not None:
         starts = show_duration(question.cold_start_s)
         yield f"A replica takes {starts} to start: be {found.ahead:,} ahead of the demand where it rises steepest."
@@ -107,29 +130,35 @@ def _notes(found: Sizing) -> Iterator[str]:
 
 def _cache(cache: Cache, levels: Sequence[Level]) -> Iterator[str]:
     inside = max((level.in_flight or 0.0) / max(1, level.sized.replicas) for level in levels)
-    token, request = _bytes(cache.bytes_per_token), _bytes(cache.bytes_per_request)
+    token, request = show_memory(cache.bytes_per_token), show_memory(cache.bytes_per_request)
     yield (
         f"In the cache a token takes {token} and a request of {cache.request_tokens:,} tokens {request}:"
-        f" {cache.requests_that_fit:,} of them fit into {_bytes(cache.memory_bytes)}."
+        f" {cache.requests_that_fit:,} of them fit into {show_memory(cache.memory_bytes)}."
     )
-    if inside > cache.requests_that_fit:
+    if not cache.requests_that_fit:
+        yield "So a replica cannot answer one: give the cache more memory, or expect shorter requests."
+    if cache.accelerators > 1:
+        each, times = show_memory(cache.bytes_per_request / cache.accelerators), round(cache.times_kept)
+        copies = "" if times == 1 else f"; they keep everything {times:,} times"
+        yield f"That is of {cache.accelerators:,} accelerators together, {each} of such a request on each{copies}."
+    if inside > cache.requests_that_fit > 0:
         yield (
             f"Each replica would have {show_number(inside)} requests in flight: were all as long as that, some would"
             " wait or push others out."
         )
 
 
-def _replayed(found: Rehearsed | None) -> Iterator[str]:
+def _replayed(found: Rehearsed | None, carries_per_s: float) -> Iterator[str]:
     if found is None:
         return
     scaling, service = found.scaling, found.service
     look, starts, fewer = (show_duration(s) for s in (scaling.look_s, scaling.cold_start_s, scaling.cooldown_s))
     yield ""
     yield (
-        f"Replayed: {found.requests:,} requests of {show_duration(service.mean_s)} each against {scaling.least:,} to"
-        f" {scaling.most:,} replicas of {scaling.places:,} places ({scaling.balance}), of which"
-        f" {show_percent(scaling.target_ratio)} shall be taken; a look every {look}, a start takes {starts}, fewer"
-        f" after {fewer}."
+        f"Replayed: {found.requests:,} requests of {show_duration(service.mean_s)} each on the mean (cv"
+        f" {show_number(service.cv)}) against {scaling.least:,} to {scaling.most:,} replicas of"
+        f" {scaling.places:,} places ({scaling.balance}), of which {show_percent(scaling.target_ratio)} shall be taken;"
+        f" a look every {look}, a start takes {starts}, fewer after {fewer}."
     )
     yield (
         f"{show.percent(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
@@ -138,7 +167,19 @@ def _replayed(found: Rehearsed | None) -> Iterator[str]:
     if found.worst_hour is not None and found.worst_per_s is not None:
         demand, within = f"{show_number(found.worst_per_s)} requests/s", show.percent(found.worst_within_ratio)
         yield f"The worst is row {found.worst_hour} below the heading, {demand}: {within}."
-    dollars = "" if found.usd is None else f", ${found.usd:,.2f}"
+    if found.left_inside:
+        yield (
+            f"When the hours ended {found.left_inside:,} requests were not answered yet, {found.left_waiting:,} of them"
+            f" in line: the fleet goes on for {show_duration(found.over_s)} until all are, which is paid too."
+        )
+    if found.places_per_s > carries_per_s * _FASTER:
+        yield (
+            f"Here a replica takes up to {show_number(found.places_per_s)} requests/s (places over request time), and"
+            f" {show_number(carries_per_s)} is what it was to carry: with fewer places they wait longer."
+        )
+    dollars = "" if found.usd is None else f", ${_dollars(found.usd)}"
+    if found.usd_per_month is not None:
+        dollars += f" (${_dollars(found.usd_per_month)} in a month of such hours)"
     yield (
         f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once."
         f" More were asked for {found.scaled_up:,} times, and some let go {found.scaled_down:,} times."
@@ -146,8 +187,9 @@ def _replayed(found: Rehearsed | None) -> Iterator[str]:
 
 
 def _usd(value: float) -> str:
-    return f"${value:,.2f}" if value >= 1 else show.usd(value)
+    return f"${_dollars(value)}" if value >= 1 else show.usd(value)
 
 
-def _bytes(size: float) -> str:
-    return show_size(round(size)) if size >= _MIB else f"{size / 1024:,.4g} KiB"
+def _dollars(value: float) -> str:
+    """With cents, unless that would be nothing but zeros, or more digits than anyone reads."""
+    return f"{value:,.2f}" if value == 0 or _HALF_A_CENT <= value < _MOST_WRITTEN_OUT else f"{value:.3g}"

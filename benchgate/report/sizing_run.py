@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 from benchgate.cost.sizing import Cache, Question
-from benchgate.gate.best_row import BestRow
 from benchgate.gate.cache_use import CacheCheck, CacheUse, cache_check
 from benchgate.gate.cold_starts import ColdStarts
+from benchgate.gate.level_choice import Choice
 from benchgate.gate.scaling_signal import KV_USAGE, Signal
 from benchgate.report.untrusted import one_line
 from benchgate.units import show_duration, show_number, show_percent
 
+_UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
 _LESS = (
     "prefixes that requests share, requests that waited and held nothing, narrower numbers (--cache-dtype), or more"
     " memory than --cache-memory says"
@@ -24,19 +26,43 @@ _MORE = (
 
 
 @dataclass(frozen=True, slots=True)
+class NamedRun:
+    """Which run it is, and of which of its deployments; `outcome` is what its own verdict says of its candidate."""
+
+    id: str
+    label: str | None
+    suite: str
+    day: str
+    deployment: str
+    arm: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunSeen:
     """The level that a replica's rate was read from, and what else the run tells of its arm.
 
-    `outcome` is its own verdict, "" without one; `cache_use` says why where it is not known; `taken` names the numbers
-    of the question that nobody said and the run gave.
+    `cache_use` says why where it is not known; `taken` names the numbers of the question that nobody said and the run
+    gave, `said_instead` has those that were said beside the run's own. `from_records`: the figures were made of the raw
+    records, and `unlike` is how many of those that the store keeps are not what they make. `care` are sentences without
+    ends on how well the load was measured, and `unpaid` is one on accelerators that the run's price is not of, None
+    where none are or the price is not the run's. `searched` is one on what its `load.capacity` found,
+    which is not sized by.
     """
 
-    row: BestRow
-    outcome: str = ""
+    choice: Choice
+    run: NamedRun | None = None
     signals: Sequence[Signal] = ()
     starts: ColdStarts | None = None
     cache_use: CacheUse | str = "nothing was recorded"
+    accelerators: int = 1
     taken: Sequence[str] = ()
+    said_instead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    from_records: bool = True
+    unlike: int = 0
+    care: Sequence[str] = ()
+    unpaid: str | None = None
+    searched: str | None = None
 
     def cache_checked(self, cache: Cache | None) -> CacheCheck | str | None:
         """What a cache is said to hold against what the run saw of it; why not; None where no cache is asked of."""
@@ -47,34 +73,128 @@ class RunSeen:
 
 def run_document(seen: RunSeen | None, question: Question) -> dict[str, object]:
     """All of it; null where it is not known or there was no run."""
-    checked = None if seen is None else seen.cache_checked(question.cache)
-    starts = None if seen is None else seen.starts
+    if seen is None:
+        return dict.fromkeys(_KEYS) | {name: [] for name in ("signals", "from_run", "left_out", "care")}
+    checked, choice = seen.cache_checked(question.cache), seen.choice
+    row = choice.row
+    of_row = {"holds": row.holds, "missed_at": choice.missed_at, "asked_for": choice.asked_for}
     return {
-        "measured": None if seen is None else asdict(seen.row),
-        "signals": [] if seen is None else [{**asdict(one), "tells": one.tells} for one in seen.signals],
-        "starts": None if starts is None else asdict(starts),
-        "from_run": [] if seen is None else sorted(seen.taken),
+        "run": None if seen.run is None else asdict(seen.run),
+        "figures": {"from": "records" if seen.from_records else "stored figures", "stored_unlike": seen.unlike},
+        "measured": {**asdict(row), **of_row},
+        "left_out": [asdict(one) for one in choice.left_out],
+        "care": list(seen.care),
+        "unpaid": seen.unpaid,
+        "searched": seen.searched,
+        "signals": [{**asdict(one), "tells": one.tells, "threshold": one.threshold} for one in seen.signals],
+        "starts": None if seen.starts is None else asdict(seen.starts),
+        "from_run": sorted(seen.taken),
+        "said_instead": {
+            name: {"said": said, "measured": measured} for name, (said, measured) in seen.said_instead.items()
+        },
         "cache_check": _checked_document(checked) if isinstance(checked, CacheCheck) else None,
         "cache_not_checked": checked if isinstance(checked, str) else None,
     }
+
+
+_KEYS = "run", "figures", "measured", "unpaid", "searched", "starts", "said_instead", "cache_check", "cache_not_checked"
 
 
 def _checked_document(checked: CacheCheck) -> dict[str, object]:
     return {**asdict(checked.use), "predicted_ratio": checked.predicted_ratio, "differs": checked.differs}
 
 
+def run_lines(seen: RunSeen) -> Iterator[str]:
+    """Whose numbers these are, what became of it, and what they rest on."""
+    run = seen.run
+    if run is not None:
+        name = run.id if run.label is None else f"{run.id} ({one_line(run.label)})"
+        whose = "Its verdict" if run.arm == "candidate" else "The verdict on its candidate"
+        yield (
+            f"Run {name} of suite {one_line(run.suite)}, {run.day}: {run.arm} {one_line(run.deployment)}."
+            f" {whose} is {one_line(run.outcome)}."
+        )
+        if run.outcome != "PASS":
+            yield (
+                f"That is not PASS: read why (`benchgate report {run.id}`), and size by a run that passes before the"
+                " fleet is bought."
+            )
+    if not seen.from_records:
+        yield "Its raw records were removed: this rests on the figures that the store kept, held against nothing."
+    if seen.unlike:
+        yield (
+            f"{seen.unlike:,} of the figures that the store keeps of it are not what its records make, and were not"
+            " used: `benchgate store check --figures` names them."
+        )
+    for line in seen.care:
+        yield f"{line[0].upper()}{line[1:]}."
+
+
+def unpaid_lines(seen: RunSeen) -> Iterator[str]:
+    """That the dollars may be of fewer accelerators than there are, or of others."""
+    if seen.unpaid is not None:
+        yield (
+            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars here may not be what a replica costs."
+            " Say `accelerators` and their price in its suite and measure again, or give --price-per-hour of all of"
+            " them."
+        )
+
+
 def level_lines(seen: RunSeen) -> Iterator[str]:
-    """Which level it is, and how far it may be counted on."""
-    row = seen.row
+    """Which level it is, how far it may be counted on, and what is said instead of what was measured."""
+    choice, row = seen.choice, seen.choice.row
     shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
+    which = (
+        "which --stage names, and" if choice.asked_for else "the fastest open loop" if row.is_open else "the fastest"
+    )
     yield (
-        f"That is stage {one_line(row.stage)}, the fastest whose goodput is shown to reach its target"
+        f"That is stage {one_line(row.stage)}, {which} whose goodput is shown to reach its target"
         f" ({shown} at least, target {target})."
     )
-    if row.is_highest:
-        yield "No level was measured on which more came through: it carries at least this, and may carry more."
-    if seen.outcome not in ("", "PASS"):
-        yield f"The run's own verdict is {one_line(seen.outcome)}: read why before the fleet is bought."
+    if not row.is_open:
+        yield (
+            "It is a closed loop: a caller asks again when it was answered, so this is the rate that came through, and"
+            " no rate of arrivals. Requests that come by themselves queue sooner: measure a stage with `rate`."
+        )
+    yield from _beyond_lines(seen)
+    for left in choice.left_out:
+        yield f"Not by {one_line(left.stage)}: {left.why}."
+    if seen.said_instead:
+        yield f"Said, not measured: {', '.join(_said(name, *both) for name, both in seen.said_instead.items())}."
+
+
+def _beyond_lines(seen: RunSeen) -> Iterator[str]:
+    """Whether a replica may carry more than is counted on."""
+    choice = seen.choice
+    if choice.missed_at is not None:
+        yield f"What it carries lies between this and {one_line(choice.missed_at)}, which is shown to miss its SLO."
+    elif choice.row.is_open:
+        yield (
+            "No open level right beyond it is shown to miss its SLO, so this is what was offered, and no limit: a"
+            " replica may carry much more, and the fleet may need fewer. Two deployments that hold at one offered rate"
+            " cannot be told apart in what they carry. Measure higher rates, until one misses."
+        )
+    else:
+        yield "No level right beyond it is shown to miss its SLO: it carries at least this, and may carry more."
+    if seen.searched is not None:
+        yield f"{seen.searched[0].upper()}{seen.searched[1:]}."
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
+    {
+        "usd_per_hour": ("--price-per-hour", show_number),
+        "overhead_ratio": ("--overhead", show_percent),
+        "residence_s": ("--request-time", show_duration),
+        "tokens_per_request": ("--output-tokens", show_number),
+        "cold_start_s": ("--cold-start", show_duration),
+        "places": ("--places", "{:,.0f}".format),
+    }
+)
+
+
+def _said(name: str, said: float, measured: float) -> str:
+    option, shown = _OPTIONS[name]
+    return f"{option} {shown(said)} (the run: {shown(measured)})"
 
 
 def overhead_lines(seen: RunSeen, question: Question) -> Iterator[str]:
@@ -101,20 +221,33 @@ def start_lines(seen: RunSeen, question: Question) -> Iterator[str]:
 
 
 def signal_lines(seen: RunSeen) -> Iterator[str]:
-    """What to scale by, and what was seen of it."""
-    if not seen.signals:
-        return
+    """What to scale by, and what was seen of it; else what would show it."""
     yield ""
+    if not seen.signals:
+        yield f"By what to scale is not known: {_UNTOLD if seen.from_records else 'the raw records were removed'}."
+        return
     first = seen.signals[0]
-    if first.tells:
-        yield f"Scale up by {first.name} of a replica, above {_amount(first, first.holds)}. Seen in the run:"
+    if first.threshold is not None:
+        yield f"Scale up by {first.name} of a replica, above {_amount(first, first.threshold)}. Seen in the run:"
     else:
-        yield "Nothing that the server told was much more where its SLO no longer held. Seen in the run:"
+        yield f"Nothing to scale by was found: {_no_signal(seen.signals)} Seen in the run:"
     for one in seen.signals:
-        beyond = (
-            "" if one.misses is None else f", {_amount(one, one.misses)} at {one_line(one.beyond or '')}, which did not"
+        holds, beyond = one.holds, one.beyond
+        missed = (
+            f", {_amount(one, beyond.mean)} at {one_line(beyond.stage)}, which did not" if beyond is not None else ""
         )
-        yield f"  {one.name}: {_amount(one, one.holds)} at {one_line(one.stage)}, which held{beyond}"
+        yield f"  {one.name}: {_amount(one, holds.mean)} at {one_line(holds.stage)}, which held{missed}"
+
+
+def _no_signal(signals: Sequence[Signal]) -> str:
+    beyond = next((one.beyond.stage for one in signals if one.beyond is not None), None)
+    if beyond is None:
+        stage = one_line(signals[0].holds.stage)
+        return f"no level beyond {stage} is known that misses its SLO. Measure one, at which requests wait."
+    return (
+        f"at {one_line(beyond)}, where the SLO no longer held, nothing was in every block more than 1.5 times as much,"
+        " a request that waits or half of the cache at least. Measure a level further beyond, at which requests wait."
+    )
 
 
 def _amount(signal: Signal, value: float) -> str:
@@ -124,8 +257,13 @@ def _amount(signal: Signal, value: float) -> str:
 def cache_lines(seen: RunSeen, cache: Cache | None) -> Iterator[str]:
     """How full the cache should have been at that level, and how full it was told to be."""
     checked = seen.cache_checked(cache)
-    if checked is None:
+    if cache is None or checked is None:
         return
+    if seen.accelerators != cache.accelerators:
+        yield (
+            f"The run's deployment has {seen.accelerators:,} accelerators, and the cache is counted for"
+            f" {cache.accelerators:,} that share every layer (--tensor-parallel)."
+        )
     if isinstance(checked, str):
         yield f"This is not held against the run: {one_line(checked)}."
         return

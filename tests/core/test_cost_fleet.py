@@ -5,8 +5,9 @@ import math
 import pytest
 
 from benchgate.cost.demand import Demand, demand_of_hours
-from benchgate.cost.fleet import Replica, in_flight, replicas_while_one_starts, size
+from benchgate.cost.fleet import Replica, in_flight, replicas_while_one_starts, require_places, size
 from benchgate.cost.kv_cache import ConfigError, cache_layout, number_bytes
+from benchgate.cost.sizing import Cache
 
 LLAMA_70B = {
     "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192,
@@ -61,6 +62,24 @@ def test_requests_inside_are_arrivals_times_residence() -> None:
         in_flight(1, math.inf)
 
 
+def test_places_must_be_there_for_all_who_are_inside_at_once() -> None:
+    """Little's law; places that a run tells are rounded, so half a request more is none too many."""
+    require_places(3, 2.5, 8)
+    require_places(3, 2.8, 8)
+    with pytest.raises(
+        ValueError, match=r"has 30 inside at once \(Little's law\), and 4 places carry no more than 0.4"
+    ):
+        require_places(3, 10, 4)
+
+
+def test_fleet_beyond_all_reason_is_refused() -> None:
+    for demand, carries in ((1e12, 1.0), (5000, 1e-300)):
+        with pytest.raises(ValueError, match="takes more than 1,000,000 replicas"):
+            size(demand, Replica(carries))
+    with pytest.raises(ValueError, match="takes more than"):
+        size(5000, Replica(700), safety_factor=1e308)
+
+
 def test_fleet_is_ahead_of_a_demand_that_grows_while_a_replica_starts() -> None:
     assert replicas_while_one_starts(2.0, 180, Replica(100)) == 4  # 360 more by then
     assert replicas_while_one_starts(-2.0, 180, Replica(100)) == 0
@@ -112,6 +131,29 @@ def test_token_takes_what_the_model_keeps_of_it(config: dict[str, object], bytes
     assert cache_layout(config).bytes_per_token() == bytes_per_token
 
 
+LATENT = {
+    "num_hidden_layers": 61, "num_attention_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "dtype": "bf16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "accelerators", "times"),
+    [(LLAMA_70B, 1, 1), (LLAMA_70B, 4, 1), (LLAMA_70B, 8, 1), (LLAMA_70B, 16, 2), (LLAMA_70B, 64, 8), (LATENT, 8, 8)],
+)
+def test_accelerators_that_share_a_layer_keep_each_head_at_least_once(
+    config: dict[str, object], accelerators: int, times: int
+) -> None:
+    """8 KV heads on 16 accelerators are there twice; a compressed vector is on every one of them."""
+    layout = cache_layout(config)
+    assert layout.shared_by(accelerators).bytes_per_request(8192) == times * layout.bytes_per_request(8192)
+
+
+@pytest.mark.parametrize("accelerators", [0, 3, 12, 10_000])
+def test_heads_that_cannot_be_shared_evenly_are_refused(accelerators: int) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        cache_layout(LLAMA_70B).shared_by(accelerators)
+
+
 def test_layer_with_a_window_keeps_no_more_than_its_window() -> None:
     gemma = {
         "num_hidden_layers": 12, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
@@ -140,8 +182,9 @@ def test_tokens_are_kept_in_whole_pages() -> None:
     for tokens, page in ((0, 16), (1, 0)):
         with pytest.raises(ValueError, match="1 or more"):
             layout.bytes_per_request(tokens, page_tokens=page)
-    with pytest.raises(ValueError, match="0 or more"):
-        layout.requests_that_fit(math.nan, 1)
+    for memory in (math.nan, -1.0, 1e300):
+        with pytest.raises(ValueError, match="expected"):
+            Cache(layout, memory, 1)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +193,7 @@ def test_tokens_are_kept_in_whole_pages() -> None:
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"num_attention_heads": "64"}, "num_attention_heads"),
         ({"num_key_value_heads": 0}, "num_key_value_heads"),
+        ({"num_hidden_layers": 10**400}, "expected a whole number, 1 to 1,000,000,000"),
         ({"hidden_size": 8193}, "multiple"),
         ({"layer_types": ["full_attention"]}, "each of the 80"),
         ({"layer_types": ["strange"] * 80}, "strange"),

@@ -20,10 +20,40 @@ def test_services_have_their_mean_and_their_variation(cv: float) -> None:
     assert drawn.std() / drawn.mean() == pytest.approx(cv, abs=0.03)
 
 
-@pytest.mark.parametrize(("mean", "cv"), [(0.0, 1.0), (float("inf"), 1.0), (1.0, -1.0), (1.0, float("nan"))])
+@pytest.mark.parametrize(
+    ("mean", "cv"), [(0.0, 1.0), (float("inf"), 1.0), (1.0, -1.0), (1.0, float("nan")), (1.0, 10.1), (1e9, 1.0)]
+)
 def test_service_that_cannot_be_is_refused(mean: float, cv: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         Service(mean, cv)
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 10.0])
+@pytest.mark.parametrize("count", [1, 100, 20_000])
+def test_services_are_as_much_work_as_their_mean_says_however_much_they_vary(cv: float, count: int) -> None:
+    assert Service(2.5, cv).draw(count, rng()).sum() == pytest.approx(2.5 * count)
+
+
+def test_services_of_which_none_is_drawn_above_nothing_have_the_mean() -> None:
+    drawn = [Service(2.5, 10.0).draw(1, np.random.default_rng(seed))[0] for seed in range(3000)]
+    assert drawn == pytest.approx([2.5] * 3000)  # of a shape of 1/100 a variable in a thousand is 0 as a float
+    assert Service(2.5, 10.0).draw(0, rng()).size == 0
+
+
+def test_more_variation_makes_a_fleet_hardly_cheaper() -> None:
+    paid = [
+        rehearse([3.0], Service(2.0, cv), Scaling(2, 1, 6), wait_s=1.0, usd_per_hour=1.0, generator=rng()).usd
+        for cv in (1.0, 10.0)
+    ]
+    assert None not in paid
+    assert (paid[1] or 0) > 0.9 * (paid[0] or 0)
+
+
+def test_request_without_end_counts_among_the_looks() -> None:
+    """The work is little for a thousand places, but one request alone keeps its own for days."""
+    scaling = Scaling(1000, 1, 2, look_s=0.02)
+    with pytest.raises(ValueError, match="let it look less often"):
+        rehearse([0.001], Service(1e6), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
 
 
 def test_worst_hour_is_the_one_in_which_most_wait() -> None:
@@ -61,6 +91,29 @@ def test_no_traffic_has_no_waits() -> None:
 def test_more_than_is_worth_waiting_for_is_refused() -> None:
     with pytest.raises(ValueError, match="give fewer hours"):
         rehearse([1e6], Service(1.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=None, generator=rng())
+
+
+def test_autoscaler_that_looks_all_the_time_is_refused() -> None:
+    scaling = Scaling(1, 1, 2, look_s=1e-4)
+    with pytest.raises(ValueError, match="let it look less often"):
+        rehearse([1.0], Service(1.0), scaling, wait_s=1.0, usd_per_hour=None, generator=rng())
+    with pytest.raises(ValueError, match="wait_s cannot be nan"):
+        rehearse([1.0], Service(1.0), Scaling(1, 1, 1), wait_s=float("nan"), usd_per_hour=None, generator=rng())
+
+
+def test_backlog_is_told_and_paid_and_counts_as_late() -> None:
+    """Half of what comes in the last hour is left at its end: 3,600 requests, an hour's work of the one replica."""
+    found = rehearse([0.1, 2.0], Service(1.0, 0.0), Scaling(1, 1, 1), wait_s=1.0, usd_per_hour=2.0, generator=rng())
+    assert found.left_waiting == pytest.approx(3600, rel=0.05)
+    assert found.over_s == pytest.approx(3600, rel=0.05)
+    assert found.usd == pytest.approx(2 * (7200 + found.over_s) / 3600)
+    assert found.worst_within_ratio is not None
+    assert found.worst_within_ratio < 0.01
+    assert found.places_per_s == 1.0
+
+
+def test_variation_next_to_nothing_is_none() -> None:
+    assert Service(2.0, 1e-200).draw(3, rng()).tolist() == [2.0, 2.0, 2.0]
 
 
 def test_line_of_its_own_makes_a_request_wait_while_others_are_free() -> None:

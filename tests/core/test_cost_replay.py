@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.cost.replay import Scaling, hourly_arrivals, replay
+from benchgate.cost.replay import Balance, Scaling, hourly_arrivals, replay
 from benchmarks.queueing import erlang_c_wait_s
 
 RNG_SEED = 20261121
@@ -32,8 +32,35 @@ def test_places_of_several_replicas_are_one_fleet() -> None:
 def test_those_who_wait_are_served_in_the_order_they_came() -> None:
     found = replay(np.array([0.0, 0.0, 1.0, 1.5]), np.array([2.0, 4.0, 1.0, 1.0]), Scaling(2, 1, 1), 3.0)
     assert found.waits_s.tolist() == [0, 0, 1, 1.5]
-    assert found.replica_hours == pytest.approx(3 / 3600)
+    assert found.replica_hours == pytest.approx(4 / 3600)  # the last but one and the last end there
     assert found.share_within(1.0) == pytest.approx(0.75)
+
+
+def test_fleet_goes_on_and_is_paid_until_the_last_is_answered() -> None:
+    """Ten come at once to one place, for 100 s each: at the end, at 250 s, one is inside and seven wait."""
+    found = replay(np.zeros(10), np.full(10, 100.0), Scaling(1, 1, 1), 250.0)
+    assert (found.left_inside, found.left_waiting, found.over_s) == (8, 7, 750)
+    assert found.replica_hours * 3600 == pytest.approx(1000)
+    assert found.waits_s.max() == 900
+    assert found.share_within(250.0) == pytest.approx(0.3)
+    empty = replay(np.zeros(10), np.full(10, 100.0), Scaling(1, 1, 1), 1000.0)
+    assert (empty.left_inside, empty.left_waiting, empty.over_s) == (0, 0, 0)
+    assert empty.replica_hours * 3600 == pytest.approx(1000)
+
+
+@pytest.mark.parametrize("balance", list(Balance))
+def test_request_that_keeps_its_place_beyond_the_end_is_paid_for(balance: Balance) -> None:
+    found = replay(np.array([10.0]), np.array([7200.0]), Scaling(1, 1, 1, balance=balance), 3600.0)
+    assert (found.left_inside, found.left_waiting, found.over_s) == (1, 0, 3610)
+    assert found.replica_hours * 3600 == pytest.approx(7210)
+
+
+def test_fleet_goes_on_growing_after_the_end_and_is_paid_for_it() -> None:
+    # a second one is wanted from the look at 10 s on and there at 40 s: both work until the last, with a place at 90 s
+    scaling = Scaling(1, 1, 2, target_ratio=1.0, look_s=10.0, cooldown_s=1e6, cold_start_s=30.0)
+    found = replay(np.zeros(4), np.full(4, 50.0), scaling, 20.0)
+    assert (found.waits_s.tolist(), found.left_waiting, found.over_s) == ([0, 40, 50, 90], 3, 120)
+    assert found.replica_hours * 3600 == pytest.approx(10 + 2 * 130)
 
 
 def test_fleet_grows_after_its_cold_start_and_shrinks_after_its_cooldown() -> None:
@@ -95,7 +122,7 @@ def test_arrivals_that_run_backwards_or_have_no_service_are_refused(
         replay(np.array(arrivals), np.array(services), Scaling(1, 1, 1), 10.0)
 
 
-@pytest.mark.parametrize(("places", "least", "most"), [(0, 1, 2), (1, 0, 2), (1, 1, 0)])
+@pytest.mark.parametrize(("places", "least", "most"), [(0, 1, 2), (10**7, 1, 2), (1, 0, 2), (1, 1, 0), (1, 1, 10_001)])
 def test_fleet_that_cannot_be_is_refused(places: int, least: int, most: int) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         Scaling(places, least, most)
@@ -103,7 +130,7 @@ def test_fleet_that_cannot_be_is_refused(places: int, least: int, most: int) -> 
 
 @pytest.mark.parametrize(
     ("target_ratio", "look_s", "cooldown_s", "cold_start_s"),
-    [(0.0, 1, 1, 1), (1.1, 1, 1, 1), (1.0, 0.0, 1, 1), (1.0, 1, -1.0, 1), (1.0, 1, 1, -1.0)],
+    [(0.0, 1, 1, 1), (1e-302, 1, 1, 1), (1.1, 1, 1, 1), (1.0, 0.0, 1, 1), (1.0, 1, -1.0, 1), (1.0, 1, 1, -1.0)],
 )
 def test_scaling_that_cannot_be_is_refused(
     target_ratio: float, look_s: float, cooldown_s: float, cold_start_s: float

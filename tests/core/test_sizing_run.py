@@ -15,6 +15,7 @@ from benchgate.cost.sizing import OUTPUT_TOKENS, Cache, Question, sizing
 from benchgate.gate.best_row import BestRow
 from benchgate.gate.cache_use import CacheCheck, CacheUse, cache_check, cache_use
 from benchgate.gate.cold_starts import ColdStarts, cold_starts
+from benchgate.gate.level_choice import Choice
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import Evidence, LoadObservation, StartUp
@@ -26,6 +27,7 @@ from tests.fakes import evidence as fake
 ARM = Arm.CANDIDATE
 GPT2 = {"n_layer": 12, "n_head": 12, "n_embd": 768, "dtype": "f16"}  # 2 x 12 x 768 numbers of two bytes a token
 ROW = BestRow("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
+CHOICE = Choice(ROW)
 
 
 def answered(index: int, stay_s: int, read: int | None, wrote: int) -> RequestRecord:
@@ -130,25 +132,25 @@ def text(seen: RunSeen | None, question: Question) -> str:
 
 def test_text_says_what_was_taken_from_the_run_and_what_of_its_starts_was_not() -> None:
     starts = ColdStarts(5, 12.0, 700.0)
-    taken = RunSeen(ROW, starts=starts, taken=("cold_start_s", "overhead_ratio"))
+    taken = RunSeen(CHOICE, starts=starts, taken=("cold_start_s", "overhead_ratio"))
     said = text(taken, a_question(overhead=0.25, cold_start_s=700.0))
     assert "at $1.00/h and 25.0 % overhead." in said
     assert "The overhead of 25.0 % is that of the run's `price_terms`." in said
     assert "Starts of its server in the run: 5, which took 12.0 s (median) and 700 s (worst)" in said
     assert "The worst is planned with; a machine, an image and weights that must be fetched first come on top." in said
     assert "be 1 ahead" in said
-    own = text(RunSeen(ROW, starts=starts), a_question(overhead=0.25, cold_start_s=60.0))
+    own = text(RunSeen(CHOICE, starts=starts), a_question(overhead=0.25, cold_start_s=60.0))
     assert "less than the worst of them" in own
     assert "planned with;" not in own
     assert "`price_terms`" not in own
 
 
 def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
-    said = text(RunSeen(ROW), a_question(cache=a_cache()))
+    said = text(RunSeen(CHOICE), a_question(cache=a_cache()))
     assert "No overhead is counted" in said
     assert "How far to be ahead where the demand rises is not known" in said
     assert "This is not held against the run: nothing was recorded." in said
-    document = json.loads(json.dumps(sizing_document(sizing(a_question(cache=a_cache())), RunSeen(ROW))))
+    document = json.loads(json.dumps(sizing_document(sizing(a_question(cache=a_cache())), RunSeen(CHOICE))))
     assert (document["starts"], document["cache_check"], document["question"]["overhead_ratio"]) == (None, None, None)
     assert document["cache_not_checked"] == "nothing was recorded"
     alone = text(None, a_question(cache=a_cache()))
@@ -165,7 +167,7 @@ def test_what_the_run_does_not_tell_is_said_to_be_unknown() -> None:
     ],
 )
 def test_text_says_how_full_the_cache_should_have_been(measured: float, said: str, unsaid: str) -> None:
-    seen = RunSeen(ROW, cache_use=CacheUse("c8", 2.0, 267.5, measured))
+    seen = RunSeen(CHOICE, cache_use=CacheUse("c8", 2.0, 267.5, measured))
     found = text(seen, a_question(cache=a_cache()))
     assert "At c8 2.00 requests of 268 tokens were inside on the mean" in found
     assert said in found

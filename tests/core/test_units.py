@@ -37,6 +37,8 @@ READ: list[tuple[Callable[[object], float], object, float]] = [
     (units.parse_tokens, "1e3 tok", 1000),
     (units.parse_size_bytes, "8GiB", 8_589_934_592),
     (units.parse_size_bytes, "1.5 MiB", 1_572_864),
+    (units.parse_memory_bytes, "80GB", 80_000_000_000),
+    (units.parse_memory_bytes, "74.5 GiB", 79_993_765_888),
 ]
 
 REFUSED: list[tuple[Callable[[object], float], object, str]] = [
@@ -68,6 +70,7 @@ REFUSED: list[tuple[Callable[[object], float], object, str]] = [
     (units.parse_tokens, -3, '"-3" is below 0'),
     (units.parse_tokens, "1e400", '"1e400" is not a usable token count'),
     (units.parse_size_bytes, "8GB", '"8GB" is not a size; write it like "8GiB" or "512MiB"'),
+    (units.parse_memory_bytes, "80", '"80" is not a size of a memory; write it like "80GB" or "74.5GiB"'),
     (units.parse_size_bytes, 8, "8 is not a size; write it with its unit"),
 ]
 
@@ -126,6 +129,9 @@ def test_every_text_is_a_finite_value_or_a_value_error(text: str, parse: Callabl
         (units.show_points(0.0), "0 points"),
         (units.show_size(8_589_934_592), "8.00 GiB"),
         (units.show_size(134_217_728), "128 MiB"),
+        (units.show_memory(2_684_354_560), "2.68 GB"),
+        (units.show_memory(327_680), "328 kB"),
+        (units.show_memory(12), "0.0120 kB"),
         (units.show_number(5981.4), "5,981"),
         (units.show_number(3.14159), "3.14"),
         (units.show_number(0.0), "0"),

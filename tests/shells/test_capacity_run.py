@@ -10,40 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from benchgate.cli.app import app
-from benchgate.errors import EvidenceError
+from benchgate.errors import EvidenceError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import RunStatus, StartUp
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
-from benchgate.suite.loader import parse_suite
-from tests.core.test_sizing import LEVELS, SUITE
-from tests.core.test_sizing_run import BLOCKS, GPT2, TOLD
-from tests.shells.store_samples import DONE_AT, PLAN, make_deployment, make_run
+from tests.core.test_sizing_run import GPT2
+from tests.fakes.quick_command import answer
+from tests.fakes.sized import DONE_AT, KV_USAGE, SUITE, write_sized
+from tests.shells.store_samples import make_deployment, make_run
 
 TERMS: dict[str, object] = {"list_usd_per_hour": 0.1, "overhead_ratio": 0.25, "utilisation_ratio": 0.5}
+TOKENS = "--target-tokens-per-s", "5000"
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, **said: Any) -> Path:
     """A run whose candidate started in 70, 50 and 60 s, with overhead in its terms, and a model's configuration."""
     arms = {
         Arm.BASELINE: make_deployment("f16"),
         Arm.CANDIDATE: replace(make_deployment("q8_0"), price_terms=TERMS),
     }
-    run = make_run(suite=parse_suite(SUITE, "suite.yaml").to_stored(), arms=arms)
     with Store.open(str(folder / "b.db")) as store:
-        writer = store.begin_run(run, PLAN)
-        for number, took_s in enumerate((70.0, 50.0, 60.0)):
-            writer.add_start(StartUp(Arm.CANDIDATE, number, took_s))
-        for seen in BLOCKS:
-            writer.add_load(seen)
-        for window in TOLD:
-            writer.add_telemetry(window)
-        writer.finish(RunStatus.COMPLETE, DONE_AT)
-        store.save_metrics(run.id, LEVELS)
-        store.save_verdict(run.id, {"outcome": "PASS", "guards": []})
+        write_sized(store, make_run(arms=arms, suite_name="sized"), **said)
     (folder / "config.json").write_text(json.dumps(GPT2))
     (folder / "day.csv").write_text("requests_per_s\n1\n37\n")  # 36/s more in an hour: 0.01/s each second
     return folder
@@ -55,15 +43,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def capacity(folder: Path, *said: str, form: str = "json", run: str = "@latest") -> str:
-    asked = ["capacity", run, "--store", str(folder / "b.db"), "--traffic", str(folder / "day.csv")]
-    result = CliRunner().invoke(app, [*asked, "--format", form, *said], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    traffic = () if set(said) & {"--target-tokens-per-s"} else ("--traffic", str(folder / "day.csv"))
+    asked = ["capacity", run, "--store", str(folder / "b.db"), *traffic, "--format", form, *said]
+    code, text, complained = answer(*asked)
+    assert code == 0, complained
+    return text
 
 
 def document(folder: Path, *said: str, run: str = "@latest") -> dict[str, Any]:
     found: dict[str, Any] = json.loads(capacity(folder, *said, run=run))
     return found
+
+
+def altered(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "b.db")) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
 
 
 def test_run_gives_what_nobody_says(folder: Path) -> None:
@@ -75,15 +71,105 @@ def test_run_gives_what_nobody_says(folder: Path) -> None:
     assert found["from_run"] == [
         "cold_start_s", "overhead_ratio", "places", "residence_s", "tokens_per_request", "usd_per_hour",
     ]  # fmt: skip
+    assert found["said_instead"] == {}
     assert document(folder, "--max-replicas", "6")["replayed"]["scaling"]["cold_start_s"] == 70.0
 
 
-def test_what_is_said_stands_before_what_the_run_gives(folder: Path) -> None:
-    found = document(folder, "--cold-start", "5min", "--overhead", "0%", "--price-per-hour", "4")
+def test_what_is_said_stands_before_what_the_run_gives_and_beside_it(folder: Path) -> None:
+    said = "--cold-start", "5min", "--overhead", "0%", "--price-per-hour", "4", "--output-tokens", "10"
+    found = document(folder, *said)
     assert (found["question"]["cold_start_s"], found["question"]["overhead_ratio"]) == (300.0, 0.0)
     assert found["question"]["replica"]["usd_per_hour"] == 4
-    assert found["from_run"] == ["places", "residence_s", "tokens_per_request"]
+    assert found["from_run"] == ["places", "residence_s"]
     assert found["starts"]["worst_s"] == 70.0
+    assert found["said_instead"] == {
+        "cold_start_s": {"said": 300.0, "measured": 70.0},
+        "overhead_ratio": {"said": 0.0, "measured": 0.25},
+        "usd_per_hour": {"said": 4.0, "measured": 0.2},
+    }  # ten tokens are what the run has too
+    assert "--price-per-hour 4.00 (the run: 0.200)" in capacity(folder, *said, form="text")
+
+
+def test_answer_names_the_run_and_the_level_and_what_was_left_out(folder: Path) -> None:
+    found = document(folder, *TOKENS)
+    run = found["run"]
+    assert (run["suite"], run["deployment"], run["arm"], run["outcome"]) == ("sized", "q8_0", "candidate", "PASS")
+    assert run["day"] == "2026-11-20"
+    assert (found["measured"]["stage"], found["measured"]["is_open"]) == ("c8", False)
+    assert [one["stage"] for one in found["left_out"]] == ["c4", "c16"]
+    assert document(folder, *TOKENS, "--stage", "c4")["measured"]["stage"] == "c4"
+    text = capacity(folder, *TOKENS, form="text")
+    assert text.startswith(f"Run {run['id']} of suite sized, 2026-11-20: candidate q8_0. Its verdict is PASS.\n")
+    assert "Not by c16: not shown to hold its SLO" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (("--stage", "c61"), "--stage is 'c61', which its suite does not have; did you mean c16?"),
+        (("--stage", "c16"), "nothing is sized by stage c16, which is not shown to hold its SLO"),
+    ],
+)
+def test_stage_that_cannot_be_counted_on_is_refused(folder: Path, said: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        capacity(folder, *TOKENS, *said)
+    assert problem in str(caught.value)
+
+
+def test_run_that_is_not_usable_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = write(tmp_path, outcome="INVALID")
+    with pytest.raises(UsageError, match=r"so nothing is sized by it; `benchgate report \S+` says why: mend that and"):
+        capacity(folder, *TOKENS)
+
+
+def test_figures_are_made_of_the_records_and_not_of_the_rows_that_the_store_keeps(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    before = document(folder, *TOKENS)
+    assert before["figures"] == {"from": "records", "stored_unlike": 0}
+    altered(folder, "UPDATE metric SET value = 10 * value, upper = 10 * upper WHERE name = 'output_tokens_per_s'")
+    after = document(folder, *TOKENS)
+    assert after["figures"] == {"from": "records", "stored_unlike": 6}
+    assert (after["levels"], after["measured"]) == (before["levels"], before["measured"])
+    text = capacity(folder, *TOKENS, form="text")
+    assert "6 of the figures that the store keeps of it are not what its records make, and were not used" in text
+
+
+def test_run_that_is_not_pass_and_bounds_that_a_suite_widened_are_told(tmp_path: Path) -> None:
+    widened = SUITE.replace("gate: {", "gate: {client: {cpu: 95%}, ")
+    folder = write(tmp_path, outcome="BLOCK", suite=widened)
+    text = capacity(folder, *TOKENS, form="text")
+    assert "Its verdict is BLOCK.\nThat is not PASS: read why" in text
+    assert "The policy widens the client's bounds, so times may be the load generator's own: cpu 95 %" in text
+    assert len(document(folder, *TOKENS)["care"]) == 1
+
+
+def test_level_with_arrivals_by_a_rate_is_taken_before_a_closed_loop(tmp_path: Path) -> None:
+    folder = write(tmp_path, suite=SUITE.replace("concurrency: 4", "rate: 5/s"))
+    assert document(folder, *TOKENS)["measured"]["stage"] == "c4"
+    assert document(folder, *TOKENS, "--stage", "c8")["measured"]["is_open"] is False
+
+
+def test_price_of_fewer_accelerators_than_the_server_tells_of_or_of_others_is_told_beside_the_cost(
+    tmp_path: Path,
+) -> None:
+    eight = replace(make_deployment("q8_0"), facts={"accelerator_names": ["NVIDIA H200"] * 8})
+    other = replace(make_deployment("f16"), price_entry={"accelerator": "A100"}, facts={"accelerator_names": ["H100"]})
+    arms = {Arm.BASELINE: other, Arm.CANDIDATE: eight}
+    with Store.open(str(tmp_path / "b.db")) as store:
+        write_sized(store, make_run(arms=arms, suite_name="sized"))
+    said = "he candidate is paid for 2 accelerators, and its server tells of 8"
+    assert document(tmp_path, *TOKENS)["unpaid"] == f"t{said}"
+    lines = capacity(tmp_path, *TOKENS, form="text").splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"T{said}: the dollars here may not be"))
+    assert lines[at - 1].startswith("Always full, 1M output tokens cost")
+    baseline = document(tmp_path, *TOKENS, "--arm", "baseline")
+    assert baseline["unpaid"] == "the baseline has the price of accelerator A100, and its server tells of H100"
+    assert document(tmp_path, *TOKENS, "--price-per-hour", "4")["unpaid"] is None  # of a whole replica, by who says it
+
+
+def test_price_of_what_the_server_tells_of_is_not_objected_to(folder: Path) -> None:
+    assert document(folder, *TOKENS)["unpaid"] is None
+    assert "the dollars here" not in capacity(folder, *TOKENS, form="text")
 
 
 def of_cache(folder: Path) -> tuple[str, ...]:
@@ -91,37 +177,44 @@ def of_cache(folder: Path) -> tuple[str, ...]:
 
 
 def test_cache_is_held_against_the_run(folder: Path) -> None:
+    """18 tokens at most are two pages of 16, of 36,864 bytes a token."""
     asked = of_cache(folder)
-    found = document(folder, *asked, "100MiB")["cache_check"]
-    assert found == {
-        "stage": "c8", "in_flight": 2.0, "request_tokens": 267.5, "measured_ratio": 0.1875,
-        "predicted_ratio": pytest.approx(2 * 272 * 36864 / (100 * 2**20)), "differs": False,
-    }  # fmt: skip
+    found = document(folder, *asked, "10MB")["cache_check"]
+    assert (found["stage"], found["measured_ratio"], found["request_tokens"]) == ("c8", KV_USAGE, pytest.approx(13.0))
+    assert found["predicted_ratio"] == pytest.approx(found["in_flight"] * 16 * 36864 / 10e6)
     assert document(folder, *asked, "1GiB")["cache_check"]["differs"]
-    assert "It may be larger pages" in capacity(folder, *asked, "1GiB", form="text")
+    text = capacity(folder, *asked, "1GiB", "--tensor-parallel", "4", form="text")
+    assert "It may be larger pages" in text
+    assert "has 2 accelerators, and the cache is counted for 4 that share every layer (--tensor-parallel)" in text
 
 
 def test_arm_that_was_not_looked_at_gives_nothing(folder: Path) -> None:
-    """The baseline has no numbers of a load at all; with the candidate's as its own it still started nothing."""
-    with Store.open(str(folder / "b.db")) as store:
-        run_id = store.resolve("@latest")
-        store.save_metrics(run_id, [*LEVELS, *(replace(row, arm=Arm.BASELINE) for row in LEVELS)])
     found = document(folder, "--arm", "baseline", *of_cache(folder), "1GiB")
     assert (found["starts"], found["ahead"], found["question"]["overhead_ratio"]) == (None, None, None)
-    assert "did not tell in every block of c8" in found["cache_not_checked"]
+    assert "did not tell in every block of c" in found["cache_not_checked"]
+    assert (found["run"]["deployment"], found["run"]["arm"]) == ("f16", "baseline")
+
+
+def test_places_that_contradict_rate_and_request_time_are_refused(folder: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        capacity(folder, "--max-replicas", "3", "--request-time", "10s")
+    assert "10.0241 requests/s of 10 s each has 100.2" in str(caught.value)
+    assert "inside at once (Little's law), and 1 places carry no more than 0.1 requests/s" in str(caught.value)
+    hopeful = capacity(folder, "--max-replicas", "3", "--places", "4", form="text")
+    assert "Here a replica takes up to 28.0 requests/s (places over request time)" in hopeful
 
 
 def test_run_whose_records_are_gone_or_damaged_is_not_counted_on_for_them(tmp_path: Path) -> None:
-    folder = write(write(tmp_path))
+    widened = SUITE.replace("gate: {", "gate: {client: {cpu: 95%}, ")
+    folder = write(write(tmp_path, suite=widened))
     with Store.open(str(folder / "b.db")) as store:
         gone = store.remove_raw(store.expendable(Policy(), "2028-01-01T00:00:00Z"), now=DONE_AT, reason="store gc")
     (first,) = gone.runs
     found = document(folder, *of_cache(folder), "1GiB", run=first.run_id)
     assert (found["measured"]["stage"], found["starts"], found["signals"]) == ("c8", None, [])
     assert found["cache_not_checked"] == "the run's raw records were removed"
-    with closing(sqlite3.connect(folder / "b.db")) as database:
-        database.execute("DROP TRIGGER observation_no_update")
-        database.execute("UPDATE observation SET meta = replace(meta, '70.0', '7.0')")
-        database.commit()
+    assert (found["figures"]["from"], len(found["care"])) == ("stored figures", 1)
+    assert "held against nothing" in capacity(folder, form="text", run=first.run_id)
+    altered(folder, "DROP TRIGGER observation_no_update", "UPDATE observation SET meta = replace(meta, '70.0', '7.0')")
     with pytest.raises(EvidenceError, match="it is not what it was when it finished"):
         document(folder)

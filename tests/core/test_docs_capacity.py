@@ -1,0 +1,73 @@
+"""docs/capacity.md says what is so: its examples are what the command says, and its suite is one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchgate.cost.demand import Demand
+from benchgate.cost.fleet import Replica
+from benchgate.cost.kv_cache import cache_layout
+from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizing
+from benchgate.gate.best_row import BestRow
+from benchgate.gate.level_choice import Choice, choose
+from benchgate.gate.scaling_signal import KV_USAGE, TOKENS, WAITING, Seen, Signal
+from benchgate.model.deployment import Arm
+from benchgate.report.sizing import sizing_text
+from benchgate.report.sizing_run import NamedRun, RunSeen
+from benchgate.suite.loader import parse_suite
+from tests.core.test_cost_fleet import LLAMA_70B
+
+PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
+
+# What the run of the page measured, by its own JSON.
+R4 = BestRow(
+    "r4", 128.9092599853301, 104.0238717124383, 3.2227314996332526, 2.6005967928109577, 0.9847471895987213, 0.9,
+    0.842353187063452, is_open=True, tokens_upper=153.79464825822188,
+)  # fmt: skip
+C6 = BestRow("c6", 258.0, 250.0, 6.45, 6.2, 0.97, 0.9, 0.86)
+R16 = BestRow("r16", 319.5478669244907, 313.4, 7.98, 7.83, 0.0721, 0.9, 3.5, is_open=True, misses=True)
+SIGNALS = (
+    Signal(WAITING, Seen("r4", 0.0117647, 0.0, 0.0588235), Seen("r16", 18.5, 13.3, 22.3)),
+    Signal(TOKENS, Seen("r4", R4.tokens_per_s, 104.0, 153.8), Seen("r16", R16.tokens_per_s, 313.4, 325.7)),
+    Signal(KV_USAGE, Seen("r4", 0.1614, 0.1042, 0.2100), Seen("r16", 0.45996, 0.4443, 0.4688)),
+)
+RUN = NamedRun("01a1fee7-906f-79ed-b9ea-634ba052977a", None, "fleet", "2026-11-21", "fp8", "candidate", "PASS")
+
+
+def test_answer_of_the_page_is_what_the_command_says_of_that_run() -> None:
+    choice = choose({row.stage: row for row in (R4, C6, R16)}, Arm.CANDIDATE)
+    assert isinstance(choice, Choice)
+    asked = Question(
+        REQUESTS, Demand(30, None, 75), Replica(R4.requests_per_s, R4.requests_lower, 4.0), residence_s=R4.e2e_mean_s,
+        tokens_per_request=R4.tokens_per_request,
+    )  # fmt: skip
+    said = sizing_text(sizing(asked), RunSeen(choice, RUN, signals=SIGNALS))
+    assert f"```\n{said}```\n" in PAGE
+    assert [one.tells for one in SIGNALS] == [True, True, False]
+
+
+def test_answer_without_a_run_is_what_the_command_says() -> None:
+    said = sizing_text(sizing(Question(OUTPUT_TOKENS, Demand(5000), Replica(700, None, 1.2))))
+    assert f"```\n{said}```\n" in PAGE
+
+
+def test_suite_of_the_page_is_of_the_servers_that_it_starts() -> None:
+    (text,) = re.findall(r"^```yaml\n(suite: .*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    suite = parse_suite(text, "docs/capacity.md")
+    ports = re.findall(r"benchgate sim --port (\d+)", PAGE)
+    assert [spec.url for spec in suite.deployments.values()] == [f"http://127.0.0.1:{port}" for port in ports]
+
+
+def test_sizes_of_a_shared_cache_are_those_of_the_page() -> None:
+    layout = cache_layout(LLAMA_70B)
+    alone, shared = Cache(layout, 1e12, 8192), Cache(layout, 1e12, 8192, accelerators=16)
+    assert alone.bytes_per_token == 327_680
+    assert alone.bytes_per_request / 1e9 == pytest.approx(2.7, abs=0.05)
+    assert "8 KV heads on 16 accelerators take 5.37 GB for those 8,192 tokens, 336 MB on each" in PAGE
+    assert shared.bytes_per_request / 1e9 == pytest.approx(5.37, abs=0.005)
+    assert shared.bytes_per_request / 16e6 == pytest.approx(336, abs=0.5)
+    assert replace(shared, accelerators=8).bytes_per_request == alone.bytes_per_request
