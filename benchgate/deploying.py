@@ -70,6 +70,7 @@ def declared(suite: Suite, name: str) -> Deployment:
         accelerators=spec.accelerators,
         token_prices={} if spec.token_prices is None else spec.token_prices.remembered(),
         price_terms={} if spec.price is None or spec.price_terms is None else spec.price_terms.remembered(spec.price),
+        price_entry=spec.price_entry,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import StoredRun, incomparable
+from benchgate.gate.alike_runs import Newer, StoredRun, incomparable
+from benchgate.gate.kept_rows import lacking, unlike
+from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.unfit import unfit
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, RunStatus
@@ -15,10 +17,14 @@ from benchgate.store.repository import Store
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Runs, newest first, and in sentences without ends what was passed over."""
+    """Runs, newest first, and in sentences without ends what was passed over.
+
+    `newer`: of a run that is not its candidate's newest whole one, by its id, which that is.
+    """
 
     runs: tuple[Run, ...]
     notes: tuple[str, ...]
+    newer: Mapping[str, Newer] = field(default_factory=dict)
 
 
 def chosen(store: Store, names: Sequence[str]) -> Chosen:
@@ -56,7 +62,26 @@ def _named(store: Store, names: Sequence[str]) -> Chosen:
         if not _judges(run):
             raise UsageError(f"run {run.id} judges no candidate; name runs that `benchgate run` made")
         found[run.id] = run
-    return Chosen(tuple(sorted(found.values(), key=lambda run: (run.started_at, run.id), reverse=True)), ())
+    runs = tuple(sorted(found.values(), key=_when, reverse=True))
+    return Chosen(runs, (), {run.id: newer for run in runs if (newer := _newer(store, run)) is not None})
+
+
+def _when(run: Run) -> tuple[str, str]:
+    return run.started_at, run.id
+
+
+def _newer(store: Store, run: Run) -> Newer | None:
+    """The newest whole run of the same candidate: whoever names an older one may not know of it."""
+    name = run.arms[Arm.CANDIDATE].name
+    of_it = [
+        other
+        for other in store.runs(run.suite_name)
+        if _judges(other) and other.status is RunStatus.COMPLETE and other.arms[Arm.CANDIDATE].name == name
+    ]
+    newest = max(of_it, key=_when, default=run)
+    if _when(newest) <= _when(run):
+        return None
+    return Newer(newest.label or newest.id[:13], store.own_outcome(newest.id))
 
 
 def _judges(run: Run) -> bool:
@@ -95,16 +120,24 @@ def _passed_over(why: dict[str, str | None], whole: dict[str, Run], unfinished: 
         yield f"the newest run of {name}, {run.id}, was not measured to its end: {before}"
 
 
-def read_stored(store: Store, run: Run, *, evals: bool = True) -> StoredRun:
-    """What the store has of a run. Of its raw records only the `evals` are looked at, where they are there."""
+def read_stored(store: Store, run: Run, *, from_records: bool = True, newer: Newer | None = None) -> StoredRun:
+    """What the store has of a run. Its numbers are made of its raw records, where they are there and anything counts.
+
+    Without `from_records` they are those that are stored. `newer` is the candidate's newest whole run, where that is
+    another one.
+    """
     own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
     verdict = own[-1] if own else None
     rows = store.metrics(run.id)
-    if unfit(run, verdict) is not None or not any(row.name == "accuracy_ratio" for row in rows):
-        return StoredRun(run, rows, verdict, "the run has no evals that are right or wrong")
-    if not evals:
-        return StoredRun(run, rows, verdict, "its tokens were not looked at")
+    if unfit(run, verdict) is not None or not from_records:
+        return StoredRun(run, rows, verdict, "its tokens were not looked at", newer=newer)
     gone = store.removal(run.id)
     if gone is not None:
-        return StoredRun(run, rows, verdict, f"the run's raw records were removed on {gone.removed_at[:10]}")
-    return StoredRun(run, rows, verdict, store.evidence(run.id).quality)
+        why = f"the run's raw records were removed on {gone.removed_at[:10]}"
+        return StoredRun(run, rows, verdict, why, newer=newer, unchecked=why)
+    evidence = store.evidence(run.id)
+    made = metric_rows(evidence)
+    judged = any(row.name == "accuracy_ratio" for row in made)
+    evals = evidence.quality if judged else "the run has no evals that are right or wrong"
+    remade = bool(unlike(rows, made) or lacking(rows, made))
+    return StoredRun(run, made, verdict, evals, newer=newer, remade=remade)

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -281,8 +282,12 @@ class Identity:
 
 
 def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[Arm, Deployment]) -> Run:
-    """A run that begins now. Raises UsageError where its prices stand in a file that nobody read."""
-    require_priced(suite)
+    """A run that begins now. Raises UsageError where its prices stand in a file that nobody read, or are of yesterday.
+
+    A calibration judges nobody, and may go on for a night.
+    """
+    began = utc_now()
+    require_priced(suite, None if options.calibration else date.fromisoformat(began[:10]))
     stored = suite.to_stored() | ({"calibration": True} if options.calibration else {})
     return Run(
         id=fresh_run_id(),
@@ -295,7 +300,7 @@ def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[
         tool_version=__version__,
         label=options.label,
         status=RunStatus.RUNNING,
-        started_at=utc_now(),
+        started_at=began,
         finished_at=None,
         environment=environment_facts(),
         arms=arms,

@@ -22,7 +22,7 @@ from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waivers
-from benchgate.pricing import with_prices
+from benchgate.pricing import other_prices, with_prices
 from benchgate.publish import github
 from benchgate.publish.github_api import GitHubApi
 from benchgate.publish.github_check import publish_check
@@ -135,14 +135,23 @@ def _another_suite(file: Path, run: Run) -> str | None:
     told = f"run {run.id} was not measured by what {file} says"
     try:
         suite = with_objective(parse_suite(_text_of_suite(file), str(file)), file.parent)
-        suite = with_prices(suite, file.parent, run.day)
     except SuiteError as error:
         return f"{told}: {str(error).splitlines()[0]}"
     meant = [suite]
     with suppress(UsageError):  # it has no such deployments, and then it was not this suite
         meant.append(with_arms(suite, *(run.arms[arm].name if arm in run.arms else None for arm in Arm)))
-    if sha256_of(run.suite) in [sha256_of(one.to_stored()) for one in meant]:
-        return None
+    reasons = list[str]()
+    for one in meant:
+        try:
+            priced = with_prices(one, file.parent, run.day)
+        except SuiteError as error:
+            reasons.append(str(error).splitlines()[0])
+            continue
+        if sha256_of(run.suite) == sha256_of(priced.to_stored()):
+            return None
+        reasons += [other] if (other := other_prices(run.suite, priced)) is not None else []
+    if reasons:
+        return f"{told}: {reasons[-1]}; publish from the commit that was measured, whose prices of that day must stay"
     return (
         f"{told}, so nothing may rest on it: publish from the commit that was measured, or measure by this suite; "
         f"another version than benchgate {run.tool_version} may read it otherwise"

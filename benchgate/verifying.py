@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 
@@ -178,22 +179,46 @@ def _suite_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
 
 def _said_by_suite(statement: Statement, file: Path, data: bytes) -> Line:
     """What the suite says, with its defaults and the prices of the run's day filled in, as the store keeps it."""
-    expected, baseline, candidate = statement.run.suite_sha256, *_own_arms(statement)
+    expected, day = statement.run.suite_sha256, day_begun(statement.run.id)
+    found = list[str | SuiteError]()
     try:
         suite = with_objective(parse_suite(data.decode(), str(file)), file.parent)
-        suite = with_prices(suite, file.parent, day_begun(statement.run.id))
+        for one in _meant(suite, *_own_arms(statement)):
+            found.append(_sha256_as_measured(one, file.parent, day))
     except (SuiteError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0]
-        return Line(
-            Part.SUITE, Answer.BROKEN, f"{file} is not what was measured: {first}", "check out the one that was"
-        )
-    found = [sha256_of(one.to_stored()) for one in _meant(suite, baseline, candidate)]
+        return _not_measured(file, error)
     if expected in found[2:]:
         told = f"only the shadow part of {file} was measured, and judged by its checks alone"
         return Line(Part.SUITE, Answer.BROKEN, told, "take the statement of a run of the whole suite")
-    remedy = f"another suite, or benchgate {statement.run.tool_version} read it otherwise: use that version"
-    same = expected if expected in found else found[0]
+    if expected not in found and isinstance(found[-1], SuiteError):
+        return _not_measured(file, found[-1])
+    hashes = [one for one in found if isinstance(one, str)]
+    same = expected if expected in hashes else hashes[0]
+    as_it_was = hashlib.sha256(data).hexdigest() == statement.suite_file_sha256
+    remedy = _remedy(suite, file, f"benchgate {statement.run.tool_version}", as_it_was=as_it_was)
     return _compared(Part.SUITE, f"what {file} says", same, expected, remedy)
+
+
+def _remedy(suite: Suite, file: Path, tool: str, *, as_it_was: bool) -> str:
+    """What may have made another suite of a file, whose own bytes may be as they were."""
+    if suite.prices is None:
+        return f"another suite, or {tool} read it otherwise: use that version"
+    which = "the suite's own bytes are as they were, so" if as_it_was else "another suite, or"
+    prices = f"{file.parent / suite.prices} has other prices for the run's day"
+    return f"{which} {prices}, or {tool} read them otherwise: check out both files as they were"
+
+
+def _sha256_as_measured(suite: Suite, folder: Path, day: date | None) -> str | SuiteError:
+    """The hash of a suite with the prices of a day, or why it has none."""
+    try:
+        return sha256_of(with_prices(suite, folder, day).to_stored())
+    except SuiteError as error:
+        return error
+
+
+def _not_measured(file: Path, error: Exception) -> Line:
+    told = f"{file} is not what was measured: {str(error).splitlines()[0]}"
+    return Line(Part.SUITE, Answer.BROKEN, told, "check out the one that was")
 
 
 def _meant(suite: Suite, baseline: str | None, candidate: str) -> Iterator[Suite]:

@@ -26,11 +26,15 @@ _TEXT = """\
 # Editors complete and mark this file by what `benchgate schema` prints (docs/suites.md, in an editor).
 suite: {name}
 
+# With what one accelerator costs, and how many each holds, the report says what a million tokens cost: take those marks
+# away. Other currencies, prices by the day or the token, time that is paid and lost: docs/suites.md, prices of a file.
 deployments:
   current: # {went_current}
 {current}
+{price}
   next: # {went_next}
 {next}
+{price}
 baseline: current
 candidate: next
 # change: weights in FP8, nothing else   # what the candidate is, in words, for whoever reads the report
@@ -64,6 +68,11 @@ gate:
 """
 
 
+_PRICE = """\
+    # price: $4/h
+    # accelerators: 1"""
+
+
 def suite_text(baseline: Met, candidate: Met, *, file: str, task: str) -> str:
     """The suite, as the text of a file. `file` is what to call it in commands, `task` the path of the evals beside it.
 
@@ -82,6 +91,7 @@ def suite_text(baseline: Met, candidate: Met, *, file: str, task: str) -> str:
         went_next=_went(candidate),
         current=_deployment(baseline),
         next=_deployment(candidate),
+        price=_PRICE,
         ttft=_written(_nice_above(max(_TTFT_TIMES * first_s, _LEAST_TTFT_S))),
         tpot=_written(_nice_above(max(_TPOT_TIMES * pace_s, _LEAST_TPOT_S))),
         input=input_tokens,

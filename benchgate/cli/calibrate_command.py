@@ -52,12 +52,9 @@ def calibrate(
     from benchgate import calibrating
     from benchgate.pipeline import RunOptions
     from benchgate.report.noise_section import noise_lines
-    from benchgate.suite.rules import with_arms
 
     path = find_suite(suite)
-    declared = load_suite(path)
-    if baseline is not None:
-        declared = with_arms(declared, baseline, None)
+    declared = load_suite(path, baseline)
     asked = RunOptions(store, work_dir.resolve(), label, cluster, allow_actions, allow_code)
     part = calibrating.Part(only.value) if only is not None else None
     with placed_in(path), make_progress(f"{declared.baseline} vs itself") as progress:

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.places import find_suite
 from benchgate.cli.trend_output import TrendFormat, emit, require_place
+from benchgate.cli.waiver_files import today
+from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from benchgate.gate.alike_runs import StoredRun
     from benchgate.gate.right_sizing import RightSizing
+    from benchgate.store.repository import Store
+    from benchgate.suite.schema import Suite
 
 
 def frontier(
@@ -28,21 +34,49 @@ def frontier(
     in_use: Annotated[
         bool, typer.Option("--in-use", help="Count dollars as each deployment is used, by its `price_terms`.")
     ] = False,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Judge all of them by this suite's gate section, each anew.")
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the table.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Compare candidates by quality and cost; name the cheapest that passes."""
+    from benchgate.cli.measure_commands import read_suite
     from benchgate.gate.right_sizing import right_sizing
     from benchgate.lining_up import chosen, read_stored
     from benchgate.store.repository import Store
 
     require_place(output, out)
+    suite = read_suite(find_suite(policy)) if policy is not None else None
     with Store.open(store, create=False) as opened:
         picked = chosen(opened, names or [])
-        stored = [read_stored(opened, run) for run in picked.runs]
-    found = right_sizing(stored, in_use=in_use)
-    emit(_document(replace(found, notes=(*picked.notes, *found.notes)), output), out)
+        stored = [read_stored(opened, run, newer=picked.newer.get(run.id)) for run in picked.runs]
+        if suite is not None:
+            stored = [_judged(opened, one, suite) for one in stored]
+    found = right_sizing(stored, in_use=in_use, as_of=today())
+    by = () if policy is None else (f"judged anew by the policy of {policy}, without waivers; no run keeps that",)
+    emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), out)
+
+
+def _judged(store: Store, one: StoredRun, policy: Suite) -> StoredRun:
+    """The same run with its verdict by another policy, which is not kept. UsageError for one with another SLO.
+
+    The numbers that the store keeps count good tokens by the run's own.
+    """
+    from benchgate import deciding
+    from benchgate.model.run import RunStatus
+    from benchgate.suite.schema import Suite
+
+    if policy.slo is not None and policy.slo != Suite.from_stored(one.run.suite).slo:
+        raise UsageError(
+            f"the policy's `slo` is not that of run {one.run.id}, by which its good tokens are counted; leave it out of"
+            " the policy, or measure again"
+        )
+    if one.run.status is not RunStatus.COMPLETE:
+        return one
+    decision = deciding.decide_stored(store, one.run.id, policy=policy, keep=False)
+    return replace(one, verdict=decision.document, policy=policy)
 
 
 def _document(found: RightSizing, output: TrendFormat) -> str | bytes:

@@ -16,6 +16,7 @@ from benchgate.cli.conclude import conclude, finish
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import asked_outputs
 from benchgate.cli.places import find_suite, refuse_unwritable
+from benchgate.cli.price_lines import price_lines
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import say
 from benchgate.cli.several import conclude_each
@@ -61,7 +62,8 @@ def run(
     """Measure two deployments and judge the candidate, or each of several; exits with the (worst) verdict's code."""
     path = find_suite(suite)
     refuse_unwritable(report)
-    declared = read_suite(path) if resume else load_suite(path)  # a run that goes on has the prices of its beginning
+    # A run that goes on has the prices of its beginning.
+    declared = read_suite(path) if resume else load_suite(path, baseline, candidate)
     place = statement_place(statement, report, work_dir=work_dir, suite=path)
     outputs = asked_outputs(write, report_url, report, path)
     tolerated = waivers_for_run(waivers, declared)
@@ -120,7 +122,7 @@ def compare(
         if as_of is not None:
             raise UsageError("--as-of is for stored runs: what is measured now is judged now; leave it out")
         path = find_suite(suite)
-        tolerated = waivers_for_run(waivers, load_suite(path))
+        tolerated = waivers_for_run(waivers, load_suite(path, baseline, candidate))
         place = statement_place(statement, report, work_dir=work_dir, suite=path)
         outputs = asked_outputs(write, report_url, report, path)
         given = _Given(store, work_dir, cluster, allow_actions, allow_code, tolerated, waivers)
@@ -187,7 +189,7 @@ def validate(
         found = each[0]
         times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
         lines = [f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}"]
-        lines += [f"  {line}" for line in budget_lines(suite, path.parent)]
+        lines += [f"  {line}" for line in (*budget_lines(suite, path.parent), *price_lines(suite))]
         if suite.gate.checks == usual_checks(suite):
             lines += ["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]
         lines += [f"  {line}" for line in found.underpowered]
@@ -239,11 +241,15 @@ def demo(
         raise typer.Exit(int(ExitCode.CRASH))
 
 
-def load_suite(path: Path) -> Suite:
-    """Read and parse a suite file, with all that it takes from others: as a run would be that begins today."""
-    from benchgate.pricing import with_prices
+def load_suite(path: Path, baseline: str | None = None, candidate: str | None = None) -> Suite:
+    """Read and parse a suite file, with all that it takes from others: as a run would be that begins today.
 
-    suite = read_suite(path)
+    `baseline` and `candidate` are arms other than its own, which then need no price.
+    """
+    from benchgate.pricing import with_prices
+    from benchgate.suite.rules import with_arms
+
+    suite = with_arms(read_suite(path), baseline, candidate)
     with placed_in(path):
         return with_prices(suite, path.parent, today())
 
@@ -305,19 +311,17 @@ class _Given:
 def _require_all(path: Path, baseline: str | None, candidates: Sequence[str], given: _Given) -> None:
     """Whatever stands against measuring any of the candidates, told before the first of them is measured."""
     from benchgate import pipeline
-    from benchgate.suite.rules import with_arms
 
     for name in candidates:
-        suite = with_arms(load_suite(path), baseline, name)
+        suite = load_suite(path, baseline, name)
         with placed_in(path):
             pipeline.require_runnable(suite, path.parent, given.options(None))
 
 
 def _measure(path: Path, baseline: str | None, candidate: str | None, given: _Given, label: str | None) -> Decision:
     from benchgate import pipeline
-    from benchgate.suite.rules import with_arms
 
-    suite = with_arms(load_suite(path), baseline, candidate)
+    suite = load_suite(path, baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         again = given.command(path, baseline, candidate)
         return pipeline.run_suite(suite, path.parent, given.options(label, again), progress)

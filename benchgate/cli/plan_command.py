@@ -14,6 +14,7 @@ from benchgate.cli import options
 from benchgate.cli.commands import completed
 from benchgate.cli.places import find_suite
 from benchgate.cli.plan_checks import check_lines, total_lines
+from benchgate.cli.price_lines import price_documents, price_lines
 from benchgate.cli.saying import say
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
@@ -54,16 +55,18 @@ def plan(
         }
         budget = budget_lines(declared, path.parent)
     if output is PlanFormat.JSON:
-        beside = {"error_budget": budget} if budget else {}
-        each = [{**_document(preview), **beside} for preview in found.values()]
+        beside = {"error_budget": budget, "prices": price_documents(declared)}
+        told = {key: value for key, value in beside.items() if value}
+        each = [{**_document(preview), **told} for preview in found.values()]
         plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
         whole = plans if declared.candidates else each[0]
         say(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
     else:
         lines = [*_texts(str(path), found, declared.candidates), *(f"budget   {line}" for line in budget)]
+        lines += [f"price    {line}" for line in price_lines(declared)]
         say(completed("\n".join(lines) + "\n", suite=path, store=store))
-        told = _told((*preview.unknowns, *preview.underpowered) for preview in found.values())
-        sys.stderr.write(completed(told, suite=path, store=store))
+        doubts = _told((*preview.unknowns, *preview.underpowered) for preview in found.values())
+        sys.stderr.write(completed(doubts, suite=path, store=store))
     against = [(*preview.problems, *preview.refused) for preview in found.values()]
     if any(against):
         sys.stderr.write(completed(_told(against), suite=path, store=store))

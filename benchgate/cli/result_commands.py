@@ -16,7 +16,7 @@ from benchgate.cli.outputs import asked_outputs, require_link, suite_of, told_of
 from benchgate.cli.places import find_suite
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
-from benchgate.cli.trend_narrowing import narrowed
+from benchgate.cli.trend_narrowing import narrowed, nearest_of
 from benchgate.cli.trend_output import TrendBy, TrendFormat, emit, require_place, trend_document
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, PublishError, UsageError
@@ -128,41 +128,45 @@ def trend(
         str | None, typer.Option("--statistic", help="Of a latency: p50 (unless said), p90, p95, p99 or mean.")
     ] = None,
     by: Annotated[TrendBy | None, typer.Option("--by", help="What tells the series apart.")] = None,
+    deployment: Annotated[str | None, typer.Option("--deployment", help="Only candidates of this name.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
     prices: Annotated[
         Path | None, typer.Option("--prices", help="Costs at the prices of this file instead (docs/capacity.md).")
     ] = None,
+    prices_on: Annotated[
+        str | None, typer.Option("--prices-on", metavar="DAY", help="All at the file's prices of this day, or today.")
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
+    from benchgate.cli.trend_repricing import asked_repricing, repriced_trend
     from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
 
     require_place(output, out)
-    served = {"model": model, "engine": engine, "hardware": hardware}
+    served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
+    repricing, repriced = asked_repricing(prices, prices_on, metric), None
+    followed = metric if repricing is None else repricing.made_of
     with Store.open(store, create=False) as opened:
-        if prices is not None:
-            from benchgate.cli.trend_repricing import repriced_trend
-
-            found = repriced_trend(opened, metric, prices, suite=suite, stage=stage)
-            emit(trend_document(narrowed(found, metric, served), output, metric, statistic, by), out)
-            return
-        points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
-        kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
-        everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
-    _require_kept("suite", suite, metric, [point.suite for point in everywhere])
-    _require_kept("stage", stage, metric, [point.stage for point in kept])
-    _require_kept("task", task, metric, [point.task for point in kept])
-    points = narrowed(points, metric, served)
+        points = opened.trend(followed, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
+        kept = points or opened.trend(followed, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
+        everywhere = kept or opened.trend(followed, statistic=statistic, arm=Arm.CANDIDATE)
+        _require_kept("suite", suite, followed, [point.suite for point in everywhere])
+        _require_kept("stage", stage, followed, [point.stage for point in kept])
+        _require_kept("task", task, followed, [point.task for point in kept])
+        points = narrowed(points, followed, served)
+        if repricing is not None:
+            repriced = repriced_trend(opened, points, repricing)
+            points = repriced.points
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by), out)
+        emit(trend_document(points, output, metric, statistic, by, repriced), out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:
@@ -193,7 +197,7 @@ def _require_kept(what: str, name: str | None, metric: str, known: Sequence[str 
         return
     if not names:
         raise UsageError(f"{metric} is of no {what}; leave --{what} out")
-    raise UsageError(f"no stored run has {metric} of a {what} {name!r}; there are {', '.join(names)}")
+    raise UsageError(f"no stored run has {metric} of a {what} {name!r}; {nearest_of(name, names)}")
 
 
 def _none_has(metric: str, suite: str | None, stage: str | None, task: str | None) -> str:
@@ -202,7 +206,9 @@ def _none_has(metric: str, suite: str | None, stage: str | None, task: str | Non
     place = " ".join(f"of {what} {name}" for what, name in (("stage", stage), ("task", task)) if name is not None)
     remedy = ""
     if metric.startswith("usd_"):
-        remedy = "; a `price` in the suite's deployments gives it, and others need none: benchgate trend requests_per_s"
+        with_terms = " with `price_terms`, which say how it is used," if metric.endswith("_in_use") else ""
+        remedy = f"; a `price`{with_terms} in the suite's deployments gives it, and others need none: "
+        remedy += "benchgate trend requests_per_s"
     return f"{runs} has {' '.join(filter(None, (metric, place)))}{remedy}"
 
 

@@ -17,6 +17,7 @@ class Language(StrEnum):
 
     SUITE = "suite"
     WAIVERS = "waivers"
+    PRICES = "prices"
 
 
 class SchemaFormat(StrEnum):
@@ -26,15 +27,17 @@ class SchemaFormat(StrEnum):
 
 
 def schema(
-    language: Annotated[Language, typer.Argument(help="Of suites, or of files of waivers.")] = Language.SUITE,
+    language: Annotated[Language, typer.Argument(help="Of suites, or of files of waivers or prices.")] = Language.SUITE,
     output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
     from benchgate.suite.editor_schema import suite_schema, waivers_schema
     from benchgate.suite.meanings import meanings_of
+    from benchgate.suite.price_schema import prices_schema
 
     if language is Language.WAIVERS:
         found = waivers_schema()
     else:
-        found = suite_schema(meanings_of(page_of_suites().read_text(encoding="utf-8")))
+        meanings = meanings_of(page_of_suites().read_text(encoding="utf-8"))
+        found = suite_schema(meanings) if language is Language.SUITE else prices_schema(meanings)
     say(json.dumps(found, indent=2, ensure_ascii=False) + "\n")

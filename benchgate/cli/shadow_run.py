@@ -39,7 +39,7 @@ def run(
 
     path = find_suite(suite)
     refuse_unwritable(report)
-    narrowed = only_shadow(load_suite(path))
+    narrowed = only_shadow(load_suite(path, baseline, candidate))
     place = statement_place(statement, report, work_dir=work_dir, suite=path)
 
     def measure(name: str | None, own_label: str | None) -> Decision:

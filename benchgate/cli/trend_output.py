@@ -13,6 +13,7 @@ from benchgate.cli.saying import say
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from benchgate.cli.trend_repricing import Repriced
     from benchgate.model.run import TrendPoint
 
 
@@ -43,29 +44,39 @@ def require_place(output: TrendFormat, out: Path | None) -> None:
 
 
 def trend_document(
-    points: Sequence[TrendPoint], output: TrendFormat, metric: str, statistic: str | None, by: TrendBy | None = None
+    points: Sequence[TrendPoint],
+    output: TrendFormat,
+    metric: str,
+    statistic: str | None,
+    by: TrendBy | None = None,
+    repriced: Repriced | None = None,
 ) -> str | bytes:
     """What is printed or written; points of one series stand together, which JSON and CSV name in a column.
 
+    `repriced` is what the points were re-priced by, where they were: every form says so.
     Raises UsageError for a picture of more lines than can be told apart.
     """
     if by is not None and output in (TrendFormat.TEXT, TrendFormat.JSON, TrendFormat.CSV):
         points = [point for some in _series(points, by).values() for point in some]
     if output is TrendFormat.TEXT:
-        return _text(points, metric, statistic, by)
+        return _text(points, metric, statistic, by, repriced)
     if output is TrendFormat.JSON:
         of_all = _of_all(metric, statistic)
-        return json.dumps([{**of_all, **point._asdict()} for point in points], indent=2, sort_keys=True) + "\n"
+        rows = [{**of_all, **point._asdict(), **_taken(repriced, point)} for point in points]
+        return json.dumps(rows, indent=2, sort_keys=True) + "\n"
     if output is TrendFormat.CSV:
-        return _csv(points, _of_all(metric, statistic))
+        return _csv(points, _of_all(metric, statistic), repriced)
     from benchgate.report.trend_chart import whole_png, whole_svg
     from benchgate.report.trend_points import chart_of
 
-    chart = chart_of(points, metric, statistic, by)
+    chart = chart_of(points, metric, statistic, by, "" if repriced is None else repriced.told)
     if output is TrendFormat.PNG:
         return whole_png(chart)
     told_apart = "" if by is None else f" by {by}"
-    return whole_svg(chart, f"{chart.title} of the candidates{told_apart}, oldest run first")
+    candidates = list(dict.fromkeys(point.deployment for point in points))
+    whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}{told_apart}"
+    parts = (f"{chart.title} of the {whose}", chart.note, "oldest run first")
+    return whole_svg(chart, ", ".join(filter(None, parts)))
 
 
 def emit(document: str | bytes, out: Path | None) -> None:
@@ -87,28 +98,37 @@ def _series(points: Sequence[TrendPoint], by: TrendBy) -> dict[str, list[TrendPo
     return found
 
 
-def _text(points: Sequence[TrendPoint], metric: str, statistic: str | None, by: TrendBy | None) -> str:
+def _text(
+    points: Sequence[TrendPoint], metric: str, statistic: str | None, by: TrendBy | None, repriced: Repriced | None
+) -> str:
     from benchgate.report.untrusted import terminal_line
 
     titles = f"{'started':24}  {'run':20} {'suite':18} {'candidate':14} {'verdict':12} {'stage or task':14}"
     lines = [f"{titles} {metric if statistic is None else f'{metric} {statistic}'}"]
+    if repriced is not None:
+        lines[-1] += f", {repriced.told}"
     if by is None:
-        lines += [_line(point, metric, with_limits=False) for point in points]
+        with_limits = metric.startswith("usd_")  # a cost without them is taken for a price
+        lines += [_line(point, metric, repriced, with_limits=with_limits) for point in points]
     else:
         for name, some in _series(points, by).items():
             runs = len({point.run_id for point in some})
             lines += ["", f"{by} {name}, {runs:,} {'run' if runs == 1 else 'runs'}:"]
-            lines += [_line(point, metric, with_limits=True) for point in some]
+            lines += [_line(point, metric, repriced, with_limits=True) for point in some]
     return "".join(f"{terminal_line(line)}\n" for line in lines)
 
 
-def _line(point: TrendPoint, metric: str, *, with_limits: bool) -> str:
+def _line(point: TrendPoint, metric: str, repriced: Repriced | None, *, with_limits: bool) -> str:
     from benchgate.report.metric_values import in_its_unit, value_with_limits
+    from benchgate.report.show import usd
 
     where, name = point.stage or point.task or "-", point.label or point.run_id[:13]
     value = in_its_unit(metric, point.value)
     if with_limits:
         value = value_with_limits(metric, point.value, point.lower, point.upper)
+    if repriced is not None:
+        taken = repriced.taken[point.run_id]
+        value += f", {'' if taken.accelerators == 1 else f'{taken.accelerators} x '}{usd(taken.price_usd_per_hour)}/h"
     promoted = f"  ({point.promoted})" if point.promoted is not None else ""
     of = f"{point.suite:18} {point.deployment:14} {point.outcome or '-':12} {where:14}"
     return f"{point.started_at}  {name:20} {of} {value}{promoted}"
@@ -121,8 +141,16 @@ def _of_all(metric: str, statistic: str | None) -> dict[str, str | None]:
     return {"metric": metric, "statistic": statistic, "unit": unit_of(metric)}
 
 
-def _csv(points: Sequence[TrendPoint], of_all: Mapping[str, str | None]) -> str:
+def _taken(repriced: Repriced | None, point: TrendPoint) -> dict[str, object]:
+    """What a point was re-priced by; nothing where the costs are those that the runs keep."""
+    return {} if repriced is None else repriced.taken[point.run_id]._asdict()
+
+
+def _csv(points: Sequence[TrendPoint], of_all: Mapping[str, str | None], repriced: Repriced | None) -> str:
+    from benchgate.cost.repricing import PriceTaken
     from benchgate.exchange.export_tables import to_csv
     from benchgate.model.run import TrendPoint
 
-    return to_csv((*of_all, *TrendPoint._fields), ((*of_all.values(), *point) for point in points))
+    names = () if repriced is None else PriceTaken._fields
+    rows = ((*of_all.values(), *point, *_taken(repriced, point).values()) for point in points)
+    return to_csv((*of_all, *TrendPoint._fields, *names), rows)

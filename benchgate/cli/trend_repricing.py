@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,66 +13,183 @@ from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 
 if TYPE_CHECKING:
+    from benchgate.cost.repricing import PriceTaken
     from benchgate.model.run import Run, TrendPoint
     from benchgate.store.repository import Store
+    from benchgate.suite.price_file import ListedPrice, Prices
+    from benchgate.suite.price_terms import PriceTerms
 
 _PACE = "output_tokens_per_s"
-_FULL, _IN_USE = "usd_per_million_output_tokens", "usd_per_million_output_tokens_in_use"
+_OF_A_PACE = "usd_per_million_output_tokens"
+_SCALED = ("usd_per_million_good_tokens", "usd_per_million_input_tokens", "usd_per_million_total_tokens")
+"""Made of no pace that is kept, so each is what the run kept of it, times the new price over its own."""
+_IN_USE = "_in_use"
+
+_UNKNOWN = "has no price of such a name"
+_BY_TOKEN = "has a price by the token, which no pace makes a cost of,"
+_UNUSED = "says no `price_terms`, and neither did the run, so that nobody knows how it is used,"
+_BROKEN = "has a price, and the terms that the run keeps cannot be read,"
+_UNPAID = "has a price, and the run keeps none by the hour that its own cost goes with,"
 
 
-def repriced_trend(
-    store: Store, metric: str, prices: Path, *, suite: str | None, stage: str | None
-) -> list[TrendPoint]:
-    """The points of a cost, made of the pace of each run and the price that the file has for its day.
+@dataclass(frozen=True, slots=True)
+class Repricing:
+    """What is asked for: the file, the day whose prices all runs take (None: each its own), and the cost."""
 
-    Runs that it has no price for are told and left out. Raises UsageError for another metric, SuiteError for the file.
-    """
-    from benchgate.cost.repricing import repriced
-    from benchgate.suite.price_file import parse_prices
+    file: Path
+    on: date | None
+    metric: str
 
-    if metric not in (_FULL, _IN_USE):
-        raise UsageError(f"--prices is of {_FULL} and {_IN_USE}, which a pace and a price make, and not of {metric}")
+    @property
+    def in_use(self) -> bool:
+        """Whether the cost is that at the use that the terms say."""
+        return self.metric.endswith(_IN_USE)
+
+    @property
+    def made_of(self) -> str:
+        """The metric of stored runs that the cost is made of again."""
+        full = self.metric.removesuffix(_IN_USE)
+        return _PACE if full == _OF_A_PACE else full
+
+    @property
+    def told(self) -> str:
+        """In words, for headings."""
+        return f"re-priced by {self.file.name}, {'each run on its day' if self.on is None else f'on {self.on}'}"
+
+    @property
+    def lacking(self) -> str:
+        """Why a run is left out whose deployment the file has no price of on the day."""
+        return f"has no price on {'their day' if self.on is None else self.on}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repriced:
+    """Points at other prices, which of them each run took, and in words what that is."""
+
+    points: list[TrendPoint]
+    taken: Mapping[str, PriceTaken]
+    told: str
+
+
+def asked_repricing(prices: Path | None, on: str | None, metric: str) -> Repricing | None:
+    """What `--prices` and `--prices-on` ask for. Raises UsageError for a metric that no price makes, or for no day."""
+    if prices is None:
+        if on is not None:
+            raise UsageError("--prices-on is the day whose prices of a file are taken; add --prices, or leave it out")
+        return None
+    if metric.removesuffix(_IN_USE) not in (_OF_A_PACE, *_SCALED):
+        known = ", ".join((_OF_A_PACE, *_SCALED))
+        raise UsageError(f"--prices is of {known}, of the first two {_IN_USE} as well, and not of {metric}")
+    return Repricing(prices, None if on is None else _day(on), metric)
+
+
+def _day(said: str) -> date:
+    from benchgate.cli.waiver_files import today
+    from benchgate.suite.waivers import parse_day
+
+    if said == "today":
+        return today()
     try:
-        text = prices.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{prices}: cannot be read: {error}") from None
-    known, points = parse_prices(text, str(prices)), list["TrendPoint"]()
-    without, by_token = dict[str, str](), dict[str, str]()
-    for pace in store.trend(_PACE, suite=suite, stage=stage, arm=Arm.CANDIDATE):
-        run = store.run(pace.run_id)
-        listed = known.on(run.day, pace.deployment, _kind(run, pace.deployment))
-        if listed is None:
-            without[pace.run_id] = pace.deployment
-            continue
-        if listed.usd_per_hour is None:
-            by_token[pace.run_id] = pace.deployment
-            continue
-        factor = listed.in_use_factor if metric == _IN_USE else 1.0
-        found = repriced(pace, listed.usd_per_hour, run.arms[Arm.CANDIDATE].accelerators, factor)
-        points += [] if found is None else [found]
-    told = (
-        (without, "has no price on their day"),
-        (by_token, "has a price by the token, which no pace makes a cost of,"),
-    )
-    _tell(prices, [(named, why) for named, why in told if named], none_left=not points)
-    return points
+        return parse_day(said)
+    except ValueError as error:
+        raise UsageError(f"--prices-on: {error}, or today") from None
 
 
-def _kind(run: Run, deployment: str) -> str | None:
-    """What a deployment of a run is on, where the suite said so."""
+def repriced_trend(store: Store, followed: Sequence[TrendPoint], asked: Repricing) -> Repriced:
+    """The points of a cost, made of what each run keeps of `asked.made_of` and the price that the file has for it.
+
+    A run's own terms hold where the file says no others. Runs that it makes no cost of are told and left out. Raises
+    SuiteError for the file, UsageError where no run is left.
+    """
+    from benchgate.pricing import read_prices
+
+    known = read_prices(asked.file, "--prices names one")
+    points, taken = list["TrendPoint"](), dict[str, "PriceTaken"]()
+    left_out = dict[str, dict[str, "Run"]]()
+    for point in followed:
+        run = store.run(point.run_id)
+        found = _repriced(run, point, known, asked)
+        if isinstance(found, str):
+            left_out.setdefault(found, {})[run.id] = run
+        elif found is not None:
+            new, taken[run.id] = found
+            points.append(new)
+    _tell(asked, known, left_out, none_left=not points)
+    return Repriced(points, taken, asked.told)
+
+
+def _repriced(
+    run: Run, point: TrendPoint, known: Prices, asked: Repricing
+) -> tuple[TrendPoint, PriceTaken] | str | None:
+    """One point at the price of its day, or why there is no such; None where no token came."""
+    from benchgate.cost.repricing import PriceTaken, repriced, scaled
+
+    deployment = run.arms[Arm.CANDIDATE]
+    day, kind = asked.on or run.day, _kind(run)
+    listed = known.on(day, deployment.name, kind)
+    if listed is None:
+        return asked.lacking if known.knows(deployment.name, kind) else _UNKNOWN
+    if listed.price is None:
+        return _BY_TOKEN
+    try:
+        terms = _terms(run, listed)
+    except ValueError:
+        return _BROKEN
+    if terms is None and asked.in_use:
+        return _UNUSED
+    usd_per_hour = listed.price if terms is None else terms.usd_per_hour(listed.price)
+    factor = terms.in_use_factor if terms is not None and asked.in_use else 1.0
+    taken = PriceTaken(str(asked.file), day.isoformat(), usd_per_hour, deployment.accelerators)
+    if asked.made_of == _PACE:
+        new = repriced(point, usd_per_hour, deployment.accelerators, factor)
+        return None if new is None else (new, taken)
+    if not deployment.price_usd_per_hour:
+        return _UNPAID
+    return scaled(point, factor * usd_per_hour / deployment.price_usd_per_hour), taken
+
+
+def _terms(run: Run, listed: ListedPrice) -> PriceTerms | None:
+    """Those of the file over those that the run keeps. Raises ValueError for kept ones that cannot be read."""
+    from benchgate.suite.price_terms import PriceTerms
+
+    kept = run.arms[Arm.CANDIDATE].price_terms
+    return listed.terms_beside(PriceTerms.from_remembered(kept) if kept else None)
+
+
+def _kind(run: Run) -> str | None:
+    """What the candidate of a run is on, where the suite said so."""
     deployments = run.suite.get("deployments")
-    spec = deployments.get(deployment) if isinstance(deployments, dict) else None
+    spec = deployments.get(run.arms[Arm.CANDIDATE].name) if isinstance(deployments, dict) else None
     kind = spec.get("accelerator") if isinstance(spec, dict) else None
     return kind if isinstance(kind, str) else None
 
 
-def _tell(prices: Path, left_out: Sequence[tuple[Mapping[str, str], str]], *, none_left: bool) -> None:
-    """Which runs are left out, as deployments by run, and why. Raises UsageError where there are no others."""
+def _called(deployment: str, why: str, known: Prices) -> str:
+    """With the name that the file may have it under, where it has no price."""
+    meant = known.meant(deployment) if why == _UNKNOWN else None
+    return deployment if meant is None else f"{deployment} (did you mean `{meant}` in the file?)"
+
+
+def _tell(asked: Repricing, known: Prices, left_out: Mapping[str, Mapping[str, Run]], *, none_left: bool) -> None:
+    """Which runs are left out, by the reason. Raises UsageError where there are no others."""
     from benchgate.report.untrusted import terminal_line
 
-    for named, why in left_out:
-        names = terminal_line(", ".join(dict.fromkeys(named.values())))
-        told = f"{prices} {why} for {len(named)} runs, of {names}"
-        if none_left:
-            raise UsageError(f"{told}, and there are no others; write the names that the suites give deployments")
-        sys.stderr.write(f"benchgate: {told}: left out\n")
+    told = []
+    for why, runs in left_out.items():
+        names = dict.fromkeys(run.arms[Arm.CANDIDATE].name for run in runs.values())
+        called = terminal_line(", ".join(_called(name, why, known) for name in names))
+        told.append(f"{asked.file} {why} for {len(runs)} run{'s' if len(runs) > 1 else ''}, of {called}")
+    if none_left and told:
+        remedies = [_remedy(asked, known, why, next(iter(runs.values()))) for why, runs in left_out.items()]
+        raise UsageError(f"{'; '.join(told)}, and there are no others; {'; '.join(dict.fromkeys(remedies))}")
+    sys.stderr.write("".join(f"benchgate: {line}: left out\n" for line in told))
+
+
+def _remedy(asked: Repricing, known: Prices, why: str, run: Run) -> str:
+    """What to write, or to ask for, where no run is left."""
+    if why == _UNKNOWN:
+        return "add entries by the names that the suites give deployments"
+    if why != asked.lacking:
+        return "see docs/capacity.md"
+    lacking = known.lacking(asked.on or run.day, run.arms[Arm.CANDIDATE].name, _kind(run))
+    return f"{lacking}, or {'ask for another day' if asked.on else 'take the prices of one day for all'} by --prices-on"

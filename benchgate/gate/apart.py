@@ -20,6 +20,7 @@ from benchgate.gate.block_pairs import BlockPairs, Measure, block_pairs
 from benchgate.gate.block_values import LATENCIES
 from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.load_checks import Tested, tested, unit_of
+from benchgate.gate.priced_between import repriced_between
 from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.shares import Counts, Tally, unmeasured
 from benchgate.model import metrics
@@ -73,6 +74,9 @@ def log_ratio(comparison: Comparison, stage: str, measure: Measure, terms: Terms
         return replace(finding, problem=allowed)
     sides = _sides(both, stage, measure, pairs)
     finding = _with_values(finding, pairs, allowed)
+    repriced = repriced_between(comparison, measure.metric)
+    if repriced is not None:
+        return replace(finding, problem=repriced)
     between = between_runs(comparison, measure.metric, measure.statistic, stage)
     if isinstance(between, Problem):
         return replace(finding, problem=between)

@@ -146,19 +146,6 @@ def no_price(evidence: Evidence, measure: Measure, sides: Sequence[Arm]) -> Prob
     return None
 
 
-def repriced_between(judged: Evidence, reference: Evidence, measure: Measure) -> Problem | None:
-    """That the baseline which ties two runs together had another price in each, which would be the candidates' harm."""
-    if measure.metric not in COST_METRICS:
-        return None
-    arms = [run.run.arms.get(Arm.BASELINE) for run in (judged, reference)]
-    prices = [None if one is None else (one.price_usd_per_hour, one.token_prices) for one in arms]
-    if prices[0] == prices[1]:
-        return None
-    reason = "the baseline that both runs had beside them did not have the same price in both"
-    advice = "measure the two candidates at the prices of one day: both against one baseline, or one against the other"
-    return Problem(Outcome.INVALID, f"{reason}, so its cost ties nothing together", advice)
-
-
 def cache_untold(evidence: Evidence, pairs: Sequence[Pair], measure: Measure) -> Problem | None:
     """That the baseline never told of cached input, for which it has a lower price: its cost is only at most so much.
 

@@ -155,6 +155,17 @@ def told(searched: Searched, role: Arm) -> str:
     return f"{role.value}: {between} {of}, {stop} after {result.sent:,} requests{cliff}{short}{late}"
 
 
+def beside_the_sizing(evidence: Evidence, suite: Suite, arm: Arm) -> str | None:
+    """What a search found where a fleet is sized by a level of the sweep, without its end; None where none counts."""
+    found = searched(evidence, arm, suite)
+    if isinstance(found, Problem):
+        return None
+    lower, by_hand = found.result.lower, ""
+    if lower is not None and found.settings.over == "rate":
+        by_hand = f"; to size by it say --replica-requests-per-s {lower:g} in place of the run"
+    return f"its `load.capacity` found, and nothing here is sized by that: {told(found, arm)}{by_hand}"
+
+
 def _finding(suite: Suite, scale: Scale, margin: float, *, breach: bool) -> Finding:
     over = suite.load.capacity.over if suite.load is not None and suite.load.capacity is not None else "rate"
     return Finding(

@@ -114,10 +114,17 @@ def counts_other_tokens(comparison: Comparison, suite: Suite) -> str | None:
     sides = sides_of(comparison)
     if sides is None or "vocabulary" not in suite.gate.allow_different:
         return None
-    theirs, ours = (_FIELDS["vocabulary"].value(deployment) for deployment in sides)
-    if theirs is not None and theirs == ours:
+    if not of_other_vocabularies(*sides, suite):
         return None
     return "a token of one vocabulary is another piece of text than one of the other: judge e2e or request_throughput"
+
+
+def of_other_vocabularies(one: Deployment, other: Deployment, suite: Suite) -> bool:
+    """Whether tokens of two may be of two vocabularies: where one of them does not tell, if the policy allows that."""
+    theirs, ours = (_FIELDS["vocabulary"].value(deployment) for deployment in (one, other))
+    if theirs is None or ours is None:
+        return "vocabulary" in suite.gate.allow_different
+    return theirs != ours
 
 
 def between(baseline: Deployment, candidate: Deployment, allowed: Collection[str]) -> tuple[Difference, ...]:

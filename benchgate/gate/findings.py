@@ -78,7 +78,7 @@ def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comp
     trade = spec.check.trade
     if trade is None:
         return _by_its_margin(spec, suite, comparison, timed)
-    gains = gain_spec(spec, suite, comparison.judged)
+    gains = gain_spec(spec, trade, suite, comparison.judged)
     gain = None if gains is None else _by_its_margin(gains, suite, comparison, timed)
     ways = (None,) if gain is None else (gain.finding, gain.over_all or gain.finding)
     # Shown in the blocks that count and in all of them: what is left out must buy nothing.

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.gate.allowance import Allowance, Terms, allowance, log_margin
-from benchgate.gate.block_pairs import Measure, block_pairs, repriced_between
+from benchgate.gate.block_pairs import Measure, block_pairs
 from benchgate.gate.block_values import VALUE_UNITS, too_few
 from benchgate.gate.comparison import Comparison, paired_load
 from benchgate.gate.load_steps import log_ratio_steps
 from benchgate.gate.pair_notes import pair_notes
+from benchgate.gate.priced_between import repriced_between
 from benchgate.gate.rule import Finding, Problem
 from benchgate.gate.which_arm import which_arm
 from benchgate.model import metrics
@@ -54,10 +55,9 @@ def relative(comparison: Comparison, stage: str, measure: Measure, terms: Terms,
         return replace(empty, candidate=_geometric_mean(judged.candidate), problem=reference)
     held_against = judged.baseline if reference is None else reference.candidate
     shown = replace(empty, baseline=_geometric_mean(held_against), candidate=_geometric_mean(judged.candidate))
-    if comparison.reference is not None:
-        repriced = repriced_between(comparison.judged, comparison.reference, measure)
-        if repriced is not None:
-            return replace(shown, problem=repriced)
+    repriced = repriced_between(comparison, measure.metric)
+    if repriced is not None:
+        return replace(shown, problem=repriced)
     if reference is not None and np.isinf(reference.harm).any():
         reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
         return replace(shown, problem=Problem(Outcome.INVALID, reason, "compare with a run that was promoted"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchgate.gate.best_row import best_row
-from benchgate.gate.places import places
+from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.stats.limits import Limits
@@ -32,16 +32,20 @@ class PricedLevel:
 
 def cost_name(suite: Suite, *, in_use: bool = False) -> str:
     """The metric that runs of a suite are compared by: good tokens count where it says what a good one is."""
-    held_to = any(place.slo is not None and place.target_ratio is not None for place in places(suite))
+    held_to = any(map(_held_to, places(suite)))
     return f"{GOOD if held_to else OUTPUT}{IN_USE if in_use else ''}"
 
 
 def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: bool = False) -> PricedLevel | str:
-    """The level with most output tokens of those shown to hold their SLO, or of all without one; else why none is."""
-    name = cost_name(suite, in_use=in_use)
+    """The level with most output tokens of those shown to hold their SLO, or of all without one; else why none is.
+
+    What is paid by the token costs the same however it is used: nobody pays for it while it idles.
+    """
+    by_token = _is_paid_by_the_token(suite, arm)
+    name = cost_name(suite, in_use=in_use and not by_token)
     stages: dict[str, list[str]] = {}
     for place in places(suite):
-        if name.startswith(OUTPUT) or (place.slo is not None and place.target_ratio is not None):
+        if name.startswith(OUTPUT) or _held_to(place):
             stages.setdefault(place.stage, []).append(place.name)
     if not stages:
         return "the suite has no load whose tokens could be priced"
@@ -49,17 +53,31 @@ def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: b
     stage = _best_stage(rows, kept, suite, arm, stages, name)
     if stage not in stages:
         return stage
-    if len(stages[stage]) > 1 and _is_paid_by_the_token(suite, arm):
+    if len(stages[stage]) > 1 and by_token:
         return (
             f"stage {stage} has no cost of its classes together: its deployment is paid by the token, and each class "
             "has a bill of its own"
         )
-    found, output = (_together(kept, stages[stage], metric) for metric in (name, f"{OUTPUT}{IN_USE * in_use}"))
+    of_output = f"{OUTPUT}{IN_USE if name.endswith(IN_USE) else ''}"
+    found, output = (_together(kept, stages[stage], metric) for metric in (name, of_output))
     if found is None or output is None:
+        at_full_use = _together(kept, stages[stage], name.removesuffix(IN_USE))
         return f"stage {stage} has no cost: " + (
-            "its deployment has no `price_terms`, which say how it is used" if in_use else "no price was stated for it"
+            "no price was stated for it, by the hour or by the token"
+            if at_full_use is None
+            else "its deployment has no `price_terms`, which say how it is used"
         )
     return PricedLevel(stage, found, output)
+
+
+def unpriced_classes(suite: Suite) -> list[str]:
+    """Classes without an SLO beside one that has it: none of their tokens is a good one, whoever pays for them."""
+    held = {place.stage for place in places(suite) if _held_to(place)}
+    return [place.name for place in places(suite) if place.stage in held and not _held_to(place)]
+
+
+def _held_to(place: Place) -> bool:
+    return place.slo is not None and place.target_ratio is not None
 
 
 def _is_paid_by_the_token(suite: Suite, arm: Arm) -> bool:

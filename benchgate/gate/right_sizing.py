@@ -6,55 +6,22 @@ It decides nothing: whether a candidate may be promoted is its own verdict's to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
-from benchgate.cost.frontier import Cheapest, Option, Stand, cheapest, saving, stands
+from benchgate.cost.frontier import Cheapest, Contested, cheapest, saving, stands
 from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import StoredRun, incomparable, set_apart
-from benchgate.gate.own_quality import Asked, own_accuracy, tasks_asked, tokens_per_correct
-from benchgate.gate.priced_level import cost_name
-from benchgate.gate.unfit import OF_LOAD, OF_QUALITY, objection, unfit
+from benchgate.gate.alike_runs import StoredRun, incomparable, listed, other_baseline, other_prices, told_apart
+from benchgate.gate.doubts import doubts_of_baseline, doubts_of_candidate
+from benchgate.gate.own_quality import tasks_asked
+from benchgate.gate.priced_level import cost_name, unpriced_classes
+from benchgate.gate.sized import Sized, sized_baseline, sized_candidate
+from benchgate.gate.unfit import unfit
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Run
-from benchgate.model.verdict import Outcome
-from benchgate.stats.recovered import Figure, product
+from benchgate.stats.recovered import Figure
 from benchgate.suite.schema import Suite
-
-_MILLIONTH = 1e-6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sized:
-    """One deployment as one run measured it. Where a number is not known, or does not count, a text says why.
-
-    `outcome` is of the run; None of the baseline, which is judged by none, and of a run without a verdict. `fault`
-    says why nothing of it counts. `quality` is a share, `usd` dollars per million tokens at `stage`, `usd_per_correct`
-    dollars for the output tokens that the evals took for a right answer, at the price of that stage's output tokens.
-    """
-
-    name: str
-    run: Run
-    short: str
-    arm: Arm
-    outcome: Outcome | None
-    fault: str | None
-    stage: str | None
-    quality: Figure | str
-    usd: Figure | str
-    usd_per_correct: Figure | str
-    stand: Stand | None = None
-
-    @property
-    def passes(self) -> bool:
-        """Whether its own verdict lets it be promoted."""
-        return self.fault is None and self.outcome is not None and self.outcome.promotes
-
-    @property
-    def option(self) -> Option:
-        """What of it counts among the others."""
-        quality, usd = (one if isinstance(one, Figure) else None for one in (self.quality, self.usd))
-        return Option(self.name, quality, usd, self.passes)
+from benchgate.units import show_usd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +29,7 @@ class RightSizing:
     """The baseline first, then candidates, cheapest first. `cost` is the metric of `usd`, `tasks` what quality is over.
 
     `saving` is what the cheapest that passes costs less than the baseline of its own run, as a share of that, or why
-    this is not known; None where nothing passes, and then `why_none` says why. `notes` are sentences without ends.
+    this is not known; None where nothing is named, and then `why_none` says why. `notes` are sentences without ends.
     """
 
     suite: str
@@ -74,9 +41,17 @@ class RightSizing:
     why_none: str | None
     notes: tuple[str, ...]
 
+    @property
+    def some_apart(self) -> bool:
+        """Whether a candidate counts by itself and not beside the others."""
+        return any(row.apart is not None for row in self.rows)
 
-def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False) -> RightSizing:
-    """The table of some runs, at least one, the newest first. UsageError where they cannot stand in one."""
+
+def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False, as_of: date | None = None) -> RightSizing:
+    """The table of some runs, at least one, the newest first. UsageError where they cannot stand in one.
+
+    `as_of`: the day on which a waiver must hold for what it lets through to pass; None where none is counted.
+    """
     newest = stored[0]
     for one in stored[1:]:
         if (why := incomparable(one.run, newest.run)) is not None:
@@ -85,26 +60,52 @@ def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False) -> RightS
                 " the same suite"
             )
     asked = {task: n for one in stored for arm in Arm for task, n in tasks_asked(one.rows, arm).items()}
-    ours = [_sized(one, Arm.CANDIDATE, name, asked, in_use=in_use) for one, name in _named(stored)]
+    bases = {one.run.id: sized_baseline(one, asked, in_use=in_use) for one in stored}
     fit = [one for one in stored if unfit(one.run, one.verdict) is None]
-    bases = {
-        one.run.id: _sized(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", asked, in_use=in_use)
-        for one in fit
+    first = next((one for one in fit if isinstance(bases[one.run.id].usd, Figure)), fit[0] if fit else None)
+    found = {
+        one.run.id: sized_candidate(one, name, bases[one.run.id], asked, in_use=in_use, as_of=as_of)
+        for one, name in _named(stored)
     }
-    of_table = [base for base in bases.values() if isinstance(base.usd, Figure)] or list(bases.values())
-    standing = stands([row.option for row in (*of_table[:1], *ours)])
-    rows = sorted((replace(row, stand=standing[row.name]) for row in (*of_table[:1], *ours)), key=_order)
-    best = cheapest([row.option for row in rows if row.arm is Arm.CANDIDATE])
+    apart = _apart(fit, first, bases, in_use=in_use)
+    apart |= _of_other_lists([one for one in fit if apart[one.run.id] is None], found)
+    alike = [one for one in fit if apart[one.run.id] is None]
+    doubts = {one.run.id: doubts_of_candidate(one, alike, in_use=in_use) for one in alike}
+    ours = [replace(row, apart=apart.get(at), doubts=doubts.get(at, ())) for at, row in found.items()]
+    rows = ours if first is None else [replace(bases[first.run.id], doubts=doubts_of_baseline(first)), *ours]
+    standing = stands([row.option for row in rows])
+    best = _cheapest(ours, alike, bases)
     return RightSizing(
         suite=newest.run.suite_name,
         cost=cost_name(Suite.from_stored(newest.run.suite), in_use=in_use),
         tasks=tuple(asked),
-        rows=tuple(rows),
-        cheapest=best,
-        saving=None if best is None else _saving(next(row for row in ours if row.name == best.name), bases),
-        why_none=_why_none(ours) if best is None else None,
-        notes=tuple(set_apart(stored, fit, in_use=in_use)),
+        rows=tuple(sorted((replace(row, stand=standing[row.name]) for row in rows), key=_order)),
+        cheapest=best if isinstance(best, Cheapest) else None,
+        saving=_saving(next(row for row in ours if row.name == best.name)) if isinstance(best, Cheapest) else None,
+        why_none=best if isinstance(best, str) else None,
+        notes=tuple(_notes(stored, alike, in_use=in_use)),
     )
+
+
+def _apart(
+    fit: Sequence[StoredRun], first: StoredRun | None, bases: Mapping[str, Sized], *, in_use: bool
+) -> dict[str, str | None]:
+    """Why a run that counts does not beside the others: by the first of them, whose baseline stands in the table."""
+    if first is None:
+        return {}
+    here = bases[first.run.id].quality
+    return {
+        one.run.id: None
+        if one is first
+        else other_baseline(one, first, (bases[one.run.id].quality, here), in_use=in_use)
+        for one in fit
+    }
+
+
+def _of_other_lists(alike: Sequence[StoredRun], found: Mapping[str, Sized]) -> dict[str, str | None]:
+    """Why a candidate that has a cost does not count beside the first that has one: their prices are of two lists."""
+    priced = [one for one in alike if isinstance(found[one.run.id].usd, Figure)]
+    return {one.run.id: other_prices(one, priced[0]) for one in priced[1:]}
 
 
 def _named(stored: Sequence[StoredRun]) -> list[tuple[StoredRun, str]]:
@@ -119,47 +120,67 @@ def _order(row: Sized) -> tuple[bool, bool, float, str]:
     return row.arm is Arm.CANDIDATE, usd is None, usd or 0.0, row.name
 
 
-def _sized(one: StoredRun, arm: Arm, name: str, asked: Asked, *, in_use: bool) -> Sized:
-    """An arm of a run. What a guard objects to is told and does not count; of a run that is unfit, nothing does."""
-    outcome = one.outcome if arm is Arm.CANDIDATE else None
-    fault = unfit(one.run, one.verdict)
-    if fault is not None or one.verdict is None:
-        why = f"the run {fault}"
-        return Sized(name, one.run, one.short, arm, outcome, why, None, why, why, why)
-    suite = Suite.from_stored(one.run.suite)
-    doubt = objection(one.verdict, OF_QUALITY)
-    quality = doubt or own_accuracy(one.rows, suite, arm, asked)
-    level = objection(one.verdict, OF_LOAD) or one.level(arm, in_use=in_use)
-    if isinstance(level, str):
-        return Sized(name, one.run, one.short, arm, outcome, None, None, quality, level, level)
-    correct = doubt or _per_correct(one, suite, arm, asked, level.usd_output)
-    return Sized(name, one.run, one.short, arm, outcome, None, level.stage, quality, level.usd, correct)
+def _cheapest(ours: Sequence[Sized], alike: Sequence[StoredRun], bases: Mapping[str, Sized]) -> Cheapest | str:
+    """The cheapest that passes; else why none is named."""
+    counted = [row for row in ours if row.apart is None]
+    best = cheapest([row.option for row in counted])
+    if best is None:
+        return _why_none(counted, [row.name for row in ours if row.apart is not None and row.passes])
+    policies = dict[str, list[StoredRun]]()
+    for one in alike:
+        policies.setdefault(one.judged_by, []).append(one)
+    if len(policies) > 1:
+        told = "; ".join(listed(some) for some in policies.values())
+        return f"they were judged by {len(policies)} policies ({told}); `--policy SUITE` judges them all by one"
+    if isinstance(best, Contested):
+        return _contested(best, ours, bases)
+    if len(alike) == 1 and len(counted) < len(ours):
+        return f"{best.name} passes, and nothing can be compared with it"
+    return best
 
 
-def _per_correct(one: StoredRun, suite: Suite, arm: Arm, asked: Asked, usd_per_million: Figure) -> Figure | str:
-    """Tokens and price are of different requests, so their errors are independent."""
-    if isinstance(one.evals, str):
-        return one.evals
-    tokens = tokens_per_correct(one.evals, suite, arm, asked)
-    if isinstance(tokens, str):
-        return tokens
-    found = product(tokens, usd_per_million)
-    return "its tokens cost nothing" if found is None else found.times(_MILLIONTH)
+def _contested(between: Contested, ours: Sequence[Sized], bases: Mapping[str, Sized]) -> str:
+    named = {row.name: row for row in ours}
+    costs = [bases[named[name].run.id].usd for name in (between.by_usd, between.by_share)]
+    here, there = (show_usd(one.value) if isinstance(one, Figure) else "nothing known" for one in costs)
+    return (
+        f"by dollars it is {between.by_usd}, and against the baseline beside each {between.by_share}, for the baseline "
+        f"itself costs {here} beside the one and {there} beside the other; measure both again, one after the other"
+    )
 
 
-def _saving(ours: Sized, bases: Mapping[str, Sized]) -> Figure | str:
-    """Against the baseline that was measured beside it, block by block in the same hour."""
-    theirs = bases[ours.run.id].usd
-    if isinstance(theirs, str) or isinstance(ours.usd, str):
-        return f"the baseline beside it has no cost: {theirs}"
-    return saving(ours.usd, theirs) or "the baseline beside it costs nothing"
+def _saving(ours: Sized) -> Figure | str:
+    return ours.share if isinstance(ours.share, str) else saving(ours.share)
 
 
-def _why_none(candidates: Sequence[Sized]) -> str:
+def _why_none(candidates: Sequence[Sized], passing_apart: Sequence[str]) -> str:
     passing = [row for row in candidates if row.passes]
     if passing:
         return f"of what passes nothing has a cost; {passing[0].name}: {passing[0].usd}"
     judged = Counter("without a verdict" if row.outcome is None else row.outcome.value for row in candidates)
-    unfinished = sum(row.fault is not None and row.outcome is not None and row.outcome.promotes for row in candidates)
+    let_through = [row for row in candidates if row.outcome is not None and row.outcome.promotes]
+    unfinished = sum(row.fault is not None for row in let_through)
+    held = len(let_through) - unfinished
     told = f", {unfinished} of them not fit to be counted" if unfinished else ""
-    return f"no candidate passes by its own verdict: {', '.join(f'{n} {word}' for word, n in judged.items())}{told}"
+    told += f", {held} of them held back" if held else ""
+    told += f"; what passes cannot be compared with them: {', '.join(passing_apart)}" if passing_apart else ""
+    none = "no candidate passes by its own verdict" if not passing_apart else "none that can be compared passes"
+    return f"{none}: {', '.join(f'{n} {word}' for word, n in judged.items())}{told}"
+
+
+def _notes(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
+    yield from told_apart(stored, alike, in_use=in_use)
+    if without := unpriced_classes(Suite.from_stored(stored[0].run.suite)):
+        has = "has no SLO and no price" if len(without) == 1 else "have no SLO and no price"
+        yield f"{', '.join(without)} {has}: the good tokens of the others bear all of it"
+    names = {one.run.id: name for one, name in _named(stored)}
+    full, used = ({names[one.run.id]: _usd(one, in_use=way) for one in alike} for way in (False, True))
+    both = [name for name in full if full[name] is not None and used[name] is not None]
+    by_full, by_use = (sorted(both, key=lambda name: costs[name] or 0.0) for costs in (full, used))
+    if by_full != by_use:
+        yield f"the order of costs is another at full use ({', '.join(by_full)}) than as used ({', '.join(by_use)})"
+
+
+def _usd(one: StoredRun, *, in_use: bool) -> float | None:
+    level = one.level(Arm.CANDIDATE, in_use=in_use)
+    return None if isinstance(level, str) else level.usd.value

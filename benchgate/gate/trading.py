@@ -32,11 +32,8 @@ class Traded:
     open: bool = False
 
 
-def gain_spec(spec: CheckSpec, suite: Suite, evidence: Evidence) -> CheckSpec | None:
+def gain_spec(spec: CheckSpec, trade: Trade, suite: Suite, evidence: Evidence) -> CheckSpec | None:
     """The check whose gain the cost of `spec` may be paid with; None where the policy has none there."""
-    trade = spec.check.trade
-    if trade is None:
-        return None
     statistic = (trade.statistic or "p50") if trade.metric in LATENCY_METRICS else None
     for one in concrete_checks(suite, evidence):
         plain = one.check.margin is not None and one.check.min_abs is None and one.check.direction == "worse"

@@ -32,8 +32,14 @@ def unit_cost(deployment: Deployment, blocks: Sequence[LoadObservation], counted
     if deployment.token_prices:
         costs = [block_cost(deployment, block, counted) for block in blocks]
         known = [None if cost is None or math.isinf(cost) else cost for cost in costs]
-        return block_mean(known), block_limits(known)
+        return block_mean(known), block_limits(known) or _same_bill(known)
     return hourly_cost(deployment, [_pace(block, counted) for block in blocks])
+
+
+def _same_bill(costs: Sequence[float | None]) -> Limits | None:
+    """Of what costs the same in every block: tokens are counted, not timed, so that the same again is no accident."""
+    first = costs[0] if len(costs) > 1 else None
+    return None if first is None or any(cost != first for cost in costs) else Limits(first, first)
 
 
 def hourly_cost(deployment: Deployment, tokens_per_s: Sequence[float | None]) -> Cost:
@@ -90,16 +96,18 @@ def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
     return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
 
 
-def idles_more(baseline: Deployment, candidate: Deployment) -> str | None:
+def idles_more(
+    baseline: Deployment, candidate: Deployment, names: tuple[str, str] = ("the baseline", "the candidate")
+) -> str | None:
     """That what is paid beside full use is more of the candidate's dollar than of the baseline's; None where it is not.
 
-    Who says nothing of its use is taken at full use.
+    Who says nothing of its use is taken at full use. `names` are what to call the two.
     """
     theirs, ours = (1.0 if one.in_use_factor is None else one.in_use_factor for one in (baseline, candidate))
     if ours <= theirs * (1 + _ROUNDING):
         return None
-    told = f"{ours:.3g} times the cost at full use is paid for the candidate as it is used, {theirs:.3g} times"
-    return f"{told} for the baseline, and the cost is compared at full use"
+    told = f"{ours:.3g} times the cost at full use is paid for {names[1]} as it is used, {theirs:.3g} times"
+    return f"{told} for {names[0]}, and the cost is compared at full use"
 
 
 def _pace(block: LoadObservation, counted: Counted) -> float | None:

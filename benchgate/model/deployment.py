@@ -42,6 +42,7 @@ class Deployment:
     accelerators: int = 1
     price_terms: dict[str, object] = field(default_factory=dict)
     token_prices: dict[str, float] = field(default_factory=dict)  # `input`, `cached_input` and `output`: $ a million
+    price_entry: dict[str, object] = field(default_factory=dict)  # of which file, and as it is written there
 
     @property
     def has_price(self) -> bool:
@@ -77,7 +78,8 @@ class Deployment:
         return sha256_of(identity)
 
 
-_OF_MONEY = ("price_usd_per_hour", "price_terms", "token_prices")  # the same thing at another price is the same thing
+_OF_MONEY = ("price_usd_per_hour", "price_terms", "token_prices", "price_entry")
+"""At another price the same thing is the same thing."""
 
 
 def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

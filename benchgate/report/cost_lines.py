@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from benchgate.cost.frontier import saving
 from benchgate.gate.stage_figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.report import show
-from benchgate.report.price_words import used_told
+from benchgate.report.price_words import price_source_told, saving_told, used_told
 from benchgate.report.stage_rows import StageRow
+from benchgate.stats.recovered import Figure, ratio
 
 _OF_CLASSES = (
     "a class of traffic shares its deployment with the others of its stage: its row is the whole price over its own "
@@ -17,9 +20,11 @@ _OF_CLASSES = (
 
 
 def cost_lines(rows: Sequence[StageRow]) -> tuple[str, ...]:
-    """The level that counts, which is the one that `benchgate capacity` sizes a fleet by; nothing without a price.
+    """The level that counts, and what the change to the candidate does to the price there; nothing without a price.
 
-    Of the levels at which the candidate's goodput is shown to reach its target, that with most output tokens.
+    Of the levels at which the candidate's goodput is shown to reach its target, that with most output tokens: the
+    fullest use, and the one that `benchgate frontier` compares at. A fleet is sized by another one where rates were
+    offered, for it must withstand arrivals; which that is, is told.
     """
     if not any(row.deployment.has_price for row in rows):
         return ()
@@ -35,6 +40,8 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
         best = max(held, key=_tokens_per_s)
         other = next((row for row in whole if row.stage == best.stage and row.role is Arm.BASELINE), None)
         yield from _of_level(best, other, name)
+        yield from _saved(best, other, name)
+        yield from _sized_by(held, best)
     elif any(row.slo is None for row in ours):
         yield "no one price is the answer, for the suite has no SLO with a target: read each with its level"
     elif ours:
@@ -42,6 +49,16 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
     if len(whole) < len(rows):
         yield _OF_CLASSES
     yield from _in_use(held, whole, name)
+    yield from _sources(rows, name)
+
+
+def _sources(rows: Sequence[StageRow], name: str) -> Iterator[str]:
+    """Of which file each arm's price is, and as what it stands there."""
+    for role in Arm:
+        deployment = next((row.deployment for row in rows if row.role is role), None)
+        source = None if deployment is None else price_source_told(deployment)
+        if source is not None:
+            yield f"the price of the {name if role is Arm.CANDIDATE else role.value} is that {source}"
 
 
 def _of_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
@@ -57,6 +74,35 @@ def _of_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str
         yield f"that is with {best.level} at any time: full use by so many requests at once, and by no more"
     else:
         yield "that is of a rate which was offered, and need not be full use: a fuller deployment costs less a token"
+
+
+def _saved(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
+    """What the change does to the bill of a million tokens, with its interval, as `benchgate frontier` has it."""
+    if other is None or best.figures is None or other.figures is None:
+        return
+    good = best.slo is not None
+    ours, theirs = (
+        one.usd_per_million_good if good else one.usd_per_million_output for one in (best.figures, other.figures)
+    )
+    if ours is None or theirs is None:
+        return
+    share = ratio(Figure(ours.value, ours.limits), Figure(theirs.value, theirs.limits))
+    if share is None or not math.isfinite(share.value):
+        return
+    what = f"1M {'good' if good else 'output'} tokens"
+    yield f"on the {name} {what} cost {saving_told(saving(share))}"
+    factor, beside = best.deployment.in_use_factor, other.deployment.in_use_factor
+    if factor is not None and beside is not None and not math.isclose(factor, beside):
+        yield f"as both are used, {what} cost {saving_told(saving(share.times(factor / beside)))}"
+
+
+def _sized_by(held: Sequence[StageRow], best: StageRow) -> Iterator[str]:
+    offered = max((row for row in held if not row.closed_loop), key=_tokens_per_s, default=best)
+    if offered.stage != best.stage:
+        yield (
+            f"`benchgate capacity` sizes a fleet by {offered.stage} ({offered.level}), the fastest rate of arrivals"
+            f" that is shown to hold: what a token costs there is in the row of {offered.stage}"
+        )
 
 
 def _in_use(held: Sequence[StageRow], whole: Sequence[StageRow], name: str) -> Iterator[str]:

@@ -81,12 +81,22 @@ def _outcome(terms: Terms) -> str | None:
 
 
 def _arm(run: Run, deployment: Deployment) -> dict[str, object]:
-    return {
+    told: dict[str, object] = {
         "run_id": run.id,
         "name": deployment.name,
         "model": deployment.model,
         "engine": deployment.engine,
         "fingerprint": deployment.fingerprint,
+    }
+    return told | ({"price": price_document(deployment)} if deployment.price_entry else {})
+
+
+def price_document(deployment: Deployment) -> dict[str, object]:
+    """What a deployment costs by a file of prices, and by which of its entries."""
+    return {
+        "usd_per_hour": _number(deployment.price_usd_per_hour),
+        "token_prices": {kind: _number(usd) for kind, usd in deployment.token_prices.items()},
+        "entry": deployment.price_entry,
     }
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from benchgate.cost.frontier import Stand, Standing
 from benchgate.gate.priced_level import GOOD
-from benchgate.gate.right_sizing import RightSizing, Sized
+from benchgate.gate.right_sizing import RightSizing
+from benchgate.gate.sized import Sized
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.report.price_words import saving_told
 from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line, terminal_line
 from benchgate.stats.recovered import Figure
@@ -17,8 +19,10 @@ SCHEMA = "benchgate.frontier/1"
 COLUMNS = (
     *("suite", "name", "role", "run", "label", "started_at", "verdict", "fault", "on_frontier", "others"),
     *("quality", "quality_lower", "quality_upper", "cost_metric", "stage", "usd", "usd_lower", "usd_upper"),
-    *("usd_per_correct", "usd_per_correct_lower", "usd_per_correct_upper"),
-    *("price_usd_per_hour", "accelerators", "cheapest_that_passes"),
+    *("share_of_baseline", "share_of_baseline_lower", "share_of_baseline_upper"),
+    *("usd_per_correct", "usd_per_correct_lower", "usd_per_correct_upper", "price_usd_per_hour", "accelerators"),
+    *("passes", "set_apart", "held_back", "waived", "newer_run", "policy_sha256", "cheapest_that_passes", "why_none"),
+    *("doubts", "figures_from"),
 )
 _LONGEST = 200
 _NOTHING = "-"
@@ -52,15 +56,26 @@ def _row_document(row: Sized) -> dict[str, object]:
         "verdict": None if row.outcome is None else row.outcome.value,
         "fault": row.fault,
         "passes": row.passes,
+        "set_apart": row.apart,
+        "held_back": row.held_back,
+        "doubts": list(row.doubts),
+        "figures_from": _source(row),
+        "waived": [
+            {"check": one.check, "outcome": one.outcome, "expires": one.expires.isoformat()} for one in row.waived
+        ],
+        "newer_run": None if row.newer is None else row.newer.told,
+        "policy_sha256": row.judged_by,
         "on_frontier": stand.standing.value,
         "others": list(stand.others),
         "stage": row.stage,
         "quality_ratio": _number(row.quality),
         "usd_per_million": _number(row.usd),
+        "share_of_baseline": _number(row.share),
         "usd_per_correct": _number(row.usd_per_correct),
         "price_usd_per_hour": None if deployment is None else deployment.price_usd_per_hour,
         "accelerators": None if deployment is None else deployment.accelerators,
         "price_terms": {} if deployment is None else deployment.price_terms,
+        "token_prices": {} if deployment is None else deployment.token_prices,
     }
 
 
@@ -80,10 +95,20 @@ def frontier_rows(found: RightSizing) -> Iterator[tuple[object, ...]]:
         became = (None if row.outcome is None else row.outcome.value, row.fault, stand.standing.value)
         price = (None, None) if deployment is None else (deployment.price_usd_per_hour, deployment.accelerators)
         best = found.cheapest is not None and found.cheapest.name == row.name and row.arm is Arm.CANDIDATE
+        waived = " ".join(one.check for one in row.waived) or None
+        since = (row.apart, row.held_back, waived, None if row.newer is None else row.newer.told, row.judged_by)
         yield (
             *(*said, *became, " ".join(stand.others), *_ends(row.quality), found.cost, row.stage, *_ends(row.usd)),
-            *(*_ends(row.usd_per_correct), *price, "yes" if best else "no"),
+            *(*_ends(row.share), *_ends(row.usd_per_correct), *price, "yes" if row.passes else "no", *since),
+            *("yes" if best else "no", found.why_none, "; ".join(row.doubts) or None, _source(row)),
         )
+
+
+def _source(row: Sized) -> str | None:
+    """What its figures are; None where nothing of it counts."""
+    if row.fault is not None:
+        return None
+    return "records" if row.unchecked is None else "stored figures"
 
 
 def _ends(figure: Figure | str) -> tuple[object, ...]:
@@ -102,7 +127,8 @@ def frontier_text(found: RightSizing) -> str:
         *reasons(found.rows),
         *(f"Note: {note}." for note in found.notes),
         "In brackets are 95 % intervals, of each number by itself; where two overlap, nothing is shown.",
-        "A right answer is paid by the output tokens that the evals generated, and by nothing else.",
+        "One is cheaper than another where its dollars show it, and its share of what the baseline beside it costs.",
+        "A right answer is paid by the output tokens that the evals generated, by the server's own count.",
         "",
         last_line(found),
     ]
@@ -114,12 +140,18 @@ def frontier_table(found: RightSizing) -> Table:
     texts = {"deployment", "verdict", "price", "level", "frontier"}
     kept = [at for at, title in enumerate(_TITLES) if title != _PER_ANSWER]
     columns = tuple(Column(_TITLES[at], numeric=_TITLES[at] not in texts) for at in kept)
-    rows = tuple(tuple(cells[at] for at in kept) for cells in map(_cells, found.rows))
+    rows = tuple(tuple(_unbroken(cells[at]) for at in kept) for cells in map(_cells, found.rows))
     return Table("Quality against cost, with 95 % intervals", columns, rows)
 
 
+def _unbroken(cell: str) -> str:
+    """A page may put an interval on a line of its own, but not break it."""
+    return cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}")
+
+
 _PER_ANSWER = "$/1M right answers"
-_TITLES = ("deployment", "verdict", "quality", "$/1M tokens", _PER_ANSWER, "price", "level", "frontier")
+_OF_BASELINE = "of baseline's"
+_TITLES = ("deployment", "verdict", "quality", "$/1M tokens", _OF_BASELINE, _PER_ANSWER, "price", "level", "frontier")
 
 
 def what_of(found: RightSizing) -> str:
@@ -130,16 +162,17 @@ def what_of(found: RightSizing) -> str:
 
 def _cells(row: Sized) -> tuple[str, ...]:
     price = price_told(row.run.arms.get(row.arm))
-    numbers = (shown(row.quality, percent=True), shown(row.usd))
+    share = _NOTHING if row.arm is Arm.BASELINE else shown(row.share, percent=True)
+    numbers = (shown(row.quality, percent=True), shown(row.usd), share)
     where = _NOTHING if row.stage is None else row.stage
     cells = (
         row.name,
-        judged(row),
+        ", ".join((judged(row), *marks(row))),
         *numbers,
         shown(_million(row.usd_per_correct)),
         price,
         where,
-        standing_told(_stand(row)),
+        standing_told(_stand(row)) if row.apart is None else "not comparable",
     )
     return tuple(one_line(cell, _LONGEST) for cell in cells)
 
@@ -149,6 +182,19 @@ def judged(row: Sized) -> str:
     if row.arm is Arm.BASELINE:
         return _NOTHING
     return "no verdict" if row.outcome is None else row.outcome.value
+
+
+def marks(row: Sized) -> tuple[str, ...]:
+    """In a word each, what its verdict and its numbers do not say by themselves."""
+    said = {
+        "not comparable": row.apart is not None,
+        "waived": bool(row.waived) and row.passes,
+        "held back": row.held_back is not None,
+        "older": row.newer is not None,
+        "doubtful": bool(row.doubts),
+        "unchecked": row.unchecked is not None and row.fault is None,
+    }
+    return tuple(word for word, so in said.items() if so)
 
 
 def shown(figure: Figure | str, *, percent: bool = False) -> str:
@@ -176,8 +222,11 @@ def standing_told(stand: Stand) -> str:
 
 def price_told(deployment: Deployment | None) -> str:
     """`4 x $8/h, spot, interruption 10 %, overhead 25 %`."""
-    if deployment is None or deployment.price_usd_per_hour is None:
+    if deployment is None or not deployment.has_price:
         return "no price"
+    if deployment.price_usd_per_hour is None:
+        asked = deployment.token_prices
+        return f"{show_usd(asked['input'])} in, {show_usd(asked['output'])} out per 1M tokens"
     price = f"{show_usd(deployment.price_usd_per_hour)}/h"
     parts = [price if deployment.accelerators == 1 else f"{deployment.accelerators} x {price}"]
     terms = deployment.price_terms
@@ -197,18 +246,37 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 
 def reasons(rows: Sequence[Sized], *, per_answer: bool = True) -> Iterator[str]:
-    """Why a dash stands in the table, in sentences; `per_answer`: that of what right answers cost, too."""
+    """Why a dash or a mark stands in the table, in sentences; `per_answer`: those of what right answers cost, too."""
     for row in rows:
+        name = one_line(row.name)
+        yield from (f"{name} {one_line(mark)}." for mark in _marked(row))
         if row.fault is not None:
-            yield f"{one_line(row.name)} is not counted: {one_line(row.fault)}."
+            yield f"{name} is not counted: {one_line(row.fault)}."
             continue
         said: dict[str, str] = {}
-        figures = {"quality": row.quality, "cost": row.usd}
+        figures = {"quality": row.quality, "cost": row.usd, "share of what its baseline costs": row.share}
         for what, figure in (figures | ({"cost of a right answer": row.usd_per_correct} if per_answer else {})).items():
             if isinstance(figure, str):
                 said.setdefault(figure, what)
         for why, what in said.items():
-            yield f"{one_line(row.name)} has no {what}: {one_line(why)}."
+            yield f"{name} has no {what}: {one_line(why)}."
+
+
+def _marked(row: Sized) -> Iterator[str]:
+    """What the marks stand for, as what follows a name."""
+    if row.apart is not None:
+        yield f"cannot be compared with the others: {row.apart}"
+    if row.held_back is not None:
+        yield f"does not pass: {row.held_back}"
+    elif row.waived and row.passes:
+        told = ", ".join(f"{one.check} ({one.outcome}) until {one.expires}" for one in row.waived)
+        yield f"passes by a waiver alone: of {told}"
+    if row.newer is not None:
+        yield f"stands here by an older run; its newest is {row.newer.told}"
+    for doubt in row.doubts:
+        yield f"costs what does not compare as it seems: {doubt}"
+    if row.unchecked is not None and row.fault is None:
+        yield f"has stored figures, nothing here can check them: {row.unchecked}"
 
 
 def last_line(found: RightSizing) -> str:
@@ -217,9 +285,10 @@ def last_line(found: RightSizing) -> str:
     if best is None:
         return f"Nothing is the cheapest that passes: {one_line(found.why_none or '')}."
     row = next(row for row in found.rows if row.name == best.name)
-    told = (
-        f"The cheapest that passes is {one_line(best.name)} ({judged(row)}): {shown(row.usd)}, {_saved(found.saving)}."
-    )
+    became = ", ".join((judged(row), *marks(row)))
+    among = ", of those that can be compared," if found.some_apart else ""
+    cost = f"{shown(row.usd)}, {_saved(found.saving)}"
+    told = f"The cheapest that passes{among} is {one_line(best.name)} ({became}): {cost}."
     if not best.unsure:
         return told
     passes = "passes too and is" if len(best.unsure) == 1 else "pass too and are"
@@ -229,14 +298,7 @@ def last_line(found: RightSizing) -> str:
 def _saved(saving: Figure | str | None) -> str:
     if not isinstance(saving, Figure):
         return one_line(f"against the baseline nothing is known: {saving}")
-    less, limits = saving.value >= 0, saving.limits
-    word = "less" if less else "more"
-    told = f"{show_percent(abs(saving.value))} {word} than the baseline beside it"
-    if limits is None:
-        return f"{told} (no interval, so not shown)"
-    low, high = (limits.lower, limits.upper) if less else (-limits.upper, -limits.lower)
-    told = f"{told} ({show_percent(low)} to {show_percent(high)})"
-    return told if low > 0 else f"{told}, which is not shown to be {word} at all"
+    return saving_told(saving)
 
 
 def _stand(row: Sized) -> Stand:

@@ -1,21 +1,24 @@
 """Quality up, dollars across where equal steps multiply: a cross of two intervals and a name for each deployment.
 
 The shape of a point is its verdict's, as everywhere in a report; it is filled where the deployment is on the frontier.
+What stands in the table's marks stands beside the name; a file of its own has every note of the table below it.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchgate.cost.frontier import Standing
 from benchgate.errors import UsageError
-from benchgate.gate.right_sizing import RightSizing, Sized
+from benchgate.gate.right_sizing import RightSizing
+from benchgate.gate.sized import Sized
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from benchgate.report.drawing import CONFIG, PAGE_COLOUR, TOLD, multiplied, short_name, svg_of
-from benchgate.report.frontier import judged, shown, standing_told, what_of
+from benchgate.report.frontier import judged, last_line, marks, reasons, shown, standing_told, what_of
 from benchgate.report.picture import png_file, svg_file
 from benchgate.report.untrusted import one_line
 from benchgate.stats.recovered import Figure
@@ -38,6 +41,8 @@ _LETTER, _LINE = 6.4, 14  # pixels of a name, across and down
 _BESIDE, _ABOVE = 7, 9  # from the middle of a point to its name
 _MARK = 6  # from the middle of a point to its edge
 _DIGITS = 6
+_NOTES_LEFT, _NOTES_DOWN = -44.0, _HEIGHT + 100.0
+_WIDEST_LINE = 72  # letters of a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +53,34 @@ class _Point:
 
 
 def frontier_svg(found: RightSizing) -> str:
-    """The chart to stand in a page. UsageError where nothing has both a quality and a cost."""
-    points = _points(found)
-    if not points:
-        reasons = [one for row in found.rows for one in (row.quality, row.usd) if isinstance(one, str)]
-        raise UsageError(f"nothing can be drawn, for no deployment has both quality and cost: {reasons[0]}")
-    return svg_of(_spec(found, points), _label(points))
+    """The chart to stand in a page that has its notes. UsageError where nothing has both a quality and a cost."""
+    points = _drawn(found)
+    return svg_of(_spec(found, points, []), _label(points))
 
 
 def frontier_file(found: RightSizing) -> str:
-    """The same as a file of its own."""
-    return svg_file(frontier_svg(found))
+    """The same as a file of its own, with all that is to be known of it."""
+    points = _drawn(found)
+    return svg_file(svg_of(_spec(found, points, _notes(found)), _label(points)))
 
 
 def frontier_png(found: RightSizing) -> bytes:
     """The same in pixels."""
-    frontier_svg(found)  # refuses what cannot be drawn
-    return png_file(_spec(found, _points(found)))
+    return png_file(_spec(found, _drawn(found), _notes(found)))
+
+
+def _drawn(found: RightSizing) -> list[_Point]:
+    points = _points(found)
+    if not points:
+        whys = " ".join(reasons(found.rows, per_answer=False))
+        raise UsageError(f"nothing can be drawn, for no deployment has both quality and cost. {whys}")
+    return points
+
+
+def _notes(found: RightSizing) -> list[str]:
+    """What the table says below itself, in lines as wide as the picture."""
+    said = [*reasons(found.rows, per_answer=False), *(f"Note: {one_line(note)}." for note in found.notes)]
+    return [line for one in (*said, last_line(found)) for line in textwrap.wrap(one, _WIDEST_LINE)]
 
 
 def _points(found: RightSizing) -> list[_Point]:
@@ -84,11 +100,11 @@ def _told(one: _Point) -> str:
     row = one.row
     became = "baseline" if row.arm is Arm.BASELINE else judged(row)
     numbers = f"quality {shown(one.quality, percent=True)}, {shown(one.usd)}"
-    stand = "" if row.stand is None else f", on the frontier: {standing_told(row.stand)}"
-    return one_line(f"{row.name}, {became}: {numbers}{stand}")
+    stand = "" if row.stand is None or row.apart is not None else f", on the frontier: {standing_told(row.stand)}"
+    return one_line(f"{', '.join((row.name, became, *marks(row)))}: {numbers}{stand}")
 
 
-def _spec(found: RightSizing, points: Sequence[_Point]) -> _Spec:
+def _spec(found: RightSizing, points: Sequence[_Point], notes: Sequence[str]) -> _Spec:
     low, high = _span([100 * end for one in points for end in _ends(one.quality)])
     low, high = max(0.0, low), min(100.0, high)
     least, most = (math.exp(end) for end in _span([math.log(end) for one in points for end in _ends(one.usd)]))
@@ -102,7 +118,7 @@ def _spec(found: RightSizing, points: Sequence[_Point]) -> _Spec:
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": _WIDTH,
         "height": _HEIGHT,
-        "padding": _PADDING,
+        "padding": {**_PADDING, "bottom": _PADDING["bottom"] + (_LINE * len(notes) + _LINE if notes else 0)},
         "autosize": {"type": "none"},
         "background": None,
         "layer": [
@@ -111,6 +127,7 @@ def _spec(found: RightSizing, points: Sequence[_Point]) -> _Spec:
             *_marks(values, x, y),
             *_names(values, (least, most), (low, high)),
             *_key(),
+            *(_words(line, _NOTES_LEFT, _NOTES_DOWN + _LINE * at) for at, line in enumerate(notes)),
         ],
         "resolve": {"axis": {"x": "shared", "y": "shared"}},
         "config": CONFIG,
@@ -134,7 +151,7 @@ def _value(one: _Point) -> _Spec:
     baseline = row.arm is Arm.BASELINE
     drawn: _Spec = {"x": _rounded(one.usd.value), "y": _rounded(100 * one.quality.value), "told": _told(one)}
     drawn |= {"shape": _OF_BASELINE if baseline or row.outcome is None else _SHAPES[row.outcome]}
-    drawn |= {"colour": _BASELINE if baseline else _CANDIDATE, "name": short_name(_called(row))}
+    drawn |= {"colour": _BASELINE if baseline or row.apart is not None else _CANDIDATE, "name": _called(row)}
     drawn |= {"filled": row.stand is not None and row.stand.standing is Standing.ON}
     if one.usd.limits is not None:
         drawn |= {"left": _rounded(one.usd.limits.lower), "right": _rounded(one.usd.limits.upper)}
@@ -144,8 +161,9 @@ def _value(one: _Point) -> _Spec:
 
 
 def _called(row: Sized) -> str:
-    """The baseline is told by its shape."""
-    return row.name if row.arm is Arm.CANDIDATE else row.name.removesuffix(" (baseline)")
+    """The baseline is told by its shape; whatever is marked in the table is marked here."""
+    name = short_name(row.name if row.arm is Arm.CANDIDATE else row.name.removesuffix(" (baseline)"))
+    return f"{name} ({', '.join(marks(row))})" if marks(row) else name
 
 
 def _frame(x: _Spec, y: _Spec, tasks: int) -> _Spec:
@@ -213,15 +231,13 @@ class _Box:
 
 
 def _free(x: float, y: float, width: float, taken: Sequence[_Box]) -> _Box:
-    """Room for a name: to the right or left of its point, else so many lines further down."""
-    for further in range(len(taken) + 1):
-        for down in (y - _ABOVE, y + _ABOVE + _LINE * further):
-            for left in (x + _BESIDE, x - _BESIDE - width):
-                box = _Box(left, left + width, down - _LINE / 2, down + _LINE / 2)
-                inside = left > 0 and box.right < _WIDTH + _PADDING["right"]
-                if inside and not any(box.meets(other) for other in taken):
-                    return box
-    return _Box(x + _BESIDE, x + _BESIDE + width, y - _ABOVE - _LINE / 2, y - _ABOVE + _LINE / 2)
+    """Room for a name: to the right or left of its point, else so many lines above or below; in the plot's height."""
+    sides = (x + _BESIDE, x - _BESIDE - width)
+    rows = [y + way * (_ABOVE + _LINE * further) for further in range(_HEIGHT // _LINE) for way in (-1, 1)]
+    boxes = [_Box(left, left + width, down - _LINE / 2, down + _LINE / 2) for down in rows for left in sides]
+    within = [box for box in boxes if box.left > 0 and box.right < _WIDTH + _PADDING["right"]]
+    within = [box for box in within if box.top >= 0 and box.bottom <= _HEIGHT] or boxes
+    return next((box for box in within if not any(box.meets(other) for other in taken)), within[0])
 
 
 def _key() -> Iterator[_Spec]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from benchgate import units
 from benchgate.model.deployment import Deployment
 from benchgate.report import show
+from benchgate.report.untrusted import one_line
+from benchgate.stats.recovered import Figure
 
 
 def price_told(deployment: Deployment) -> str:
@@ -19,8 +23,15 @@ def price_told(deployment: Deployment) -> str:
     if not terms:
         return told
     listed, bought = terms.get("list_usd_per_hour"), str(terms.get("commitment", "")).replace("_", " ")
-    beside = [f"{show.usd(listed)}/h"] if isinstance(listed, float | int) else []
+    sums = [show.usd(listed)] if isinstance(listed, float | int) else []
+    beside = [f"{usd}/h" for usd in sums if usd != show.usd(deployment.price_usd_per_hour)]
     return f"{told} ({', '.join([*beside, bought])})"
+
+
+def price_and_use_told(deployment: Deployment) -> str:
+    """The price, and how what it buys is used where that makes a token dearer."""
+    price = price_told(deployment)
+    return price if deployment.in_use_factor in (None, 1) else f"{price}, used {used_told(deployment)}"
 
 
 def used_told(deployment: Deployment) -> str:
@@ -29,3 +40,33 @@ def used_told(deployment: Deployment) -> str:
     used, beside = (float(str(terms[name])) for name in ("utilisation_ratio", "overhead_ratio"))
     share, overhead = (units.as_written(units.show_percent(ratio)) for ratio in (used, beside))
     return f"at {share} of its paid time and with {overhead} of overhead"
+
+
+def price_source_told(deployment: Deployment) -> str | None:
+    """`of accelerator H100 in prices.yaml from 2026-07-01: 3.50 EUR/h (EUR at $1.08)`; None where its suite says it."""
+    entry = deployment.price_entry
+    if not entry:
+        return None
+    called = f'"{entry["deployment"]}"' if "deployment" in entry else f"accelerator {entry.get('accelerator')}"
+    days = "".join(f" {word} {entry[word]}" for word in ("from", "until") if word in entry)
+    sums, rates = entry.get("token_prices"), entry.get("usd_per")
+    by_token = [f"{str(kind).replace('_', ' ')} {text}" for kind, text in _named(sums)]
+    at = ", ".join(f"{code} at ${rate}" for code, rate in _named(rates))
+    written = ", ".join(by_token) or str(entry.get("price"))
+    return one_line(f"of {called} in {entry.get('file')}{days}: {written}" + (f" ({at})" if at else ""))
+
+
+def saving_told(saving: Figure) -> str:
+    """`12.0 % less than the baseline beside it (8.00 % to 16.0 %)`; that nothing is shown where it may be none."""
+    less, limits = saving.value >= 0, saving.limits
+    word = "less" if less else "more"
+    told = f"{units.show_percent(abs(saving.value))} {word} than the baseline beside it"
+    if limits is None:
+        return f"{told} (no interval, so not shown)"
+    low, high = (limits.lower, limits.upper) if less else (-limits.upper, -limits.lower)
+    told = f"{told} ({units.show_percent(low)} to {units.show_percent(high)})"
+    return told if low > 0 else f"{told}, which is not shown to be {word} at all"
+
+
+def _named(kept: object) -> list[tuple[object, object]]:
+    return list(kept.items()) if isinstance(kept, Mapping) else []

@@ -76,7 +76,7 @@ class TrendChart:
     """What a chart shows, at most `MOST_SERIES` lines; no line crosses a break.
 
     `days` has one text for each place, as `days_told` gives them. Names of lines have `longest_name` letters at most;
-    where that is more than fits beside every chart, there is room for so many.
+    where that is more than fits beside every chart, there is room for so many. `note` stands below the title.
     """
 
     metric: str
@@ -86,6 +86,7 @@ class TrendChart:
     marks: tuple[TrendMark, ...] = ()
     breaks: frozenset[int] = frozenset()
     longest_name: int = NAME_LENGTH
+    note: str = ""
 
 
 def days_told(instants: Sequence[str]) -> tuple[str, ...]:
@@ -117,7 +118,8 @@ def _spec(chart: TrendChart) -> _Spec:
     y: _Spec = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}}
     x: _Spec = {"field": "x", "type": "quantitative", "axis": None}
     x |= {"scale": {"domain": [-0.5, len(chart.days) - 0.5], "nice": False}}
-    layers = [_frame(x, y, f"{chart.title}, {unit}" if unit else chart.title), *_days(chart.days, x)]
+    title = [f"{chart.title}, {unit}" if unit else chart.title, *filter(None, (one_line(chart.note, _LONGEST),))]
+    layers = [_frame(x, y, title), *_days(chart.days, x)]
     layers += _marks(chart.marks, x)
     for number, series in enumerate(chart.series):
         beside = _BESIDE * (number - (len(chart.series) - 1) / 2)
@@ -170,9 +172,15 @@ def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
     return _rounded(0.0 if from_zero else low - room), _rounded(high + room)
 
 
-def _frame(x: _Spec, y: _Spec, title: str) -> _Spec:
-    """The first layer, whose axis is the chart's: its title lies flat above it, as a reader reads."""
-    axis = {"title": title, "titleAngle": 0, "titleAlign": "left", "titleX": -34, "titleY": -28}
+def _frame(x: _Spec, y: _Spec, title: Sequence[str]) -> _Spec:
+    """The first layer, whose axis is the chart's: its title, of some lines, lies flat above it, as a reader reads."""
+    axis: _Spec = {
+        "title": title[0] if len(title) == 1 else title,
+        "titleAngle": 0,
+        "titleAlign": "left",
+        "titleX": -34,
+        "titleY": -28,
+    }
     axis |= {"titleBaseline": "middle", "tickCount": 4, "grid": True, "labelOverlap": False}
     mark = {"type": "point", "opacity": 0, "size": 0}
     return {

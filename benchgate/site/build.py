@@ -147,7 +147,7 @@ def _suite(store: Store, part: SuitePart, runs: Sequence[Glance], points: Points
     shelf.put(f"{part.folder}/badge.svg", badge_svg(badge))
     shelf.put(f"{part.folder}/badge.json", badge_json(badge))
     in_service = next((glance.run for glance in runs if glance.run.id == served), None)
-    cost = cost_badge(None if in_service is None else read_stored(store, in_service, evals=False))
+    cost = cost_badge(None if in_service is None else read_stored(store, in_service, from_records=False))
     shelf.put(f"{part.folder}/badge-cost.svg", badge_svg(cost))
     drawn = told_of(drawn_runs(runs, points), points)
     side_by_side = lined_up(store, runs)

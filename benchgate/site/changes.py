@@ -1,5 +1,6 @@
 """What changed from one of a suite's runs to the next that makes their numbers hard to compare.
 
+Candidates of other names are held against nothing of each other: a suite may have several, one run each.
 An address alone is no hardware: where nothing but it differs, numbers stay comparable as far as anybody knows.
 """
 
@@ -13,7 +14,7 @@ from benchgate.model import served
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.noise import hardware_of
 from benchgate.model.run import Run
-from benchgate.report.price_words import price_told, used_told
+from benchgate.report.price_words import price_and_use_told
 from benchgate.report.show import minute
 from benchgate.report.untrusted import one_line
 from benchgate.site.listed import name_of
@@ -91,35 +92,43 @@ def change(letter: str, glance: Glance, told: str) -> Change:
 
 def circumstances(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
     """Where (by its place among the runs, oldest first) what was asked, hardware, engine or price is another."""
-    places = [place_of(glance.run) for glance in drawn]
-    yield from _prices(drawn)
     for at in range(1, len(drawn)):
-        before, run = drawn[at - 1].run, drawn[at].run
-        if before.measurement_sha256 != run.measurement_sha256:
+        if drawn[at - 1].run.measurement_sha256 != drawn[at].run.measurement_sha256:
             yield at, change("S", drawn[at], "the suite asks something else than before")
+    by_candidate: dict[str | None, list[int]] = {}
+    for at, glance in enumerate(drawn):
+        candidate = glance.run.arms.get(Arm.CANDIDATE)
+        by_candidate.setdefault(None if candidate is None else candidate.name, []).append(at)
+    for name, its in by_candidate.items():
+        of = "the candidate" if len(by_candidate) == 1 else f"the candidate {one_line(name or 'none', _LONGEST)}"
+        for number, one in _of_candidate([drawn[at] for at in its], of):
+            yield its[number], one
+
+
+def _of_candidate(drawn: Sequence[Glance], of: str) -> Iterator[tuple[int, Change]]:
+    """Where, by its place among the runs of one candidate, hardware, engine or price of it is another."""
+    places = [place_of(glance.run) for glance in drawn]
+    yield from _prices(drawn, of)
+    for at in range(1, len(drawn)):
         if told := _other_hardware(places[:at], places[at]):
-            yield at, change("H", drawn[at], f"hardware of the candidate: {told}")
-        old, new = engine_of(before), engine_of(run)
+            yield at, change("H", drawn[at], f"hardware of {of}: {told}")
+        old, new = engine_of(drawn[at - 1].run), engine_of(drawn[at].run)
         if old != new:
-            yield at, change("E", drawn[at], f"engine of the candidate: {_from(old, new)}")
+            yield at, change("E", drawn[at], f"engine of {of}: {_from(old, new)}")
     at_others = [at for at in range(1, len(drawn)) if _other_address(places[at - 1], places[at])]
     if at_others:
         more = f", as with {len(at_others) - 1:,} of the runs before it" if len(at_others) > 1 else ""
-        yield at_others[-1], change("A", drawn[at_others[-1]], f"another address, hardware not told{more}")
+        whose = "" if of == "the candidate" else f" of {of}"
+        yield at_others[-1], change("A", drawn[at_others[-1]], f"another address{whose}, hardware not told{more}")
 
 
-def _prices(drawn: Sequence[Glance]) -> Iterator[tuple[int, Change]]:
+def _prices(drawn: Sequence[Glance], of: str) -> Iterator[tuple[int, Change]]:
     """Where another price was paid than was last told: a run without one has no costs to be compared."""
     priced = [(at, one) for at, glance in enumerate(drawn) if (one := _priced(glance.run)) is not None]
     for (before, old), (at, new) in pairwise(priced):
         if price_of(drawn[before].run) != price_of(drawn[at].run):
-            told = _from(_price_told(old), _price_told(new), longest=_LONGEST_PRICE)
-            yield at, change("P", drawn[at], f"price of the candidate: {told}")
-
-
-def _price_told(deployment: Deployment) -> str:
-    price = price_told(deployment)
-    return price if deployment.in_use_factor is None else f"{price}, used {used_told(deployment)}"
+            told = _from(price_and_use_told(old), price_and_use_told(new), longest=_LONGEST_PRICE)
+            yield at, change("P", drawn[at], f"price of {of}: {told}")
 
 
 def _other_hardware(before: Sequence[Place | None], new: Place | None) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.gate.right_sizing import RightSizing, right_sizing
+from benchgate.gate.sized import Sized
 from benchgate.lining_up import newest_of_each, read_stored
 from benchgate.model.deployment import Arm
 from benchgate.report.drawing import Figure
@@ -14,8 +15,9 @@ from benchgate.report.frontier_chart import frontier_svg
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 
-MOST_CANDIDATES = 12
-"""As many as can be told apart in a chart; the newest."""
+_STORED = "stored figures, which no page holds against raw records; `benchgate frontier` makes its own of them"
+MOST_DRAWN = 12
+"""As many candidates as can be told apart in a chart: the newest. All of them count, and stand in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +31,39 @@ class Frontier:
 def lined_up(store: Store, runs: Sequence[Glance]) -> RightSizing | None:
     """The candidates of a suite's `runs` (oldest first); None where not two of them have both quality and cost.
 
-    Without the evals' tokens: for them all raw records of every run would be read again with every build.
+    By the figures that are stored: else all raw records of every run would be read again with every build.
     """
     picked = newest_of_each([glance.run for glance in reversed(runs)])
     if len(picked.runs) < 2:
         return None
-    found = right_sizing([read_stored(store, run, evals=False) for run in picked.runs[:MOST_CANDIDATES]])
-    found = replace(found, notes=(*picked.notes, *found.notes))
-    options = [row.option for row in found.rows if row.arm is Arm.CANDIDATE]
-    return found if sum(one.quality is not None and one.usd is not None for one in options) > 1 else None
+    found = right_sizing([read_stored(store, run, from_records=False) for run in picked.runs])
+    found = replace(found, notes=(*picked.notes, *found.notes, _STORED))
+    return found if len([row for row in _drawable(found) if row.arm is Arm.CANDIDATE]) > 1 else None
 
 
 def frontier(found: RightSizing | None) -> Frontier | None:
     """The section of a page; None where there is none."""
     if found is None:
         return None
+    drawable, drawn = _drawable(found), _drawn(found)
     caption = f"Quality against dollars per 1M {what_of(found)}, of each candidate's newest whole run."
-    figure = Figure("frontier-chart", caption, frontier_svg(found), frontier_table(found))
+    if len(drawn) < len(drawable):
+        caption += (
+            f" The chart has {len(drawn)} of {len(drawable)} deployments; all of them count, and are in the table."
+        )
+    figure = Figure("frontier-chart", caption, frontier_svg(replace(found, rows=drawn)), frontier_table(found))
     notes = [f"Note: {note}." for note in found.notes]
     return Frontier(figure, (*reasons(found.rows, per_answer=False), *notes, last_line(found)))
+
+
+def _drawable(found: RightSizing) -> list[Sized]:
+    return [row for row in found.rows if not isinstance(row.quality, str) and not isinstance(row.usd, str)]
+
+
+def _drawn(found: RightSizing) -> tuple[Sized, ...]:
+    """The baseline, the newest candidates, and the cheapest that passes, however old."""
+    rows = _drawable(found)
+    newest = sorted(rows, key=lambda row: (row.arm is Arm.CANDIDATE, row.run.started_at, row.run.id), reverse=True)
+    best = None if found.cheapest is None else found.cheapest.name
+    kept = {row.name for row in newest[:MOST_DRAWN]}
+    return tuple(row for row in rows if row.arm is Arm.BASELINE or row.name in kept or row.name == best)

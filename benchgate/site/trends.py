@@ -1,7 +1,8 @@
 """The numbers of a suite's runs as charts, and what changed between the runs that makes them hard to compare.
 
-Only the newest runs are drawn. A change of what was asked, or of the hardware, ends every line: numbers before and
-after it are not comparable. Changes of level are looked for after the newest of these, as the gate looks for them.
+Only the newest runs are drawn, and no line goes from one candidate to another. A change of what was asked, or of the
+hardware, ends every line: numbers before and after it are not comparable. Changes of level are looked for after the
+newest of these, as the gate looks for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from benchgate.gate.drift import LEAST_RUNS, level_changes
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.report.drawing import Figure
+from benchgate.report.drawing import NAME_LENGTH, Figure
 from benchgate.report.metric_values import in_its_unit, value_with_limits
 from benchgate.report.show import minute
 from benchgate.report.tables import Column, Table
@@ -27,6 +28,7 @@ from benchgate.report.trend_chart import (
     days_told,
     inline_svg,
 )
+from benchgate.report.trend_points import fitting
 from benchgate.report.untrusted import one_line
 from benchgate.site.changes import (
     ENDS_LINES,
@@ -117,7 +119,7 @@ def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
         for one, place in ((glance.run, place_of(glance.run)) for glance in drawn)
     ]
     of_points = [
-        [kind.metric, kind.statistic, one.run_id, one.stage, one.task, one.value, one.lower, one.upper]
+        [kind.metric, kind.statistic, one.run_id, one.deployment, one.stage, one.task, one.value, one.lower, one.upper]
         for kind in KINDS
         for one in points.get(kind, ())
         if one.run_id in ids
@@ -130,7 +132,9 @@ def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> 
     """The charts of the newest of a suite's `runs` (oldest first); `promoted` are the ids of those that stand."""
     drawn = drawn_runs(runs, points)
     places = {glance.run.id: at for at, glance in enumerate(drawn)}
-    lines = {kind: _lines(some, places, drawn, promoted) for kind, some in points.items()}
+    candidates = {point.deployment for some in points.values() for point in some if point.run_id in places}
+    several = len(candidates) > 1
+    lines = {kind: _lines(some, places, drawn, promoted, several=several) for kind, some in points.items()}
     common = list(circumstances(drawn))
     breaks = frozenset(at for at, one in common if one.letter in ENDS_LINES)
     shifts = list(_shifts(lines, drawn, max(breaks, default=0)))
@@ -147,9 +151,17 @@ def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> 
 
 
 def _lines(
-    points: Sequence[TrendPoint], places: Mapping[str, int], drawn: Sequence[Glance], promoted: frozenset[str]
+    points: Sequence[TrendPoint],
+    places: Mapping[str, int],
+    drawn: Sequence[Glance],
+    promoted: frozenset[str],
+    *,
+    several: bool,
 ) -> dict[str, list[TrendValue]]:
-    """The values of the runs drawn, by stage or task; those seen most first, for only so many can be drawn."""
+    """The values of the runs drawn, by stage or task, and by candidate where there are several.
+
+    Those seen most first, and of these those seen last, for only so many can be drawn.
+    """
     found: dict[str, list[TrendValue]] = {}
     for point in points:
         at = places.get(point.run_id)
@@ -161,8 +173,10 @@ def _lines(
         run = f"{name_of(drawn[at])}, {minute(drawn[at].run.started_at)}"
         stands = point.run_id in promoted
         value = TrendValue(at, point.value, point.lower, point.upper, promotes, stands, invalid, run)
-        found.setdefault(point.stage or point.task or _NO_PLACE, []).append(value)
-    return dict(sorted(found.items(), key=lambda one: -len(one[1])))
+        where = point.stage or point.task
+        parts = (point.deployment, where) if several else (where or _NO_PLACE,)
+        found.setdefault(" ".join(filter(None, parts)), []).append(value)
+    return dict(sorted(found.items(), key=lambda one: (-len(one[1]), -one[1][-1].at)))
 
 
 def _shifts(
@@ -194,13 +208,15 @@ def _figure(
     breaks: frozenset[int],
 ) -> Figure:
     shown = list(lines)[:MOST_SERIES]
+    names = ["" if name == _NO_PLACE else fitting(name) for name in shown]
     chart = TrendChart(
         metric=kind.metric,
         title=kind.title,
         days=days_told([glance.run.started_at for glance in drawn]),
-        series=tuple(TrendSeries("" if name == _NO_PLACE else name, tuple(lines[name])) for name in shown),
+        series=tuple(TrendSeries(told, tuple(lines[name])) for told, name in zip(names, shown, strict=True)),
         marks=tuple(TrendMark(at, one.letter) for at, one in changes),
         breaks=breaks,
+        longest_name=max(NAME_LENGTH, *map(len, names)),
     )
     caption = f"{kind.title} of the candidates of {_counted(len(drawn), 'run')}, oldest first."
     if len(shown) < len(lines):

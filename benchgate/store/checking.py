@@ -35,8 +35,11 @@ class Checked:
     findings: tuple[Finding, ...]
 
 
-def check_store(database: Database) -> Checked:
-    """Looks at the whole store, as it is when the look begins. Raises StoreError where it cannot be read at all."""
+def check_store(database: Database, *, figures: bool = False) -> Checked:
+    """Looks at the whole store, as it is when the look begins. Raises StoreError where it cannot be read at all.
+
+    `figures`: every number that is kept of a run is made of its records again, which takes longer than all the rest.
+    """
     looked: Counter[str] = Counter()
     with database.reading() as connection:
         findings = list(database_findings(connection))
@@ -51,6 +54,10 @@ def check_store(database: Database) -> Checked:
                 *findings_to_come(connection),
             ]
             findings += sound_findings(connection, {finding.run_id for finding in findings})
+            if figures:
+                from benchgate.store.check_figures import figure_findings
+
+                findings += figure_findings(connection, {finding.run_id for finding in findings}, looked)
     return Checked(dict(looked), tuple(findings))
 
 

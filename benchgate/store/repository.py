@@ -326,9 +326,12 @@ class Store:
         with self._database.reading() as connection:
             return trends.trend(connection, name, suite, where)
 
-    def check(self) -> Checked:
-        """Every hash, link and number of the whole store, held against what was written; changes nothing."""
-        return check_store(self._database)
+    def check(self, *, figures: bool = False) -> Checked:
+        """Every hash, link and number of the whole store, held against what was written; changes nothing.
+
+        With `figures` the numbers that are kept of runs are made of their records again.
+        """
+        return check_store(self._database, figures=figures)
 
     def sizes(self, now: str) -> Sizes:
         """How large the store is, and of what, at the instant `now` (RFC 3339 UTC)."""

@@ -138,7 +138,7 @@ def _told(deployment: Deployment) -> dict[str, object]:
     return {key: value for key, value in asdict(deployment).items() if value or key not in _LATER}
 
 
-_LATER = ("price_terms", "token_prices")
+_LATER = ("price_terms", "token_prices", "price_entry")
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:

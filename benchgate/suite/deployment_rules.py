@@ -49,9 +49,10 @@ def _prices(parts: Parts) -> Iterator[Fault]:
     """A deployment has one kind of price, and terms of nothing but that."""
     for name, spec in parts.deployments.items():
         if spec is not None and spec.price_terms is not None and spec.price is None:
-            message = (
-                "are the terms of a `price`, which is missing; add it, like price: $4/h (of owned hardware its wear)"
-            )
+            remedy = "add it, like price: $4/h (of owned hardware its wear)"
+            if parts.awaits_prices:
+                remedy = "where a file has the price, write them there, in the same entry of `prices`"
+            message = f"are the terms of a `price`, which is missing; {remedy}"
             yield Fault(("deployments", name, "price_terms"), message)
         if spec is not None and spec.token_prices is not None and (spec.price or spec.price_terms) is not None:
             message = "a deployment is paid by the hour or by the token; keep `price` or `token_prices`"
@@ -68,7 +69,7 @@ def _lacking_prices(parts: Parts) -> Iterator[Fault]:
         for arm, name, spec in _arms(parts):
             priced = spec.price is not None or spec.token_prices is not None
             if not priced and (check.margin is not None or arm == "candidate"):
-                has = "has no `price`; add it, like price: $4/h"
+                has = "has no `price`; add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
                 message = f'what its tokens cost is not known: the {arm} "{name}" {has}'
                 yield Fault(("gate", "checks", number, "metric"), message)
                 break
@@ -76,7 +77,10 @@ def _lacking_prices(parts: Parts) -> Iterator[Fault]:
         return
     for arm, name, spec in _arms(parts):
         if spec.price is None:
-            message = f'what the load costs is not known: the {arm} "{name}" has no `price`; add it, or remove `cost`'
+            why = "has no `price`; add it, or remove `cost`"
+            if spec.token_prices is not None:
+                why = "is paid by the token, and not by the time that the load takes; remove `cost`"
+            message = f'what the load costs is not known: the {arm} "{name}" {why}'
             yield Fault(("load", "limit", "cost"), message)
             return
 

@@ -30,8 +30,8 @@ _SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
 def suite_schema(meanings: Meanings) -> dict[str, Any]:
     """The schema of a suite. A key without a meaning is described by nothing."""
     (_, root), *others = sections()
-    whole = {"$schema": DIALECT, "title": "benchgate suite", **_section("", root, meanings)}
-    return {**whole, "$defs": {model.__name__: _section(place, model, meanings) for place, model in others}}
+    whole = {"$schema": DIALECT, "title": "benchgate suite", **section_schema("", root, meanings)}
+    return {**whole, "$defs": {model.__name__: section_schema(place, model, meanings) for place, model in others}}
 
 
 def waivers_schema() -> dict[str, Any]:
@@ -52,7 +52,8 @@ def waivers_schema() -> dict[str, Any]:
     }
 
 
-def _section(place: str, model: type[BaseModel], meanings: Meanings) -> dict[str, Any]:
+def section_schema(place: str, model: type[BaseModel], meanings: Meanings) -> dict[str, Any]:
+    """That of one section; of the sections in it, references to `$defs` by the names of their models."""
     properties = {}
     for key, slot in slots_of(model).items():
         meaning = meanings.get((place, key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -80,6 +81,22 @@ Money = Annotated[float, *_unit(units.parse_usd, 'a sum of money like "40 USD"')
 Whole = Annotated[int, Strict()]  # pydantic would take "8", 8.0 and true for a whole number
 Flag = Annotated[bool, Strict()]  # and "no" for false
 Text = Annotated[str, Field(min_length=1)]
+_KIND = "[^0-9. ]"
+
+
+def _kind(found: object, info: ValidationInfo) -> object:
+    """A number where a kind is wanted is how many there are: priced as one, they would cost a part of what they do."""
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    digits = isinstance(found, str) and found != "" and re.search(_KIND, found) is None
+    if is_stored(info) or not (number or digits):
+        return found
+    meant = f"did you mean `accelerators: {str(found).strip()}`? That is how many a deployment holds"
+    raise ValueError(f'{units.show_found(found)} is a number and no kind like "H100"; {meant}')
+
+
+Kind = Annotated[
+    Text, BeforeValidator(_kind), Expected('the kind of an accelerator, like "H100"'), Written.of(text(_KIND))
+]
 Name = Annotated[
     str,
     Field(pattern=_NAME),

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.suite.currencies import Rates, in_dollars, without_rate
-from benchgate.suite.fields import Expected, Price, StrictSection, Text, is_stored
+from benchgate.suite.currencies import Rates, as_written, in_dollars, rates_in
+from benchgate.suite.fields import Expected, Kind, Price, StrictSection, Text, is_stored
 from benchgate.suite.price_terms import PriceTerms, TokenPrices
 from benchgate.suite.text import Document, Fault, read_text
-from benchgate.suite.vocabulary import Slot, suggestion
+from benchgate.suite.vocabulary import Slot, nearest, suggestion
 from benchgate.suite.waivers import parse_day
 from benchgate.suite.wording import faults_of
+from benchgate.suite.written import Written, text
 
 
 def _day(found: object, info: ValidationInfo) -> object:
     return found if is_stored(info) or not isinstance(found, str) else parse_day(found)
 
 
-Day = Annotated[date, BeforeValidator(_day), Expected("a day like 2026-12-31")]
+_WRITTEN_DAY = Written.of(text("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))
+Day = Annotated[date, BeforeValidator(_day), Expected("a day like 2026-12-31"), _WRITTEN_DAY]
 
 
 class ListedPrice(StrictSection):
     """What a deployment costs, from a day on and until another one, both included: by the hour or by the token."""
 
     deployment: Text | None = None  # by its name in the suites
-    accelerator: Text | None = None  # or all deployments on accelerators that the suites call so
+    accelerator: Kind | None = None  # or all deployments on accelerators that the suites call so
     price: Price | None = None  # of one accelerator
     price_terms: PriceTerms | None = None
     token_prices: TokenPrices | None = None
@@ -60,17 +62,9 @@ class ListedPrice(StrictSection):
             raise ValueError("`price_terms` are the terms of a `price`, and tokens have none; keep one of the two")
         return self
 
-    @property
-    def usd_per_hour(self) -> float | None:
-        """Of one accelerator, by its terms; None where tokens are paid for."""
-        if self.price is None or self.price_terms is None:
-            return self.price
-        return self.price_terms.usd_per_hour(self.price)
-
-    @property
-    def in_use_factor(self) -> float:
-        """So many times the cost at full use is that as it is used."""
-        return 1.0 if self.price_terms is None else self.price_terms.in_use_factor
+    def terms_beside(self, kept: PriceTerms | None) -> PriceTerms | None:
+        """Those of its price for a run that keeps terms of its own, which hold where it says no others."""
+        return self.price_terms if kept is None else kept.but(self.price_terms)
 
     @property
     def said(self) -> dict[str, object]:
@@ -102,48 +96,101 @@ class Prices:
     listed: Sequence[ListedPrice]
 
     def on(self, day: date, deployment: str, accelerator: str | None) -> ListedPrice | None:
-        """The price of a deployment on a day: by its name, else by what it runs on; None where the file has none."""
-        there = [one for one in self.listed if one.days_from(day) == 0]
-        by_name = [one for one in there if one.deployment == deployment]
-        by_kind = [one for one in there if accelerator is not None and one.accelerator == accelerator]
-        return next(iter([*by_name, *by_kind]), None)
+        """The price of a deployment on a day; None where the file has none.
+
+        It is that by its name, where the file knows the name on any day at all, else that by what it runs on: a price
+        by name that ended gives way to no other.
+        """
+        own = self._own(deployment, accelerator)
+        return next((self.listed[number] for number in own if self.listed[number].days_from(day) == 0), None)
+
+    def knows(self, deployment: str, accelerator: str | None) -> bool:
+        """Whether it has a price of a deployment on any day."""
+        return bool(self._own(deployment, accelerator))
+
+    def meant(self, deployment: str) -> str | None:
+        """The name in the file that is most like one that it does not know; None of one that it knows."""
+        names = {one.deployment for one in self.listed if one.deployment is not None}
+        return None if deployment in names else nearest(deployment, sorted(names))
+
+    def entry_of(self, listed: ListedPrice) -> dict[str, object]:
+        """What a price says of itself, as plain JSON: whose it is, its days, its sums as they are written."""
+        number = next(number for number, one in enumerate(self.listed) if one is listed)
+        entries = self.document.data["prices"]
+        written = entries[number] if isinstance(entries, list) else None
+        assert isinstance(written, dict), "it was read as a price"
+        said: dict[str, object] = {key: written[key] for key in _TOLD if key in written}
+        rates = rates_in(written, self.document.data.get("usd_per"))
+        return said | ({"usd_per": rates} if rates else {})
 
     def lacking(self, day: date, deployment: str, accelerator: str | None) -> Problem:
         """That a deployment has no price on a day, at the line of its price that is nearest to that day."""
-        own = [
-            number
-            for number, one in enumerate(self.listed)
-            if one.deployment == deployment or (accelerator is not None and one.accelerator == accelerator)
-        ]
-        told = f'"{deployment}" has no price on {day}'
+        own, told = self._own(deployment, accelerator), f'"{deployment}" has no price on {day}'
         if not own:
-            names = [name for one in self.listed if (name := one.deployment or one.accelerator) is not None]
-            return self.document.problem(Fault(("prices",), f"{told}; {suggestion(deployment, names)}"))
+            return self.document.problem(Fault(("prices",), f"{told}; {self._unknown(deployment, accelerator)}"))
         number = min(own, key=lambda at: self.listed[at].days_from(day))
         near = self.listed[number]
         why = f"this one ended on {near.until}" if near.until < day else f"this one begins on {near.begins}"
+        if near.deployment is not None and any(one.accelerator == accelerator for one in self.listed if accelerator):
+            why += f", and one by name goes before that of accelerator {accelerator} on every day"
         return self.document.problem(Fault(("prices", number), f"{told}: {why}; add one for that day"))
 
+    def _own(self, deployment: str, accelerator: str | None) -> list[int]:
+        """The places of a deployment's prices: those by its name, or where there are none those by what it runs on."""
+        by_name = [number for number, one in enumerate(self.listed) if one.deployment == deployment]
+        if by_name or accelerator is None:
+            return by_name
+        return [number for number, one in enumerate(self.listed) if one.accelerator == accelerator]
 
-def parse_prices(text: str, source: str) -> Prices:
+    def _unknown(self, deployment: str, accelerator: str | None) -> str:
+        """What to write for a deployment that the file does not know."""
+        names, kinds = (
+            [name for one in self.listed if (name := getattr(one, key)) is not None]
+            for key in ("deployment", "accelerator")
+        )
+        if accelerator is not None and kinds:
+            return f'its accelerator "{accelerator}" has none either; {suggestion(accelerator, kinds)}'
+        if accelerator is None and kinds and nearest(deployment, names) is None:
+            there = ", ".join(dict.fromkeys(kinds))
+            return f"add one by its name, or say in the suite which `accelerator` it runs on, of {there}"
+        return suggestion(deployment, names)
+
+
+_TOLD = ("deployment", "accelerator", "from", "until", "price", "token_prices")
+
+
+def parse_prices(written: str, source: str) -> Prices:
     """The prices that a text holds. `source` is what to call it. Raises SuiteError with every mistake in it."""
-    document = read_text(text, source, "file of prices")
+    document = read_text(written, source, "file of prices")
     if document.problems:
         raise SuiteError(document.problems)
     data = in_dollars(document)
     try:
         found = PriceFile.model_validate(data)
     except ValidationError as error:
-        faults = [without_rate(fault, data) for fault in faults_of(error, Slot(PriceFile, ()))]
-        raise SuiteError([document.problem(fault) for fault in faults]) from None
+        told = [as_written(fault, document.data, data) for fault in faults_of(error, Slot(PriceFile, ()))]
+        raise SuiteError([document.problem(fault) for fault in told if fault is not None]) from None
     _refuse_two(document, found.prices)
     return Prices(document, found.prices)
 
 
 def _refuse_two(document: Document, listed: Sequence[ListedPrice]) -> None:
     for number, one in enumerate(listed):
-        for earlier in listed[:number]:
+        for at, earlier in enumerate(listed[:number]):
             both = (one.deployment, one.accelerator) == (earlier.deployment, earlier.accelerator)
             if both and one.begins <= earlier.until and earlier.begins <= one.until:
-                message = f"{one.called} has another price for the same days; let one end where the other begins"
+                remedy = _apart(at, earlier, number, one)
+                message = f"{one.called} has another price for the same days, prices[{at}]; {remedy}"
                 raise SuiteError([document.problem(Fault(("prices", number), message))])
+
+
+def _apart(at: int, earlier: ListedPrice, number: int, one: ListedPrice) -> str:
+    """What to write so that two prices have no day in common: both of their ends are included."""
+    if earlier.begins == one.begins:
+        return f"let one of them begin later, or remove it: both begin {_beginning(one)}"
+    first, then = ((at, earlier), (number, one)) if earlier.begins < one.begins else ((number, one), (at, earlier))
+    return f"write `until: {then[1].begins - timedelta(days=1)}` in prices[{first[0]}], the day before the other begins"
+
+
+def _beginning(one: ListedPrice) -> str:
+    return "before all days, for neither says `from`" if one.begins == date.min else f"on {one.begins}"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from benchgate.model.price import in_use_factor, serving_usd_per_hour
-from benchgate.suite.fields import EnergyPrice, Factor, Percent, PositivePercent, StrictSection, TokenPrice, Watts
+from benchgate.suite.fields import (
+    EnergyPrice,
+    Factor,
+    Percent,
+    PositivePercent,
+    StrictSection,
+    TokenPrice,
+    Watts,
+    is_stored,
+)
 
 
 class Energy(StrictSection):
@@ -52,14 +62,28 @@ class PriceTerms(StrictSection):
     utilisation_ratio: PositivePercent = Field(default=1.0, alias="utilisation")  # of paid time at the measured pace
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self, info: ValidationInfo) -> Self:
         if self.interruption_ratio >= 1:
             raise ValueError("an `interruption` of 100% leaves no time that is paid for and served in; write less")
         if self.interruption_ratio and self.commitment != "spot":
             raise ValueError(
                 f"`interruption` is what `commitment: spot` loses, and this is {self.commitment}; keep one"
             )
+        if not is_stored(info):
+            self._fits_its_commitment()
         return self
+
+    def _fits_its_commitment(self) -> None:
+        """A term that another commitment has, or that this one lacks, makes an hour that costs another sum."""
+        if self.commitment == "spot" and "interruption_ratio" not in self.model_fields_set:
+            raise ValueError(
+                "what `commitment: spot` loses of its paid time is not said; add it, like interruption: 5%, or 0%"
+            )
+        if self.energy is not None and self.commitment != "owned":
+            raise ValueError(
+                f"`energy` is paid beside `commitment: owned`, and this is {self.commitment}, whose price has it; "
+                "remove it"
+            )
 
     def usd_per_hour(self, list_usd_per_hour: float) -> float:
         """What an hour costs in which an accelerator of this price serves."""
@@ -75,4 +99,25 @@ class PriceTerms(StrictSection):
 
     def remembered(self, list_usd_per_hour: float) -> dict[str, Any]:
         """As the run keeps it beside the price that follows from it."""
-        return {"list_usd_per_hour": list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}
+        return {_LISTED: list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}
+
+    @classmethod
+    def from_remembered(cls, kept: Mapping[str, Any]) -> Self:
+        """The inverse. Raises ValueError for what cannot be terms."""
+        said = {key: value for key, value in kept.items() if key != _LISTED}
+        return cls.model_validate(said, by_name=True, by_alias=False, context={"stored": True})
+
+    def but(self, said: PriceTerms | None) -> PriceTerms:
+        """These with those that are `said` instead of them, each by itself.
+
+        `commitment` is said with its interruptions and its energy, which are how the hour is bought and paid.
+        """
+        if said is None:
+            return self
+        names = said.model_fields_set
+        if "commitment" in names:
+            names = names | {"interruption_ratio", "energy"}
+        return self.model_copy(update={name: getattr(said, name) for name in names})
+
+
+_LISTED = "list_usd_per_hour"

@@ -14,6 +14,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     Strict,
     ValidationInfo,
@@ -34,6 +35,7 @@ from benchgate.suite.fields import (
     Duration,
     Expected,
     Flag,
+    Kind,
     Name,
     PositivePercent,
     Price,
@@ -139,7 +141,7 @@ class DeploymentSpec(StrictSection):
     price: Price | None = None  # of one accelerator
     price_terms: PriceTerms | None = None
     token_prices: TokenPrices | None = None  # of a hosted model, instead of `price`
-    accelerator: Text | None = None  # of which kind they are, as a file of prices calls it
+    accelerator: Kind | None = None  # of which kind they are, as a file of prices calls it
     accelerators: Whole = Field(default=1, ge=1)
     extra: BodyFields = Field(default_factory=dict)  # fields of every request's body, as the server knows them
     leave_out: tuple[OptionalField, ...] = ()  # fields that this server refuses
@@ -156,6 +158,24 @@ class DeploymentSpec(StrictSection):
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
         usual |= {"revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+
+    _price_entry: dict[str, object] = PrivateAttr(default_factory=dict)  # beside the suite: no part of what it says
+
+    def priced(self, said: Mapping[str, object], entry: dict[str, object]) -> Self:
+        """With the price that an entry of a file says, as the keys of a deployment, and what that entry is."""
+        filled = self.model_copy(update=dict(said))
+        filled._price_entry = entry
+        return filled
+
+    @property
+    def price_entry(self) -> dict[str, object]:
+        """What of which file its price was taken from; empty where it says its price itself."""
+        return self._price_entry
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether it has a price of either kind."""
+        return self.price is not None or self.token_prices is not None
 
     @property
     def usd_per_hour(self) -> float | None:

@@ -13,7 +13,7 @@ from benchgate.gate.block_pairs import Measure
 from benchgate.gate.comparison import Comparison
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, TargetFault
-from tests.core.test_gate_apart import alone
+from tests.fakes.apart import alone
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 ALONE = alone(seed=2)

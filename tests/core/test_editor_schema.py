@@ -17,6 +17,8 @@ from benchgate.errors import SuiteError
 from benchgate.suite.editor_schema import suite_schema, waivers_schema
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.meanings import meanings_of
+from benchgate.suite.price_file import parse_prices
+from benchgate.suite.price_schema import prices_schema
 from benchgate.suite.text import read_text
 from benchgate.suite.vocabulary import sections, slot_at, slots_of
 from benchgate.suite.waivers import parse_waivers
@@ -27,6 +29,7 @@ EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SCHEMA = suite_schema(meanings_of(PAGE))
 SUITES = Draft202012Validator(SCHEMA)
 WAIVERS = Draft202012Validator(waivers_schema())
+PRICES = Draft202012Validator(prices_schema(meanings_of(PAGE)))
 WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "docs/suites.md").data
 SMALL = """\
 suite: small
@@ -41,8 +44,8 @@ gate:
 """
 
 
-def test_both_are_schemas_of_the_draft_they_name() -> None:
-    for schema in (SCHEMA, waivers_schema()):
+def test_all_are_schemas_of_the_draft_they_name() -> None:
+    for schema in (SCHEMA, waivers_schema(), prices_schema(meanings_of(PAGE))):
         Draft202012Validator.check_schema(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     names = [model.__name__ for _, model in sections()]
@@ -192,3 +195,43 @@ def test_files_of_waivers_are_taken_and_refused_as_the_command_does() -> None:
         with pytest.raises(SuiteError):
             parse_waivers(broken, "w.yaml", day)
         assert not WAIVERS.is_valid(read_text(broken, "w.yaml").data), wrong
+
+
+PRICED = """\
+usd_per: {EUR: 1.08}
+prices:
+  - {accelerator: H100, price: 3.50 EUR/h, until: 2026-06-30}
+  - deployment: fp8
+    from: 2026-07-01
+    price: $2.60/h
+    price_terms: {commitment: owned, overhead: 25%, energy: {draw: 700 W, price: 0.25 EUR/kWh}}
+  - {deployment: hosted, token_prices: {input: $0.15/M, output: 0.60 EUR/M}}
+"""
+
+
+def test_files_of_prices_are_taken_and_refused_as_the_commands_do() -> None:
+    page = (ROOT / "docs" / "capacity.md").read_text(encoding="utf-8")
+    examples = [
+        text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "prices:" in text
+    ]
+    for text in (*examples, PRICED):
+        assert parse_prices(text, "p.yaml").listed
+        assert [error.message for error in PRICES.iter_errors(read_text(text, "p.yaml").data)] == []
+    assert examples
+    for right, wrong in (
+        ("usd_per: {EUR: 1.08}", "usd_per: {EUR: '1.08'}"),
+        ("price: 3.50 EUR/h", "price: 3.50"),
+        ("price: 3.50 EUR/h", "price: €3.50/h"),
+        ("until: 2026-06-30", "until: June"),
+        ("until: 2026-06-30", "til: 2026-06-30"),
+        ("commitment: owned", "commitment: own"),
+        ("draw: 700 W", "draw: 700"),
+        ("output: 0.60 EUR/M", "output: 0.60"),
+    ):
+        broken = PRICED.replace(right, wrong, 1)
+        with pytest.raises(SuiteError):
+            parse_prices(broken, "p.yaml")
+        assert not PRICES.is_valid(read_text(broken, "p.yaml").data), wrong
+    schema = prices_schema(meanings_of(PAGE))
+    for section in (schema, *schema["$defs"].values()):
+        assert all("description" in value for value in section["properties"].values())

@@ -5,29 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from benchgate.cost.frontier import Cheapest, Option, Stand, Standing, cheapest, saving, stands
-from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import StoredRun
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.cost.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, saving, stands
 from benchgate.gate.own_quality import own_accuracy, tasks_asked, tokens_per_correct
-from benchgate.gate.priced_level import GOOD, OUTPUT, cost_name, priced_level
-from benchgate.gate.right_sizing import right_sizing
+from benchgate.gate.priced_level import GOOD, OUTPUT, cost_name, priced_level, unpriced_classes
 from benchgate.gate.unfit import OF_LOAD, OF_QUALITY, objection
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
-from benchgate.model.run import MetricRow, QualityObservation, RunStatus
+from benchgate.model.run import MetricRow, QualityObservation
 from benchgate.stats.limits import Limits
 from benchgate.stats.recovered import Figure, product, ratio, weighted_sum
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.price_terms import TokenPrices
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import LEVELS, SUITE
-from tests.fakes.right_sized import candidate
 
 OURS = Arm.CANDIDATE
 
@@ -37,9 +31,11 @@ def figure(value: float, spread: float = 0.0) -> Figure:
 
 
 def option(name: str, quality: float, usd: float, *, passes: bool = True, spread: float = 0.01) -> Option:
-    return Option(name, figure(quality, spread), figure(usd, 0.1 * usd), passes)
+    cost = figure(usd, 0.1 * usd)
+    return Option(name, figure(quality, spread), cost, cost.times(0.5), passes)
 
 
+CHEAP = figure(0.1), figure(0.05)
 BIG, MIDDLE, SMALL = option("70b", 0.90, 4.0), option("13b", 0.80, 1.0), option("7b", 0.70, 0.5)
 
 
@@ -58,16 +54,18 @@ def test_what_another_is_shown_to_beat_both_ways_is_off_the_frontier() -> None:
     [
         option("old", 0.79, 2.0),  # its quality overlaps
         option("old", 0.70, 1.1),  # its cost overlaps
-        Option("old", Figure(0.70, None), figure(2.0, 0.1), True),  # its quality has no interval
-        Option("old", figure(0.70), Figure(2.0, None), True),  # its cost has none
+        Option("old", Figure(0.70, None), figure(2.0, 0.1), figure(1.0), True),  # its quality has no interval
+        Option("old", figure(0.70), Figure(2.0, None), figure(1.0), True),  # its cost has none
+        Option("old", figure(0.70), figure(2.0), figure(0.55, 0.1), True),  # its share of the baseline's overlaps
+        Option("old", figure(0.70), figure(2.0), None, True),  # nothing is known of the baseline beside it
     ],
-    ids=["quality overlaps", "cost overlaps", "no interval of quality", "no interval of cost"],
+    ids=["quality overlaps", "cost overlaps", "no interval of quality", "no interval of cost", "share", "no share"],
 )
 def test_where_intervals_overlap_or_are_missing_nothing_is_shown(other: Option) -> None:
     assert stands([MIDDLE, other])["old"] == Stand(Standing.NOT_SHOWN, ("13b",))
 
 
-@pytest.mark.parametrize("missing", [Option("x", None, figure(0.1), True), Option("x", figure(0.99), None, True)])
+@pytest.mark.parametrize("missing", [Option("x", None, *CHEAP, True), Option("x", figure(0.99), None, None, True)])
 def test_what_is_not_known_neither_stands_on_the_frontier_nor_pushes_others_off(missing: Option) -> None:
     found = stands([BIG, MIDDLE, missing])
     assert found["x"] == Stand(Standing.NOT_COUNTED)
@@ -75,29 +73,33 @@ def test_what_is_not_known_neither_stands_on_the_frontier_nor_pushes_others_off(
 
 
 def test_two_of_the_same_quality_and_cost_do_not_beat_each_other() -> None:
-    same = [Option(name, figure(0.8), figure(1.0), True) for name in "ab"]
+    same = [Option(name, figure(0.8), figure(1.0), figure(0.5), True) for name in "ab"]
     assert {one.standing for one in stands(same).values()} == {Standing.ON}
 
 
 def test_cheapest_is_of_those_that_pass_and_says_who_may_be_as_cheap() -> None:
     failed = option("3b", 0.5, 0.1, passes=False)
-    free = Option("free", figure(0.9), None, True)
+    free = Option("free", figure(0.9), None, None, True)
     near = option("8b", 0.71, 0.55)
     assert cheapest([failed, free, BIG, MIDDLE, SMALL]) == Cheapest("7b", ())
     assert cheapest([BIG, near, SMALL]) == Cheapest("7b", ("8b",))
     assert cheapest([failed, free]) is None
 
 
-def test_saving_is_the_share_that_is_not_paid_with_the_limits_of_the_ratio() -> None:
-    # ln(1.5/3) = -0.6931; arms of ln 1.2 and ln 1.1 beside each other reach √(0.18232² + 0.09531²) = 0.20574
-    ours, theirs = Figure(1.5, Limits(1.25, 1.8)), Figure(3.0, Limits(3 / 1.1, 3.3))
-    found = saving(ours, theirs)
-    assert found is not None
-    assert found.limits is not None
-    assert found.value == pytest.approx(0.5)
-    assert found.limits.lower == pytest.approx(1 - 0.5 * math.exp(0.20574), abs=1e-4)
-    assert found.limits.upper == pytest.approx(1 - 0.5 * math.exp(-0.20574), abs=1e-4)
-    assert saving(Figure(1.5, None), theirs) == Figure(0.5, None)
+def test_no_option_is_cheapest_where_dollars_and_the_baseline_beside_each_name_two() -> None:
+    """An hour in which the baseline took $1.40 instead of $1.00, and everything beside it as much more."""
+    here = Option("here", figure(0.8), figure(0.80, 0.01), figure(0.80, 0.01), True)
+    there = Option("there", figure(0.8), figure(0.98, 0.01), figure(0.70, 0.01), True)
+    assert cheapest([here, there]) == Contested("here", "there")
+    assert {one.standing for one in stands([here, there]).values()} == {Standing.NOT_SHOWN}
+    assert cheapest([here, there, Option("dear", None, figure(9.0), None, True)]) == Contested("here", "there")
+    assert cheapest([here, replace(there, share=None)]) == Cheapest("here", ("there",))
+    assert cheapest([here, replace(there, share=figure(0.98))]) == Cheapest("here", ())
+
+
+def test_saving_is_the_share_that_is_not_paid() -> None:
+    assert saving(Figure(0.75, Limits(0.5, 1.25))) == Figure(0.25, Limits(-0.25, 0.5))
+    assert saving(Figure(0.75, None)) == Figure(0.25, None)
 
 
 def test_limits_of_a_sum_reach_as_far_as_the_root_of_the_squares() -> None:
@@ -232,6 +234,12 @@ def test_classes_share_their_price() -> None:
     assert "each class has a bill of its own" in own_bills
 
 
+def test_classes_without_an_slo_are_named_where_another_class_has_one() -> None:
+    held = CLASSES.replace("rate: 4/s", "rate: 4/s, slo: {ttft: 500ms, target: 95%}")
+    assert unpriced_classes(parse_suite(held, "s")) == ["both/batch"]
+    assert unpriced_classes(parse_suite(CLASSES, "s")) == []
+
+
 def evals(*names: str) -> Suite:
     text = f"{SUITE}quality: {{tasks: [{', '.join(names)}]}}\n"
     return parse_suite(text.replace("[{metric: error_rate, max: 10%}]", "[{metric: accuracy, margin: 5 points}]"), "s")
@@ -320,64 +328,3 @@ def test_a_guard_takes_away_only_what_it_spoils() -> None:
     assert (objection(verdict, OF_LOAD), objection(verdict, OF_QUALITY)) == ("late", None)
     untold = {"guards": [{"tripped": True, "reason": "old"}]}  # it does not say what it spoils: everything
     assert objection(untold, OF_QUALITY) == "old"
-
-
-def stored(name: str, outcome: str = "PASS", **changes: Any) -> StoredRun:
-    found = candidate(name, **changes)
-    return StoredRun(found.run, metric_rows(found), {"outcome": outcome, "guards": []}, found.quality)
-
-
-def test_runs_of_one_hour_and_machine_have_nothing_to_tell() -> None:
-    assert right_sizing([stored("q4"), stored("q8")]).notes == ()
-
-
-def test_what_sets_runs_apart_beside_their_candidates_is_told() -> None:
-    here = stored("q4", label="here")
-    other = stored("q8", label="other", started_at="2026-01-03T00:00:00Z", environment={"cpu": "another"})
-    base = other.run.arms[Arm.BASELINE]
-    dear = replace(base, price_usd_per_hour=9.0, facts={"engine_version": "b8000"})
-    run = replace(other.run, arms={**other.run.arms, Arm.BASELINE: dear}, suite={**other.run.suite, "seed": 8})
-    rows = [
-        replace(row, value=4 * row.value, lower=4 * (row.lower or 0), upper=4 * (row.upper or 0))
-        if row.arm is Arm.BASELINE and row.name.startswith("usd_")
-        else row
-        for row in other.rows
-    ]
-    told = right_sizing([replace(other, run=run, rows=rows), here]).notes
-    assert [note.split(":")[0] for note in told] == [
-        "the suite of here is not that of other",
-        "here was measured from another machine than other",
-        "measured on 2 days, 2026-01-02 to 2026-01-03",
-        "the baseline of here is not served as that of other",
-        "the baseline itself does not cost the same in here as in other",
-    ]
-
-
-def test_runs_held_to_another_slo_have_no_table_in_common() -> None:
-    other = stored("q8")
-    slack = Suite.from_stored(other.run.suite).model_copy(update={"slo": None}).to_stored()
-    with pytest.raises(UsageError, match="their SLOs differ"):
-        right_sizing([stored("q4"), replace(other, run=replace(other.run, suite=slack))])
-
-
-def test_a_guard_that_spoils_the_evals_leaves_the_cost_and_takes_the_quality() -> None:
-    guard = {"tripped": True, "spoils": ["quality"], "reason": "answers were cut"}
-    spoiled = replace(stored("q4"), verdict={"outcome": "BLOCK", "guards": [guard]})
-    (row,) = [one for one in right_sizing([spoiled]).rows if one.arm is OURS]
-    assert (row.quality, row.usd_per_correct) == ("answers were cut", "answers were cut")
-    assert isinstance(row.usd, Figure)
-    assert row.stand == Stand(Standing.NOT_COUNTED)
-
-
-def test_a_run_that_was_cut_short_never_passes_whatever_its_verdict_says() -> None:
-    found = right_sizing([stored("q4", status=RunStatus.PARTIAL)])
-    assert found.cheapest is None
-    assert found.why_none == "no candidate passes by its own verdict: 1 PASS, 1 of them not fit to be counted"
-    assert [row.usd for row in found.rows] == ["the run was cut short"]
-
-
-def test_costs_as_used_need_terms_of_every_price() -> None:
-    found = right_sizing([stored("q4")], in_use=True)
-    assert found.cost == f"{GOOD}_in_use"
-    assert found.cheapest is None
-    assert "price_terms" in str(found.why_none)

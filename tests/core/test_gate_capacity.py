@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.gate.arm_search import alternating, search_of
-from benchgate.gate.capacity import Searched, searched
+from benchgate.gate.capacity import Searched, beside_the_sizing, searched
 from benchgate.gate.decide import judge
 from benchgate.gate.rule import Problem
 from benchgate.model.deployment import Arm
@@ -246,3 +246,14 @@ def test_capacity_of_two_runs_without_live_baselines_is_not_decided(before: int,
     check = next(check for check in checks if check.metric == "capacity")
     assert check.outcome is Outcome.INCONCLUSIVE
     assert "no noise that a calibration measures" in check.reason
+
+
+def test_search_beside_a_sizing_says_how_to_size_by_its_lower_end() -> None:
+    evidence = searched_run(2, 1)
+    found = searched(evidence, Arm.CANDIDATE, suite())
+    assert isinstance(found, Searched)
+    said = beside_the_sizing(evidence, suite(), Arm.CANDIDATE)
+    assert said is not None
+    assert said.startswith("its `load.capacity` found, and nothing here is sized by that: candidate: ")
+    assert said.endswith(f"; to size by it say --replica-requests-per-s {found.result.lower:g} in place of the run")
+    assert beside_the_sizing(replace(evidence, load=()), suite(), Arm.CANDIDATE) is None

@@ -220,18 +220,6 @@ def test_baseline_that_never_tells_of_its_cache_makes_no_candidate_cheap() -> No
     assert told(Arm.BASELINE).harm == pytest.approx(math.log(4.8 / 4.5))  # what the candidate does not tell is paid
 
 
-def test_baseline_of_another_price_ties_no_two_runs_together() -> None:
-    """$4 to $8 in one run and $1 to $4 in the other: the dearer candidate would seem to cost half of the other."""
-    suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
-    judged, reference = measured(suite, noise=QUIET), measured(suite, noise=Noise(cv=0.002, seed=2), run_id="run-0")
-    moved = judge(suite, priced(judged, 4.0, 8.0), priced(reference, 1.0, 4.0)).checks[0]
-    assert moved.outcome is Outcome.INVALID
-    assert "did not have the same price in both" in moved.reason
-    same = judge(suite, priced(judged, 4.0, 8.0), priced(reference, 4.0, 4.0)).checks[0]
-    assert same.harm == pytest.approx(math.log(2), rel=0.02)
-    assert same.outcome is Outcome.BLOCK
-
-
 def test_candidate_that_is_used_less_warns_where_cost_is_compared_at_full_use() -> None:
     suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
     evidence = priced(measured(suite, noise=QUIET), 4.0, 4.0)
@@ -275,6 +263,38 @@ def test_baseline_that_is_paid_for_more_accelerators_than_it_tells_of_warns() ->
     ours = replace(theirs, accelerators=1)
     assert unpaid(theirs, ours) is None
     assert "the baseline is paid for 2" in (unpaid(replace(theirs, accelerators=2), ours) or "")
+
+
+@pytest.mark.parametrize(
+    ("paid", "told", "doubted"),
+    [
+        ("H100", ["NVIDIA A100-SXM4-80GB"], True),
+        ("l4", ["NVIDIA L40S"], True),
+        ("H200", ["NVIDIA H200", "NVIDIA GH200 480GB"], True),
+        ("H100", ["NVIDIA H100 80GB HBM3"], False),
+        ("nvidia-h100-sxm", ["NVIDIA H100 80GB HBM3"], False),
+        ("MI300X", ["AMD Instinct MI300X"], False),
+        ("p5.48xlarge", ["NVIDIA H100 80GB HBM3"], False),  # a machine is no accelerator
+        ("H100", ["Radeon of a kind"], False),
+        ("H100", [], False),
+        (None, ["NVIDIA A100-SXM4-80GB"], False),  # its suite says the price itself
+    ],
+)
+def test_price_of_another_kind_of_accelerator_than_is_told_warns(
+    paid: str | None, told: list[str], doubted: bool
+) -> None:
+    suite = SuiteText([{"metric": OUTPUT, "margin": "5%"}, ERRORS]).suite()
+    evidence = priced(measured(suite, noise=QUIET), 4.0, 4.0)
+    for arm in Arm:
+        entry = {} if paid is None else {"file": "prices.yaml", "accelerator": paid, "price": "$4/h"}
+        evidence = with_arm(
+            evidence, arm, facts={"accelerator_names": told}, price_entry=entry, accelerators=max(len(told), 1)
+        )
+    found = judge(suite, evidence).checks[0]
+    assert found.outcome is (Outcome.WARN if doubted else Outcome.PASS)
+    assert (f"has the price of accelerator {paid}, and its server tells of" in found.reason) is doubted
+    alone = Deployment("c", "m", "vllm", None)
+    assert (unpaid(evidence.run.arms[Arm.BASELINE], alone) is not None) is doubted
 
 
 def test_other_token_prices_are_told_as_a_difference() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.price_file import Prices, parse_prices
+from benchgate.suite.price_file import ListedPrice, Prices, parse_prices
 
 FILE = """\
 prices:
@@ -42,13 +42,21 @@ def prices(text: str = FILE) -> Prices:
     return parse_prices(text, "prices.yaml")
 
 
+def an_hour(listed: ListedPrice | None) -> float | None:
+    """What an accelerator costs in an hour that serves; None without a price, or by the token."""
+    if listed is None or listed.price is None or listed.price_terms is None:
+        return None if listed is None else listed.price
+    return listed.price_terms.usd_per_hour(listed.price)
+
+
 def test_both_ends_of_a_price_are_its_own() -> None:
     found = [prices().on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1), date(2026, 9, 30))]
-    assert [one and one.usd_per_hour for one in found] == [4.0, 2.5, 2.5]  # $2 / 0.8 by its terms
-    assert [one and one.in_use_factor for one in found] == [1.0, 2.5, 2.5]  # 1.25 / 0.5
+    assert [an_hour(one) for one in found] == [4.0, 2.5, 2.5]  # $2 / 0.8 by its terms
+    terms = [one and one.terms_beside(None) for one in found]
+    assert [one and one.in_use_factor for one in terms] == [None, 2.5, 2.5]  # 1.25 / 0.5
     assert prices().on(date(2026, 10, 1), "fp8", None) is None
     hosted = prices().on(date(1999, 1, 1), "hosted", None)
-    assert hosted is not None and hosted.usd_per_hour is None
+    assert hosted is not None and an_hour(hosted) is None
     assert hosted.token_prices is not None and hosted.token_prices.output_usd == 0.6
 
 
@@ -80,14 +88,54 @@ prices:
 
 def test_a_price_by_name_goes_before_one_by_what_it_runs_on() -> None:
     def paid(day: date, deployment: str, kind: str | None) -> float | None:
-        found = prices(KINDS).on(day, deployment, kind)
-        return None if found is None else found.usd_per_hour
+        return an_hour(prices(KINDS).on(day, deployment, kind))
 
     june, july = date(2026, 6, 30), date(2026, 7, 1)
-    assert [paid(day, "fp8", "H100") for day in (june, july)] == [3.0, 1.0]
+    assert [paid(day, "fp8", "H100") for day in (june, july)] == [None, 1.0]
     assert [paid(day, "bf16", "H100") for day in (june, july)] == [3.0, 2.0]
-    assert [paid(june, "fp8", kind) for kind in (None, "H200", "h100")] == [None, None, None]
-    assert "prices.yaml:4:5: " in str(prices(KINDS).lacking(june, "fp8", None))
+    assert [paid(june, "bf16", kind) for kind in (None, "H200", "h100")] == [None, None, None]
+
+
+def test_a_price_by_name_that_is_over_gives_way_to_no_other() -> None:
+    ended = prices(KINDS.replace("fp8, price: $1/h, from", "fp8, price: $1/h, until"))
+    july = date(2026, 7, 2)
+    assert ended.on(july, "fp8", "H100") is None
+    told = str(ended.lacking(july, "fp8", "H100"))
+    assert told.startswith('prices.yaml:4:5: prices[2]: "fp8" has no price on 2026-07-02: this one ended on 2026-07-01')
+    assert "one by name goes before that of accelerator H100 on every day; add one for that day" in told
+
+
+@pytest.mark.parametrize(
+    ("deployment", "kind", "told"),
+    [
+        ("bf16", "H10", 'its accelerator "H10" has none either; did you mean `H100`?'),
+        ("bf16", "TPU", 'its accelerator "TPU" has none either; expected one of H100'),
+        ("bf16", None, "or say in the suite which `accelerator` it runs on, of H100"),
+        ("fp9", None, "did you mean `fp8`?"),
+    ],
+)
+def test_what_the_file_does_not_know_is_told_as_what_it_lacks(deployment: str, kind: str | None, told: str) -> None:
+    problem = str(prices(KINDS).lacking(date(2026, 7, 1), deployment, kind))
+    assert problem.startswith(f'prices.yaml:2:3: prices: "{deployment}" has no price on 2026-07-01; ')
+    assert told in problem
+
+
+def test_two_prices_for_one_day_are_told_with_what_parts_them() -> None:
+    """Both ends of each are its own, so one ends on the day before the other begins."""
+    both = "prices:\n  - {deployment: a, price: $4/h, FIRST}\n  - {deployment: a, price: $5/h, THEN}\n"
+
+    def told(first: str, then: str) -> str:
+        with pytest.raises(SuiteError) as wrong:
+            prices(both.replace("FIRST", first).replace("THEN", then))
+        return str(wrong.value)
+
+    remedy = "write `until: 2026-06-30` in prices[0]"
+    assert remedy in told("until: 2026-07-01", "from: 2026-07-01")
+    assert remedy in told("from: 2026-01-01", "from: 2026-07-01")
+    assert remedy.replace("[0]", "[1]") in told("from: 2026-07-01", "until: 2026-07-01")
+    prices(both.replace("FIRST", "until: 2026-06-30").replace("THEN", "from: 2026-07-01"))
+    assert "both begin on 2026-07-01" in told("from: 2026-07-01", "from: 2026-07-01, until: 2026-07-01")
+    assert "neither says `from`" in told("until: 2026-07-01", "until: 2026-07-02")
 
 
 @pytest.mark.parametrize(
@@ -134,10 +182,27 @@ def test_other_currencies_are_dollars_by_the_rate_of_the_entry_or_else_of_the_fi
     euros = prices(EUROS)
     found = [euros.on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1))]
     assert [one and one.price for one in found] == [3.78, 4.2]
-    assert found[0] is not None and found[0].usd_per_hour == pytest.approx(3.78 + 0.27)
+    assert an_hour(found[0]) == pytest.approx(3.78 + 0.27)
     hosted = euros.on(date(2026, 7, 1), "hosted", None)
     assert hosted is not None and hosted.token_prices is not None
     assert (hosted.token_prices.input_usd, hosted.token_prices.output_usd) == (0.54, 2.0)
+
+
+def test_a_price_tells_what_it_is_as_it_is_written() -> None:
+    euros, july = prices(EUROS), date(2026, 7, 1)
+
+    def told(name: str, day: date) -> dict[str, object]:
+        found = euros.on(day, name, None)
+        assert found is not None
+        return euros.entry_of(found)
+
+    until = {"deployment": "fp8", "until": "2026-06-30", "price": "3.50 EUR/h", "usd_per": {"EUR": 1.08}}
+    assert told("fp8", date(2026, 6, 30)) == until
+    since = {"deployment": "fp8", "from": "2026-07-01", "price": "3.50 EUR/h", "usd_per": {"EUR": 1.2}}
+    assert told("fp8", july) == since
+    assert told("hosted", july)["token_prices"] == {"input": "0.50 EUR/M", "output": "2 USD/M"}
+    dollars = prices(KINDS)
+    assert dollars.entry_of(dollars.listed[2]) == {"deployment": "fp8", "from": "2026-07-01", "price": "$1/h"}
 
 
 @pytest.mark.parametrize(
@@ -152,9 +217,17 @@ def test_other_currencies_are_dollars_by_the_rate_of_the_entry_or_else_of_the_fi
         ("input: 0.50 EUR/M", "input: 0.50 JPY/M", "prices[2].token_prices.input: what 1 JPY"),
         ("EUR: 1.08", "EUR: 0", "usd_per.EUR: found 0; expected dollars for one of it, like 1.08"),
         ("EUR: 1.08", "EUR: true", "usd_per.EUR: found true; expected dollars"),
+        ("deployment: hosted", "accelerator: 4", "prices[2].accelerator: 4 is a number and no kind"),
+        ("until: 2026-06-30", "until: 4 EUR/h", "prices[0].until: "),
         ("EUR: 1.08", "EUR: '1.08'", "usd_per.EUR: found"),
         ("EUR: 1.08", "EUR: 1.08, USD: 2", 'usd_per: "USD" is no other currency'),
-        ("3.50 EUR/h\n", "0 EUR/h\n", "prices[0].price: "),
+        ("3.50 EUR/h\n", "0 EUR/h\n", 'prices[0].price: "0 EUR/h" is not a usable price'),
+        ("3.50 EUR/h\n", "3.50 EUR/M\n", 'prices[0].price: "3.50 EUR/M" is not a price'),
+        ("3.50 EUR/h\n", "€3.50/h\n", 'price: "€3.50/h" is no sum; write it like 3.50 EUR/h, with what one is'),
+        ("3.50 EUR/h\n", "3.50 chf / h\n", "write it like 3.50 CHF/h, with what one is in dollars in `usd_per`"),
+        ("3.50 EUR/h\n", "3.50 usd/h\n", "write it like $3.50/h"),
+        ("3.50 EUR/h\n", "3.50$/h\n", "write it like $3.50/h"),
+        ("3.50 EUR/h\n", "$3.50 an hour\n", '"$3.50 an hour" is not a price; write it like "$32/h"'),
     ],
 )
 def test_a_sum_without_a_rate_and_a_rate_that_is_none_are_told(found: str, written: str, told: str) -> None:
@@ -163,9 +236,24 @@ def test_a_sum_without_a_rate_and_a_rate_that_is_none_are_told(found: str, writt
     assert told in str(wrong.value), str(wrong.value)
 
 
-def test_a_suite_itself_speaks_of_dollars_alone() -> None:
-    with pytest.raises(SuiteError, match="is not a price"):
-        parse_suite(SUITE.replace("PRICES", "").replace("model: m}", "model: m, price: 3.50 EUR/h}"), "s.yaml")
+@pytest.mark.parametrize("rate", ["abc", "0", "1001", "true"])
+def test_a_rate_that_is_wrong_is_told_once_and_not_at_every_sum(rate: str) -> None:
+    for text, path in (
+        (EUROS.replace("EUR: 1.08", f"EUR: {rate}"), "usd_per.EUR"),
+        (EUROS.replace("EUR: 1.2", f"EUR: {rate}").replace("usd_per: {EUR: 1.08}\n", ""), "prices[1].usd_per.EUR"),
+    ):
+        with pytest.raises(SuiteError) as wrong:
+            prices(text)
+        told = [problem.path for problem in wrong.value.problems]
+        assert path in told and "prices[1].price" not in told
+
+
+@pytest.mark.parametrize(
+    "price", ["price: 3.50 EUR/h", "price: €3.50/h", "token_prices: {input: 1 EUR/M, output: $1/M}"]
+)
+def test_a_suite_itself_speaks_of_dollars_alone_and_says_where_other_currencies_stand(price: str) -> None:
+    with pytest.raises(SuiteError, match=r"is not a price.*; a sum of another currency stands in a file of prices"):
+        parse_suite(SUITE.replace("PRICES", "").replace("model: m}", f"model: m, {price}}}"), "s.yaml")
 
 
 def test_checks_of_a_cost_wait_for_the_file_and_do_without_it_only_where_there_is_none() -> None:
@@ -173,6 +261,7 @@ def test_checks_of_a_cost_wait_for_the_file_and_do_without_it_only_where_there_i
     with pytest.raises(SuiteError) as wrong:
         parse_suite(SUITE.replace("PRICES", ""), "s.yaml")
     assert [problem.path for problem in wrong.value.problems] == ["load.limit.cost", "gate.checks[0].metric"]
+    assert wrong.value.problems[1].message.endswith("or name a file that has it, like prices: prices.yaml")
 
 
 def test_a_suite_without_a_file_keeps_its_bytes() -> None:

@@ -35,6 +35,7 @@ def suite_of(terms: str) -> Suite:
     ("terms", "usd_per_hour", "in_use"),
     [
         ("{commitment: reserved}", 4.0, 1.0),
+        ("{commitment: spot, interruption: 0%}", 4.0, 1.0),
         ("{commitment: spot, interruption: 20%}", 5.0, 1.0),  # of five paid hours one is lost
         ("{commitment: owned, energy: {draw: 700 W, price: $0.10/kWh}}", 4.07, 1.0),
         ("{commitment: owned, energy: {draw: 1 kW, price: $0.10/kWh, pue: 1.5x}}", 4.15, 1.0),
@@ -78,6 +79,10 @@ def test_same_thing_at_another_price_is_the_same_thing() -> None:
     [
         ("{interruption: 5%}", "is what `commitment: spot` loses"),
         ("{commitment: spot, interruption: 100%}", "leaves no time"),
+        ("{commitment: spot}", "not said; add it, like interruption: 5%, or 0%"),
+        ("{commitment: spot, overhead: 5%}", "what `commitment: spot` loses of its paid time is not said"),
+        ("{energy: {draw: 700 W, price: $0.12/kWh}}", "beside `commitment: owned`, and this is on_demand"),
+        ("{commitment: reserved, energy: {draw: 1 kW, price: $0.12/kWh}}", "and this is reserved, whose price has it"),
         ("{commitment: rented}", "on_demand"),
         ("{utilisation: 0%}", "utilisation"),
         ("{energy: {draw: 700, price: $0.12/kWh}}", 'is not a power; write it with its unit, like "700 W"'),
@@ -95,8 +100,23 @@ def test_terms_that_cannot_be_are_an_error_of_the_suite(terms: str, problem: str
 
 def test_terms_without_a_price_are_an_error_of_the_suite() -> None:
     text = TEXT.replace("model: m, price: $4/h, accelerators: 2", "model: m").replace("TERMS", "{overhead: 5%}")
-    with pytest.raises(SuiteError, match="terms of a `price`, which is missing"):
+    with pytest.raises(SuiteError, match="terms of a `price`, which is missing; add it"):
         parse_suite(text, "s.yaml")
+    with pytest.raises(SuiteError, match="where a file has the price, write them there, in the same entry of `prices`"):
+        parse_suite(f"prices: prices.yaml\n{text}", "s.yaml")
+
+
+@pytest.mark.parametrize("found", ["4", '"4"', "4.0", '" 4 "'])
+def test_a_number_where_a_kind_of_accelerators_is_wanted_is_how_many_there_are(found: str) -> None:
+    """Priced as one of a kind that is called 4, four would cost a quarter of what they do."""
+    text = TEXT.replace("TERMS", "{}").replace("accelerators: 2", f"accelerator: {found}")
+    with pytest.raises(
+        SuiteError, match=r"is a number and no kind like \"H100\"; did you mean `accelerators: 4"
+    ) as wrong:
+        parse_suite(text, "s.yaml")
+    assert [problem.path for problem in wrong.value.problems] == ["deployments.new.accelerator"]
+    named = text.replace(f"accelerator: {found}", "accelerator: RTX 4090")
+    assert parse_suite(named, "s.yaml").deployments["new"].accelerator == "RTX 4090"
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,13 @@ def test_a_gate_without_a_verdict_is_told_as_that(tmp_path: Path, needs: dict[st
 
 
 def test_a_promotion_is_judged_again_recorded_and_handed_on(tmp_path: Path) -> None:
-    given: dict[str, Value] = {"strict": True, "waivers": "w.yaml", "name": "chat"}
+    given: dict[str, Value] = {"strict": True, "waivers": "w.yaml", "name": "chat", "require-pinned": True}
+    further = ("--strict", "--waivers=w.yaml", "--require-pinned")
     done, calls = ask(tmp_path, "promote", given, RAN)
     assert done.green, done.printed
     assert calls == [
         ["store", "import", "evidence/0199.json"],
-        ["promote", "--report=evidence/chat-report.html", "--strict", "--waivers=w.yaml", "--", "0199"],
+        ["promote", "--report=evidence/chat-report.html", *further, "--", "0199"],
         ["store", "export", "--to=promoted", "--", "0199"],
     ]
     assert all(known(call) for call in calls)

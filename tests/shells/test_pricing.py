@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import json
+import os
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from benchgate.cli.app import app
 from benchgate.cli.measure_commands import load_suite, read_suite
 from benchgate.deploying import declared
 from benchgate.errors import SuiteError, UsageError
@@ -21,7 +26,7 @@ from benchgate.report.statement import read_statement
 from benchgate.resuming import resume_suite
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
-from benchgate.verifying import Answer, Asked, verify
+from benchgate.verifying import Answer, Asked, Line, verify
 from tests.e2e.command import STORE, benchgate, here
 from tests.shells.store_samples import PLAN, make_deployment, make_run
 
@@ -73,7 +78,9 @@ def test_a_deployment_takes_the_price_of_the_day_unless_it_says_one(tmp_path: Pa
     filled = with_prices(unpriced, tmp_path, JULY)
     assert declared(filled, "new").token_prices == {"input": 0.15, "cached_input": 0.15, "output": 0.6}
     assert declared(filled, "own").price_usd_per_hour == 1.0
-    assert Suite.from_stored(filled.to_stored()) == filled
+    assert Suite.from_stored(filled.to_stored()).to_stored() == filled.to_stored()
+    assert declared(filled, "old").price_entry == {"file": "prices.yaml", "accelerator": "H100", "price": "$4/h"}
+    assert declared(filled, "own").price_entry == {}
     with pytest.raises(UsageError, match=r"the prices of old, new stand in prices\.yaml, which was not read"):
         require_priced(unpriced)
     require_priced(filled)
@@ -89,7 +96,7 @@ def test_a_deployment_takes_the_price_of_the_day_unless_it_says_one(tmp_path: Pa
         (
             PRICES.replace("until: 2026-07-31", "until: 2026-08-31"),
             SUITE.replace("blocks: 2", "looks: [2, 4]\n  limit: {cost: 40 USD}"),
-            'load.limit.cost: what the load costs is not known: the candidate "new" has no `price`',
+            'load.limit.cost: what the load costs is not known: the candidate "new" is paid by the token, and not',
         ),
     ],
 )
@@ -98,6 +105,51 @@ def test_what_the_file_does_not_say_is_told_with_its_place(tmp_path: Path, price
     with pytest.raises(SuiteError) as wrong:
         with_prices(unpriced, tmp_path, date(2026, 8, 1))
     assert told in str(wrong.value)
+
+
+def test_a_deployment_that_is_no_arm_needs_no_price(tmp_path: Path) -> None:
+    suite = put(tmp_path, "prices: [{deployment: new, price: $4/h}]\n")
+    spare = read_suite(suite).model_copy(update={"baseline": "own"})
+    assert paid(spare, JULY, tmp_path) == [None, 4.0, 1.0]
+    require_priced(with_prices(spare, tmp_path, JULY))
+    assert load_suite(suite, "own", "new").deployments["old"].price is None
+    with pytest.raises(SuiteError, match='"old" has no price on '):
+        load_suite(suite)
+    with pytest.raises(SuiteError, match='"old" has no price'):
+        load_suite(suite, "own", "old")
+
+
+def test_a_run_of_midnight_is_of_the_day_that_begins(tmp_path: Path) -> None:
+    midnight = make_run(started_at="2026-07-01T00:00:00.000Z")
+    assert (midnight.day, make_run(started_at="2026-06-30T23:59:59.999Z").day) == (JULY, JUNE)
+    suite = read_suite(put(tmp_path))
+    assert paid(suite, midnight.day, tmp_path) == [4.0, None, 1.0]  # by the token, from 2026-07-01 on
+
+
+def test_a_price_that_ended_while_the_run_was_prepared_is_not_that_of_its_day(tmp_path: Path) -> None:
+    filled = with_prices(read_suite(put(tmp_path)), tmp_path, JUNE)
+    require_priced(filled, JUNE)
+    with pytest.raises(UsageError, match=r"the price of new in prices\.yaml ended at midnight .* that of 2026-07-01"):
+        require_priced(filled, JULY)
+    require_priced(with_prices(read_suite(put(tmp_path)), tmp_path, JULY), date(2026, 7, 31))
+
+
+def test_only_a_file_of_some_size_is_read(tmp_path: Path) -> None:
+    """A pipe that nobody writes to never ends, and a device has no end."""
+    suite = read_suite(put(tmp_path))
+    prices = tmp_path / "prices.yaml"
+    for make, told in (
+        (lambda: os.mkfifo(prices), "it is no regular file"),
+        (lambda: prices.symlink_to("/dev/zero"), "it is no regular file"),
+        (lambda: prices.mkdir(), "Is a directory"),
+        (lambda: prices.write_bytes(b"#" * (2**20 + 1)), "it is larger than 1,048,576 bytes"),
+        (lambda: prices.write_bytes(b"\xff"), "cannot be read"),
+    ):
+        prices.rmdir() if prices.is_dir() else prices.unlink()
+        make()
+        with pytest.raises(SuiteError) as wrong:
+            with_prices(suite, tmp_path, JUNE)
+        assert told in str(wrong.value)
 
 
 def test_a_suite_that_nothing_prices_is_refused_by_its_line_before_anything_is_measured(tmp_path: Path) -> None:
@@ -162,6 +214,9 @@ def test_the_run_keeps_what_it_took_and_holds_against_its_file_alone(measured: P
     with Store.open(str(measured / STORE), create=False) as store:
         run = store.run(store.resolve("today"))
     assert [run.arms[arm].price_usd_per_hour for arm in Arm] == [4.0, 3.0]
+    said = (("old", "$4/h"), ("new", "$3/h"))
+    entries = [{"file": "prices.yaml", "deployment": name, "price": usd} for name, usd in said]
+    assert [run.arms[arm].price_entry for arm in Arm] == entries
     assert run.suite == load_suite(measured / "suite.yaml").to_stored()
     today = datetime.now(UTC).date()
     later = f"  - {{deployment: new, price: $1/h, from: {today + timedelta(days=1)}}}\n"
@@ -176,16 +231,70 @@ def test_the_run_keeps_what_it_took_and_holds_against_its_file_alone(measured: P
         with contextlib.chdir(measured), Store.open(STORE, create=False) as store:
             judged = judge_to_publish(store, run.id, suite_file=Path("suite.yaml"))
         assert (judged.doubt is not None) is doubted, judged.doubt
+        assert ("prices.yaml" in (judged.doubt or "")) is doubted
+
+
+def test_a_verdict_says_of_which_entry_each_price_is(measured: Path) -> None:
+    def told(output: str) -> str:
+        asked = ["gate", "today", "--store", str(measured / STORE), "--format", output]
+        return CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+
+    lines = html.unescape(told("markdown").replace("\\", ""))
+    assert 'the price of the candidate is that of "new" in prices.yaml: $3/h' in lines
+    entry = {"file": "prices.yaml", "deployment": "new", "price": "$3/h"}
+    priced = {"usd_per_hour": 3.0, "token_prices": {}, "entry": entry}
+    assert json.loads(told("json"))["arms"]["candidate"]["price"] == priced
+
+
+def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path) -> None:
+    euros = "usd_per: {EUR: 1.08}\nprices:\n  - {accelerator: H100, price: 3.50 EUR/h, from: 2026-01-01}\n"
+    hosted = "  - {deployment: new, token_prices: {input: $0.15/M, output: 0.60 EUR/M}}\n"
+    suite = put(tmp_path, euros + hosted)
+    store = str(tmp_path / "none.db")
+
+    def told(*asked: str) -> str:
+        result = CliRunner().invoke(app, [asked[0], str(suite), *asked[1:]], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    for text in (told("validate"), told("plan", "--store", store)):
+        listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: 3.50 EUR/h (EUR at $1.08)"
+        assert f"old: $3.78/h, {listed}" in text
+        assert 'the price of "new" in prices.yaml: input $0.15/M, output 0.60 EUR/M (EUR at $1.08)' in text
+        assert "own:" not in text
+    prices = json.loads(told("plan", "--store", store, "--format", "json"))["prices"]
+    assert prices["old"]["usd_per_hour"] == 3.78
+    assert prices["old"]["entry"]["usd_per"] == {"EUR": 1.08}
+    assert prices["new"]["token_prices"]["output"] == pytest.approx(0.648)
+
+
+def test_a_price_that_changed_since_is_named_as_what_did(measured: Path) -> None:
+    today = datetime.now(UTC).date()
+    put(measured, of_today("$1/h"))
+    line = line_of_suite(measured, today)
+    assert line.answer is Answer.BROKEN and line.remedy is not None
+    assert f"the suite's own bytes are as they were, so {measured / 'prices.yaml'} has other prices" in line.remedy
+    with contextlib.chdir(measured), Store.open(STORE, create=False) as store:
+        judged = judge_to_publish(store, store.resolve("today"), suite_file=Path("suite.yaml"))
+        assert "prices.yaml has another price of new for its day than the run kept" in str(judged.doubt)
+        put(measured, of_today("$1/h"), SUITE.replace("blocks: 2", "blocks: 3"))
+        judged = judge_to_publish(store, store.resolve("today"), suite_file=Path("suite.yaml"))
+        assert "prices.yaml" not in str(judged.doubt)
+    put(measured, of_today("$3/h"))
 
 
 def said_by_suite(folder: Path, day: date) -> Answer:
     """What `verify` says of the suite, of a run that began on that day."""
+    return line_of_suite(folder, day).answer
+
+
+def line_of_suite(folder: Path, day: date) -> Line:
     data = (folder / "said.json").read_bytes()
     said = read_statement(data, "said.json")
     began = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     known = replace(said.run, id=new_run_id(int(began.timestamp() * 1000), bytes(10)))
     found = verify(replace(said, run=known), data, Asked(suite=folder / "suite.yaml"))
-    return next(line.answer for line in found.lines if line.told.startswith(("what ", f"{folder / 'suite.yaml'} is")))
+    return next(line for line in found.lines if line.told.startswith(("what ", f"{folder / 'suite.yaml'} is")))
 
 
 def test_a_run_is_verified_by_the_price_of_its_own_day_however_late(measured: Path) -> None:

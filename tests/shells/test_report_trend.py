@@ -198,6 +198,19 @@ def test_lines_of_suites_and_stages_are_told_apart_until_they_are_too_many() -> 
         chart_of(many, "ttft_s", "p50")
 
 
+def test_no_line_goes_from_one_candidate_to_another() -> None:
+    of = [point("a", 1), point("b", 2, deployment="fast"), point("c", 3)]
+    for by, names in ((None, ("new", "fast")), ("suite", ("s new", "s fast"))):
+        drawn = chart_of(of, "ttft_s", "p50", by)
+        assert [[one.at for one in line.values] for line in drawn.series] == [[0, 2], [1]]
+        assert [line.name for line in drawn.series] == [f"{name}{' c4' * (by is None)}" for name in names]
+    assert len(chart_of([one._replace(model="m") for one in of], "ttft_s", "p50", "model").series) == 1
+    with pytest.raises(UsageError, match=r"--deployment, .* s n0 c4, s n1 c4"):
+        chart_of([point("a", 1, deployment=f"n{number}") for number in range(MOST_SERIES + 1)], "ttft_s", "p50")
+    svg = trend_document(of, TrendFormat.SVG, "ttft_s", "p50")
+    assert isinstance(svg, str) and "ttft p50 of the candidates new, fast, oldest run first" in svg
+
+
 def test_a_withdrawn_run_has_no_ring() -> None:
     drawn = chart_of([point("a", 1, promoted="withdrawn"), point("b", 1, promoted="overridden")], "ttft_s", "p50")
     assert [one.promoted for one in drawn.series[0].values] == [False, True]

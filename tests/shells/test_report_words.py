@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchgate.gate.stage_figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
@@ -16,10 +17,12 @@ from benchgate.report.cost_table import cost_table
 from benchgate.report.glossary import GLOSSARY
 from benchgate.report.html import page_of
 from benchgate.report.markdown import markdown_of
+from benchgate.report.price_words import price_and_use_told
 from benchgate.report.site_places import SITE_INDEX, suite_page
 from benchgate.report.stage_rows import StageRow
 from benchgate.report.unusable import unusable
 from benchgate.report.view import ReportView, report_view
+from benchgate.stats.limits import Limits
 from tests.fakes import evidence as fake
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,16 +40,54 @@ def rows_of(evidence: Evidence) -> tuple[StageRow, ...]:
 
 
 def test_the_level_whose_price_counts_is_the_one_with_most_tokens_where_the_slo_is_shown_to_hold() -> None:
-    first, second = cost_lines(rows_of(fake.evidence()))
+    first, second, saved = cost_lines(rows_of(fake.evidence()))
     # c4 has more tokens per second, but most of the candidate's answers are late there; 1.5 / (3600 * 76.8) * 1e6.
     assert first.startswith("the level that counts is c1 (1 in flight), which has most output tokens per second")
     assert "the candidate $5.43 per 1M output tokens, $5.43 per 1M good ones, the baseline $6.94 per 1M" in first
     assert second == "that is with 1 in flight at any time: full use by so many requests at once, and by no more"
+    assert saved.startswith("on the candidate 1M good tokens cost 21.9 % less than the baseline beside it (no interval")
+
+
+def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
+    costs = {Arm.BASELINE: Estimate(8.0, Limits(7.9, 8.1)), Arm.CANDIDATE: Estimate(6.0, Limits(5.9, 6.1))}
+
+    def told(costs: dict[Arm, Estimate]) -> str:
+        rows = [
+            replace(row, figures=replace(row.figures, usd_per_million_good=costs[row.role]))
+            for row in rows_of(fake.evidence())
+            if row.figures is not None
+        ]
+        return next(line for line in cost_lines(rows) if "the baseline beside it" in line)
+
+    # The errors of both are taken as independent: 0.75 and 0.75 * (1 -+ sqrt(2) * about 1.5 %).
+    assert told(costs).endswith("cost 25.0 % less than the baseline beside it (23.4 % to 26.6 %)")
+    wide = costs | {Arm.CANDIDATE: Estimate(6.0, Limits(3.0, 9.0))}
+    assert told(wide).endswith("which is not shown to be less at all")
+
+
+def test_a_change_of_the_bill_is_told_as_used_too_where_the_two_are_used_unlike() -> None:
+    rows = rows_of(fake.evidence())
+    usual: dict[str, object] = {"list_usd_per_hour": 1.5, "overhead_ratio": 0.0, "utilisation_ratio": 1.0}
+    half = usual | {"utilisation_ratio": 0.5}
+    unlike = [
+        replace(row, deployment=replace(row.deployment, price_terms=half if row.role is Arm.CANDIDATE else usual))
+        for row in rows
+    ]
+    lines = cost_lines(unlike)
+    assert any(line.startswith("as both are used, 1M good tokens cost 56.2 % more than") for line in lines)
+    assert not any("as both are used" in line for line in cost_lines(rows))
+
+
+def test_the_level_that_a_fleet_is_sized_by_is_named_where_it_is_another_one() -> None:
+    rows = [replace(row, target_ratio=0.0) for row in rows_of(fake.evidence())]
+    offered = [replace(row, closed_loop=row.stage != "c1") for row in rows]
+    assert any(line.startswith("`benchgate capacity` sizes a fleet by c1 ") for line in cost_lines(offered))
+    assert not any("sizes a fleet" in line for line in cost_lines(rows))
 
 
 def test_a_price_at_a_rate_that_was_offered_is_not_said_to_be_of_full_use() -> None:
     rows = [replace(row, closed_loop=False, level="10/s poisson") for row in rows_of(fake.evidence())]
-    first, second = cost_lines(rows)
+    first, second, _ = cost_lines(rows)
     assert "c1 (10/s poisson)" in first
     assert "need not be full use" in second
 
@@ -81,6 +122,22 @@ def test_a_price_with_terms_is_told_with_what_it_comes_to_in_use() -> None:
     table = cost_table(rows)
     assert table is not None
     assert any("$1.50/h ($1.20/h, spot)" in row for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"overhead_ratio": 0.0, "utilisation_ratio": 1.0}, "$1.50/h (reserved)"),
+        (
+            {"overhead_ratio": 0.25, "utilisation_ratio": 0.5},
+            "$1.50/h (reserved), used at 50 % of its paid time and with 25 % of overhead",
+        ),
+    ],
+)
+def test_a_price_that_its_terms_leave_as_it_is_stands_once_beside_its_use(said: dict[str, object], told: str) -> None:
+    terms = {"list_usd_per_hour": 1.5, "commitment": "reserved", **said}
+    paid = replace(fake.run().arms[Arm.CANDIDATE], price_usd_per_hour=1.5, accelerators=1, price_terms=terms)
+    assert price_and_use_told(paid) == told
 
 
 def test_a_model_that_is_paid_by_the_token_has_its_prices_and_no_full_use() -> None:

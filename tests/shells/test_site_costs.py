@@ -87,6 +87,12 @@ def test_the_badge_is_the_cost_of_what_is_in_service_with_its_day() -> None:
     assert badge.title.startswith("what is in service, <b>one</b>, at full use at stage c1, $5.")
 
 
+def of_eight_accelerators() -> StoredRun:
+    one = in_service()
+    ours = replace(one.run.arms[Arm.CANDIDATE], facts={"accelerator_names": ["NVIDIA H200"] * 8})
+    return replace(one, run=replace(one.run, arms={**one.run.arms, Arm.CANDIDATE: ours}))
+
+
 @pytest.mark.parametrize(
     ("run", "why"),
     [
@@ -98,6 +104,7 @@ def test_the_badge_is_the_cost_of_what_is_in_service_with_its_day() -> None:
             "client was late",
         ),
         (replace(in_service(), verdict=None), "has no verdict yet"),
+        (of_eight_accelerators(), "its price is not of what ran: it is paid for 1 accelerators"),
         (replace(in_service(), rows=()), "no numbers of a load"),
     ],
 )

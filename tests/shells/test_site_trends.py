@@ -130,6 +130,25 @@ def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
     assert figure.numbers.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
 
 
+def test_candidates_have_lines_of_their_own_and_are_held_against_themselves_alone() -> None:
+    """Two candidates in turn, of other engines and hardware, with levels far apart; one gets another engine."""
+    fp8, fast = (
+        with_facts(fake.run(), engine_version=version, accelerator_names=[name])
+        for version, name in (("1", "A100"), ("2", "H100"))
+    )
+    runs, of = [], []
+    for at, one in enumerate(points([0.1, 0.3] * 12)):
+        name, arms = (("fp8", fp8), ("fast", fast))[at % 2]
+        facts = {**arms[Arm.CANDIDATE].facts, **({"engine_version": "3"} if at == 23 else {})}
+        arms = {**arms, Arm.CANDIDATE: replace(arms[Arm.CANDIDATE], name=name, facts=facts)}
+        runs.append(glance(at, arms=arms))
+        of.append(one._replace(deployment=name))
+    assert changed(runs, {TTFT: of}) == [("E", "pr-23", "engine of the candidate fast: llamacpp 2 → llamacpp 3")]
+    (figure,) = trends.trends(runs, {TTFT: of}, frozenset()).figures
+    assert [column.title for column in figure.numbers.columns[2:]] == ["fast c4", "fp8 c4"]
+    assert ">fast c4</text>" in figure.svg and ">fp8 c4</text>" in figure.svg
+
+
 def test_a_suite_without_numbers_has_no_charts() -> None:
     assert trends.trends([glance(0)], {}, frozenset()) == trends.Trends((), (), 0, 0)
 

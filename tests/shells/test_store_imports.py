@@ -153,7 +153,7 @@ def test_nothing_is_ever_judged_of_it(store_address: str) -> None:
             store.evidence(run_id)
         with pytest.raises(UsageError, match="nothing can be judged of it"):
             deciding.decide_stored(store, run_id)
-        with pytest.raises(UsageError, match="@latest means nothing here"):
+        with pytest.raises(UsageError, match="the store has no run of its own yet, only imports"):
             store.resolve("@latest")
         assert store.verdicts(run_id) == []
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from benchgate.cli.app import app
+from benchgate.deciding import decide_stored
 from benchgate.errors import BenchgateError
 from benchgate.store.repository import Store
-from tests.fakes.promotable import judged
+from tests.fakes.promotable import begun, judged
 
 PRICES = """\
 prices:
@@ -35,14 +37,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trend(folder: Path, metric: str, *said: str, prices: str | None = PRICES) -> list[dict[str, float]]:
+def trend(folder: Path, metric: str, *said: str, prices: str | None = PRICES) -> list[dict[str, Any]]:
     if prices is not None:
         (folder / "prices.yaml").write_text(prices)
         said = ("--prices", str(folder / "prices.yaml"), *said)
     asked = ["trend", metric, "--store", str(folder / "b.db"), "--format", "json", *said]
     result = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    found: list[dict[str, float]] = json.loads(result.stdout)
+    found: list[dict[str, Any]] = json.loads(result.stdout)
     return found
 
 
@@ -56,17 +58,78 @@ def test_each_run_takes_the_price_of_its_day_and_keeps_its_own(folder: Path) -> 
         assert point["lower"] / own["lower"] == pytest.approx(point["value"] / own["value"])
         assert point["upper"] / own["upper"] == pytest.approx(point["value"] / own["value"])
     assert trend(folder, OUTPUT, prices=None) == kept
-    in_use = trend(folder, f"{OUTPUT}_in_use")
-    assert [point["value"] / own["value"] for point, own in zip(in_use, kept, strict=False)] == pytest.approx(
-        [2.0, 1.25 * 2.5]
-    )
+    in_use = trend(folder, f"{OUTPUT}_in_use")  # of the first nobody says how it was used, which is no full use
+    assert [point["value"] / kept[1]["value"] for point in in_use] == pytest.approx([1.25 * 2.5])
+
+
+SPOT = {"list_usd_per_hour": 2.0, "commitment": "spot", "interruption_ratio": 0.2, "overhead_ratio": 0.5,
+        "utilisation_ratio": 0.5}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("terms", "full", "in_use"),
+    [
+        ("", 5.0, 15.0),  # $4 / 0.8 and times 1.5 / 0.5: all as the run had it
+        ("price_terms: {utilisation: 100%}", 5.0, 7.5),
+        ("price_terms: {overhead: 0%}", 5.0, 10.0),
+        ("price_terms: {commitment: reserved}", 4.0, 12.0),  # which loses nothing to interruptions, and is used alike
+        ("price_terms: {commitment: spot, interruption: 50%, overhead: 0%, utilisation: 100%}", 8.0, 8.0),
+    ],
+)
+def test_a_run_keeps_its_own_terms_where_the_file_says_no_others(
+    tmp_path: Path, terms: str, full: float, in_use: float
+) -> None:
+    with Store.open(str(tmp_path / "b.db")) as store:
+        decide_stored(store, begun(store, day="2026-07-01", candidate={"price_usd_per_hour": 2.5, "price_terms": SPOT}))
+    prices = f"prices: [{{deployment: candidate, price: $4/h, {terms}}}]\n"
+    plain = trend(tmp_path, OUTPUT, prices=None)[0]["value"] / 2.5
+    for metric, expected in ((OUTPUT, full), (f"{OUTPUT}_in_use", in_use)):
+        (point,) = trend(tmp_path, metric, prices=prices)
+        assert point["value"] / plain == pytest.approx(expected)
+
+
+def test_nobody_knows_what_is_in_use_where_neither_file_nor_run_says_terms(folder: Path) -> None:
+    with pytest.raises(BenchgateError, match="neither did the run, so that nobody knows how it is used, for 3 runs"):
+        trend(folder, f"{OUTPUT}_in_use", prices="prices: [{deployment: candidate, price: $4/h}]\n")
+
+
+def test_terms_that_are_none_reprice_no_run(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "b.db")) as store:
+        decide_stored(
+            store, begun(store, day="2026-07-01", candidate={"price_terms": {**SPOT, "interruption_ratio": 1.5}})
+        )
+    with pytest.raises(BenchgateError, match="the terms that the run keeps cannot be read, for 1 run, of candidate"):
+        trend(tmp_path, OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (("--suite", "fak"), "no stored run has output_tokens_per_s of a suite 'fak'; "),
+        (("--stage", "c44"), "no stored run has output_tokens_per_s of a stage 'c44'; did you mean 'c4'?"),
+        (("--task", "add"), "output_tokens_per_s is of no task; leave --task out"),
+    ],
+)
+def test_what_no_run_has_a_pace_of_is_a_slip_and_no_empty_table(
+    folder: Path, said: tuple[str, str], problem: str
+) -> None:
+    with pytest.raises(BenchgateError) as caught:
+        trend(folder, OUTPUT, *said)
+    assert problem in str(caught.value)
 
 
 def test_runs_without_a_price_on_their_day_are_told(folder: Path) -> None:
     (folder / "prices.yaml").write_text(PRICES)
     asked = ["trend", OUTPUT, "--store", str(folder / "b.db"), "--prices", str(folder / "prices.yaml")]
     told = CliRunner().invoke(app, asked).stderr
-    assert "no price on their day for 1 runs, of candidate: left out" in told
+    assert "no price on their day for 1 run, of candidate: left out" in told
+
+
+def test_name_that_the_file_does_not_know_is_told_with_the_nearest_of_the_file(folder: Path) -> None:
+    with pytest.raises(
+        BenchgateError, match=r"of candidate \(did you mean `candidat` in the file\?\), and there are no"
+    ):
+        trend(folder, OUTPUT, prices=PRICES.replace("candidate", "candidat"))
 
 
 def test_runs_with_a_price_by_the_token_are_left_out_for_no_pace_makes_a_cost_of_it(folder: Path) -> None:
@@ -75,9 +138,81 @@ def test_runs_with_a_price_by_the_token_are_left_out_for_no_pace_makes_a_cost_of
     asked = ["trend", OUTPUT, "--store", str(folder / "b.db"), "--prices", str(folder / "prices.yaml")]
     result = CliRunner().invoke(app, [*asked, "--format", "json"])
     assert len(json.loads(result.stdout)) == 1
-    assert (
-        "has a price by the token, which no pace makes a cost of, for 1 runs, of candidate: left out" in result.stderr
-    )
+    assert "has a price by the token, which no pace makes a cost of, for 1 run, of candidate: left out" in result.stderr
+
+
+GOOD = "usd_per_million_good_tokens"
+
+
+def test_all_runs_are_priced_on_one_day_and_each_point_says_by_what(folder: Path) -> None:
+    kept = trend(folder, OUTPUT, prices=None)
+    points = trend(folder, OUTPUT, "--prices-on", "2026-08-15")
+    assert [new["value"] / own["value"] for new, own in zip(points, kept, strict=True)] == pytest.approx([1.25] * 3)
+    assert {(one["prices_day"], one["price_usd_per_hour"], one["accelerators"]) for one in points} == {
+        ("2026-08-15", 2.5, 1)
+    }
+    assert [one["prices_day"] for one in trend(folder, OUTPUT)] == ["2026-06-30", "2026-07-01"]
+    assert not {"prices", "prices_day", "price_usd_per_hour"} & set(kept[0])
+    today = trend(folder, OUTPUT, "--prices-on", "today", prices="prices: [{deployment: candidate, price: $1/h}]\n")
+    assert [new["value"] / own["value"] for new, own in zip(today, kept, strict=True)] == pytest.approx([0.5] * 3)
+
+
+def test_good_tokens_go_with_the_price_that_the_run_kept(folder: Path, tmp_path: Path) -> None:
+    kept = trend(folder, GOOD, prices=None)
+    assert len(kept) == 3
+    for metric, factor in ((GOOD, 1.25), (f"{GOOD}_in_use", 1.25 * 2.5)):
+        points = trend(folder, metric, "--prices-on", "2026-08-15")
+        for end in ("value", "lower", "upper"):
+            ratios = [new[end] / own[end] for new, own in zip(points, kept, strict=True)]
+            assert ratios == pytest.approx([factor] * 3), (metric, end)
+    unpaid = {"price_usd_per_hour": None, "token_prices": {"input": 1.0, "cached_input": 1.0, "output": 2.0}}
+    with Store.open(str(tmp_path / "b.db")) as store:
+        decide_stored(store, begun(store, day="2026-07-01", candidate=unpaid))
+    with pytest.raises(BenchgateError, match="the run keeps none by the hour that its own cost goes with, for 1 run"):
+        trend(tmp_path, GOOD)
+
+
+def test_text_and_pictures_say_that_they_are_repriced_and_by_what(folder: Path) -> None:
+    (folder / "prices.yaml").write_text(PRICES)
+    asked = ["trend", OUTPUT, "--store", str(folder / "b.db")]
+    new = ["--prices", str(folder / "prices.yaml")]
+
+    def shown(*said: str) -> str:
+        return CliRunner().invoke(app, [*asked, *said], catch_exceptions=False).stdout
+
+    heading, line, *_ = shown(*new).splitlines()
+    assert heading.endswith(f"{OUTPUT}, re-priced by prices.yaml, each run on its day") and line.endswith("), $4.00/h")
+    assert shown(*new, "--prices-on", "2026-08-15").splitlines()[0].endswith("by prices.yaml, on 2026-08-15")
+    svg = shown(*new, "--format", "svg")
+    assert svg.count("re-priced by prices.yaml, each run on its day") == 2  # in the picture and in its name
+    assert '"prices_day"' in shown(*new, "--format", "csv").splitlines()[0]
+    assert not any("re-priced" in shown(*said) for said in ((), ("--format", "svg")))
+    assert " to $" in shown().splitlines()[1]
+
+
+def test_a_wrong_day_is_told_from_a_wrong_name(folder: Path) -> None:
+    later = "prices: [{deployment: candidate, price: $4/h, from: 2026-11-01}]\n"
+    with pytest.raises(BenchgateError) as caught:
+        trend(folder, OUTPUT, prices=later)
+    assert "this one begins on 2026-11-01; add one for that day, or take" in str(caught.value)
+    assert "names" not in str(caught.value)
+    assert len(trend(folder, OUTPUT, "--prices-on", "2026-11-01", prices=later)) == 3
+    with pytest.raises(BenchgateError, match=r"has no price on 2026-10-31 for 3 runs, .* ask for another day"):
+        trend(folder, OUTPUT, "--prices-on", "2026-10-31", prices=later)
+    with pytest.raises(BenchgateError, match=r"no price of such a name for 3 runs, .* by the names that the suites"):
+        trend(folder, OUTPUT, prices=later.replace("candidate", "other"))
+
+
+def test_a_day_that_is_none_or_without_a_file_is_refused(folder: Path) -> None:
+    with pytest.raises(BenchgateError, match='"soon" is not a day; write it like 2026-12-31, or today'):
+        trend(folder, OUTPUT, "--prices-on", "soon")
+    with pytest.raises(BenchgateError, match="add --prices"):
+        trend(folder, OUTPUT, "--prices-on", "today", prices=None)
+
+
+def test_costs_in_use_that_no_run_has_need_terms_beside_a_price(folder: Path) -> None:
+    asked = ["trend", f"{OUTPUT}_in_use", "--store", str(folder / "b.db")]
+    assert "a `price` with `price_terms`, which say how it is used, in" in CliRunner().invoke(app, asked).stderr
 
 
 @pytest.mark.parametrize(

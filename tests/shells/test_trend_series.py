@@ -103,6 +103,7 @@ def test_points_are_narrowed_by_whole_texts_or_their_first_words(address: str) -
     assert labels(address, "--engine", "llamacpp 2") == ["r1", "r2"]
     assert labels(address, "--engine", "llamacpp") == labels(address)
     assert labels(address, "--hardware", "not told") == ["r2"]
+    assert labels(address, "--hardware", "this machine") == ["r3", "r4"]
     assert labels(address, "--model", "org/big", "--hardware", "8 x H200") == ["r0"]
 
 
@@ -110,7 +111,11 @@ def test_points_are_narrowed_by_whole_texts_or_their_first_words(address: str) -
     ("said", "problem"),
     [
         (("--model", "org/smal"), "of model 'org/smal'; did you mean 'org/small'?"),
-        (("--model", "org/bi"), f"there are org/big@{COMMIT}, org/small, tiny q4_0"),
+        (("--model", "org/bi"), "of model 'org/bi'; did you mean 'org/big'?"),
+        (("--model", "Tyni"), f"there are org/big@{COMMIT}, org/small, tiny q4_0"),
+        (("--engine", "VLM"), "there are llamacpp 1, llamacpp 2, llamacpp"),
+        (("--engine", "LlamaCCP"), "did you mean 'llamacpp'?"),
+        (("--hardware", "this machin"), "did you mean 'this machine'?"),
         (("--engine", ""), "of engine ''; there are llamacpp 1, llamacpp 2, llamacpp"),
         (("--model", "org/small", "--engine", "llamacpp 1"), "of engine 'llamacpp 1'; did you mean 'llamacpp 2'?"),
         (("--hardware", "B300"), "there are 8 x H200, not told (accelerators: 2), this machine"),

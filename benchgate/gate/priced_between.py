@@ -1,0 +1,146 @@
+"""Two stored runs have the prices of their own days: whether a cost may be compared at all between them.
+
+A price that moved from one day to the other is nothing that either candidate did. So what each of the two costs must
+have been the same in both runs, as far as anybody says: then the costs are those of one price list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.rule import Problem
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Run
+from benchgate.model.verdict import Outcome
+from benchgate.suite.metric_kinds import COST_METRICS
+from benchgate.suite.schema import DeploymentSpec
+
+_TOGETHER = (
+    "measure the two candidates at the prices of one day: beside each other (benchgate compare A B --suite SUITE), or "
+    "by one suite whose prices of both did not change in between"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What is paid, and for which kind of accelerator where the suite says that."""
+
+    usd_per_hour: float | None
+    usd_per_million: tuple[tuple[str, float], ...]
+    accelerator: str | None
+
+    @property
+    def sums(self) -> tuple[object, ...]:
+        """What is paid alone."""
+        return self.usd_per_hour, self.usd_per_million
+
+    def agrees_with(self, said: _Price | None) -> bool:
+        """Whether the same is said to be paid, and nothing of the accelerator that differs."""
+        if said is None or self.sums != said.sums:
+            return False
+        return None in (self.accelerator, said.accelerator) or self.accelerator == said.accelerator
+
+    @property
+    def told(self) -> str:
+        if self.usd_per_million:
+            return ", ".join(f"${usd:g}/M of {kind.replace('_', ' ')}" for kind, usd in self.usd_per_million)
+        return "no price" if self.usd_per_hour is None else f"${self.usd_per_hour:g}/h"
+
+
+def repriced_between(comparison: Comparison, metric: str) -> Problem | None:
+    """That a cost of two runs would be compared at two price lists; None of other metrics, and within one run.
+
+    The baseline that ties them together must have had one price in both. Two candidates of one price on accelerators
+    that are alike are paid alike; any others must each have had one price by both runs' suites.
+    """
+    reference = comparison.reference
+    if metric not in COST_METRICS or reference is None:
+        return None
+    runs = (comparison.judged.run, reference.run)
+    if not comparison.apart and len({_paid(run, Arm.BASELINE).sums for run in runs}) > 1:
+        reason = "the baseline that both runs had beside them did not have the same price in both"
+        return Problem(Outcome.INVALID, f"{reason}, so its cost ties nothing together", _TOGETHER)
+    why = of_no_one_list(*runs)
+    return None if why is None else Problem(Outcome.INVALID, why, _TOGETHER)
+
+
+def of_no_one_list(judged: Run, reference: Run) -> str | None:
+    """Why what the candidates of two runs cost may not be compared; None where both are of one price list."""
+    if _of_one_list(judged, reference):
+        return None
+    runs = (reference, judged)
+    prices = [_paid(run, Arm.CANDIDATE) for run in runs]
+    if prices[0].sums != prices[1].sums:
+        told = " and ".join(f"{price.told} on {run.day}" for price, run in zip(prices, runs, strict=True))
+        reason = f"each candidate has the price of its own run's day ({told}), and these are of no one price list"
+        return f"{reason}: what prices did in between would count as its change"
+    kinds = _unlike_accelerators(*runs)
+    if kinds is None:
+        return None
+    told = " and ".join(f"{kind} on {run.day}" for kind, run in zip(kinds, runs, strict=True))
+    return (
+        f"both candidates cost {prices[0].told}, on accelerators that are not said to be the same ({told}): what their"
+        " prices did in between is not known"
+    )
+
+
+def _unlike_accelerators(one: Run, other: Run) -> tuple[str, str] | None:
+    """What two candidates are said to run on, where that differs; None where nothing is said that does."""
+    for kind in (_bought, _served_by):
+        first, second = kind(one), kind(other)
+        if first is not None and second is not None and first != second:
+            return first, second
+    return None
+
+
+def _bought(run: Run) -> str | None:
+    """As the suite of its run calls the accelerator."""
+    return _paid(run, Arm.CANDIDATE).accelerator
+
+
+def _served_by(run: Run) -> str | None:
+    """As its server tells."""
+    names = run.arms[Arm.CANDIDATE].facts.get("accelerator_names")
+    return ", ".join(sorted({str(name) for name in names})) if isinstance(names, list) and names else None
+
+
+def _of_one_list(judged: Run, reference: Run) -> bool:
+    """Whether both runs say of both candidates what they cost, and say the same. Of one name they may be two things."""
+    names = [run.arms[Arm.CANDIDATE].name for run in (judged, reference)]
+    return names[0] != names[1] and all(
+        _paid(own, Arm.CANDIDATE).agrees_with(_said(other, name))
+        for own, other, name in ((judged, reference, names[0]), (reference, judged, names[1]))
+    )
+
+
+def _paid(run: Run, arm: Arm) -> _Price:
+    """What was paid for an arm; of nobody where the run has no such arm."""
+    deployment = run.arms.get(arm)
+    if deployment is None:
+        return _price(None, {}, None)
+    return _price(deployment.price_usd_per_hour, deployment.token_prices, _spec(run, deployment.name))
+
+
+def _said(run: Run, name: str) -> _Price | None:
+    """What the suite of a run says that a deployment of this name costs; None where it does not know it."""
+    spec = _spec(run, name)
+    if spec is None:
+        return None
+    return _price(spec.usd_per_hour, {} if spec.token_prices is None else spec.token_prices.remembered(), spec)
+
+
+def _price(usd_per_hour: float | None, usd_per_million: dict[str, float], spec: DeploymentSpec | None) -> _Price:
+    return _Price(usd_per_hour, tuple(sorted(usd_per_million.items())), None if spec is None else spec.accelerator)
+
+
+def _spec(run: Run, name: str) -> DeploymentSpec | None:
+    """A deployment as the run's own suite has it; None where it has none, or one that says nothing to this version."""
+    deployments = run.suite.get("deployments")
+    kept = deployments.get(name) if isinstance(deployments, dict) else None
+    try:
+        return DeploymentSpec.model_validate(kept, by_name=True, by_alias=False, context={"stored": True})
+    except ValidationError:
+        return None

@@ -1,0 +1,42 @@
+"""Who beats whom where two are exactly alike in one thing, or nothing is known of the baseline beside one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchgate.cost.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, stands
+from benchgate.stats.recovered import Figure
+from tests.core.test_frontier import figure, option
+
+
+def exact(name: str, quality: float, usd: float, share: float) -> Option:
+    return Option(name, figure(quality), figure(usd), figure(share), True)
+
+
+def test_what_is_exactly_as_good_and_cheaper_beats_the_other() -> None:
+    found = stands([exact("dear", 0.8, 2.0, 0.8), exact("cheap", 0.8, 1.0, 0.4)])
+    assert found == {"dear": Stand(Standing.OFF, ("cheap",)), "cheap": Stand(Standing.ON)}
+
+
+def test_what_is_better_for_exactly_the_same_money_beats_nobody() -> None:
+    found = stands([exact("good", 0.9, 1.0, 0.4), exact("poor", 0.8, 1.0, 0.4)])
+    assert {one.standing for one in found.values()} == {Standing.ON}
+
+
+def test_of_two_of_one_price_that_of_the_lower_share_is_the_cheapest() -> None:
+    one, other = exact("one", 0.8, 1.0, 0.5), exact("other", 0.8, 1.0, 0.4)
+    for some in ([one, other], [other, one]):
+        assert cheapest(some) == Cheapest("other", ("one",))
+
+
+def test_what_does_not_pass_or_has_no_cost_contests_nobody() -> None:
+    here = exact("here", 0.8, 1.0, 0.5)
+    failed = replace(exact("failed", 0.8, 2.0, 0.1), passes=False)
+    unpriced = Option("unpriced", figure(0.8), None, None, True)
+    assert cheapest([here, failed, unpriced]) == Cheapest("here", ())
+    assert cheapest([here, replace(failed, passes=True)]) == Contested("here", "failed")
+
+
+def test_an_estimate_without_an_interval_is_never_shown_to_be_dearer() -> None:
+    here, there = option("here", 0.8, 1.0), replace(option("there", 0.8, 9.0), share=Figure(4.5, None))
+    assert cheapest([here, there]) == Cheapest("here", ("there",))
