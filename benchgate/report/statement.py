@@ -256,7 +256,9 @@ def _described(name: str, sha256: str, media_type: str | None = None) -> dict[st
 
 
 def _plain(value: StatedRun | StatedArm | StatedFile) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    """As JSON gives it back, so that a document that was read equals one that was made."""
+    said = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in said.items()}
 
 
 def _own_sha256(document: dict[str, Any]) -> str:

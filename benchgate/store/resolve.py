@@ -139,11 +139,14 @@ def _by_time(connection: Connection, ref: str, suite: str | None) -> str:
     if found is None:
         which = "has no run" if ref == "@latest" else "has fewer than two runs"
         of_suite = f" of suite {suite!r}" if suite is not None else ""
-        if connection.scalar(_of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)) is not None:
-            which += " of its own"
-            of_suite += " yet, only imports, which `benchgate trend` shows and by which nothing is judged or sized"
-            raise UsageError(f"{ref} means nothing here: the store {which}{of_suite}; make one with `benchgate run`")
-        raise UsageError(f"{ref} means nothing here: the store {which}{of_suite} yet; make one with `benchgate run`")
+        imported = _of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
+        beside = ""
+        if ref == "@latest" and connection.scalar(imported) is not None:
+            which = "has no run of its own"
+            beside = ", only imports, which `benchgate trend` shows and by which nothing is judged or sized"
+        raise UsageError(
+            f"{ref} means nothing here: the store {which}{of_suite} yet{beside}; make one with `benchgate run`"
+        )
     return str(found)
 
 
