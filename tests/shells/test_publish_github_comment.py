@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
 from collections.abc import Iterator
@@ -75,16 +76,17 @@ def test_an_old_green_is_not_told_over_a_newer_comment(github: FakeGitHub) -> No
 
 
 class TwoAtOnce(FakeGitHub):
-    """Answers nobody until two have asked, so that neither sees what the other makes of the answer."""
+    """Tells nobody what is there until two have asked, so that neither sees what the other makes of it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._both, self._first = threading.Barrier(2), itertools.count()
 
     def answer(self, asked: Asked) -> tuple[int, object, dict[str, str]] | None:
+        answer = copy.deepcopy(super().answer(asked))  # as it is now, and not as it will be when it is sent
         if asked.method == "GET" and next(self._first) < 2:
             self._both.wait(30)
-        return super().answer(asked)
+        return answer
 
 
 @pytest.mark.parametrize(
