@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -173,7 +174,8 @@ def test_trend_follows_the_price_of_a_million_tokens(runs: Runs) -> None:
     header, *lines = result.stdout.splitlines()
     assert header.split()[-1] == "usd_per_million_output_tokens"
     assert [line.split()[1] for line in lines] == ["same", "q2_k"]
-    assert all(0 < float(line.split()[-1].removeprefix("$")) < 10 for line in lines)
+    told = [re.search(r"\$(\S+) \(\$(\S+) to \$(\S+)\)$", line) for line in lines]
+    assert all(one is not None and 0 < float(one[2]) <= float(one[1]) <= float(one[3]) < 10 for one in told)
 
 
 def test_trend_of_a_latency_is_that_of_its_median_unless_said(runs: Runs) -> None:
