@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -124,7 +125,7 @@ def cheapest(options: Sequence[Option]) -> Cheapest | Contested | None:
         return None
     able = {one.name: one for one in options if one.name in usd}
     shares = {name: one.share.value for name, one in able.items() if one.share is not None}
-    least = min(usd, key=lambda name: (usd[name], shares.get(name, 0.0)))
+    least = min(usd, key=lambda name: (usd[name], shares.get(name, math.inf)))
     if least in shares and shares[least] > min(shares.values()):
         return Contested(least, min(shares, key=lambda name: shares[name]))
     return Cheapest(

@@ -27,6 +27,9 @@ def test_of_two_of_one_price_that_of_the_lower_share_is_the_cheapest() -> None:
     one, other = exact("one", 0.8, 1.0, 0.5), exact("other", 0.8, 1.0, 0.4)
     for some in ([one, other], [other, one]):
         assert cheapest(some) == Cheapest("other", ("one",))
+    unknown = replace(one, share=None)
+    for some in ([unknown, other], [other, unknown]):
+        assert cheapest(some) == Cheapest("other", ("one",))  # what is not known is no lower share
 
 
 def test_what_does_not_pass_or_has_no_cost_contests_nobody() -> None:
