@@ -6,8 +6,9 @@ import dataclasses
 import os
 import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -126,6 +127,8 @@ def test_database_that_has_room_again_by_the_end_gets_everything_by_itself(addre
 @contextmanager
 def crashed(server: PostgresServer) -> Iterator[None]:
     """What a crash is to Postgres: it ends at once, and recovers when it is started again."""
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute("CHECKPOINT")  # else it goes through all that the tests before this one wrote
     pid = server.get_pid()
     assert pid is not None
     os.kill(pid, signal.SIGQUIT)
@@ -134,7 +137,15 @@ def crashed(server: PostgresServer) -> Iterator[None]:
     try:
         yield
     finally:
+        assert eventually(lambda: _is_up(server))
+
+
+def _is_up(server: PostgresServer) -> bool:
+    """Whether it runs. The library waits 10 s for a start; on a busy machine that start may take longer."""
+    with suppress(subprocess.SubprocessError, AssertionError):  # AssertionError: it runs, and is not ready yet
         server.ensure_postgres_running()
+        return True
+    return False
 
 
 def test_postgres_that_dies_in_the_middle_gets_everything_when_it_is_back(
