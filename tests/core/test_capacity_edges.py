@@ -256,3 +256,13 @@ def test_arms_take_turns_and_one_that_is_done_lets_the_other_go_on() -> None:
         order.append(arm)
         searches[arm].take(look.level, answered(look, 2, over="rate"), CALM)
     assert set(order) == {Arm.CANDIDATE} and searches[Arm.CANDIDATE].next is None
+
+
+@pytest.mark.parametrize(("over", "ends"), [("concurrency", (15, 17)), ("rate", (None, 4))])
+def test_a_search_that_found_no_rate_is_told_beside_a_sizing_without_one_to_size_by(
+    over: str, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(monkeypatch, bracket(Arm.CANDIDATE, ends, over=over))
+    said = capacity.beside_the_sizing(NOTHING, suite(), Arm.CANDIDATE)
+    assert said is not None
+    assert "to size by it" not in said

@@ -9,6 +9,7 @@ import pytest
 
 from benchgate.cost.frontier import Cheapest
 from benchgate.gate.alike_runs import StoredRun
+from benchgate.gate.doubts import doubts_of_candidate
 from benchgate.model.deployment import Arm
 from benchgate.report.frontier import frontier_document, frontier_text, last_line
 from benchgate.stats.recovered import Figure
@@ -73,6 +74,14 @@ def test_one_that_idles_more_than_the_others_is_told_where_costs_are_at_full_use
     assert doubt.startswith("20 times the cost at full use is paid for q8 as it is used, 1 times for f16, and the cost")
     assert row(found, "q4").doubts == ()
     assert row(right_sizing([idle], in_use=True), "q8").doubts == ()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["no price", "no deployment"])
+def test_one_with_no_cost_to_be_held_against_is_in_no_doubt(kept: bool) -> None:
+    one = stored("q8")
+    unpriced = {BASE: replace(one.run.arms[BASE], price_usd_per_hour=None)} if kept else {}
+    alone = replace(one, run=replace(one.run, arms={OURS: one.run.arms[OURS], **unpriced}))
+    assert doubts_of_candidate(alone, [alone], in_use=False) == ()
 
 
 def test_one_that_idles_less_than_the_baseline_is_held_against_the_others_too() -> None:

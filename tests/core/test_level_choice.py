@@ -37,6 +37,12 @@ def test_others_are_left_out_with_the_reason() -> None:
     )
 
 
+def test_a_suite_without_any_load_has_no_level_to_choose() -> None:
+    suite = a_suite(SUITE)
+    found = levels_of([*LEVELS], suite.model_copy(update={"load": None}), ARM)
+    assert found == "the suite has no stage of load whose rate could be read; add one to `load.sweep`"
+
+
 def test_level_with_less_load_that_did_not_hold_is_told_as_one() -> None:
     found = chosen([*level("c4", 400, (0.9, 0.8)), *LEVELS[4:8]])  # 16 inside, and 28 at c8
     assert isinstance(found, Choice)
