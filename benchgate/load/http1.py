@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 _LONGEST_LINE = 8192  # of a chunk's size or a trailer
 _LONGEST_HEAD = 65536
@@ -93,6 +94,7 @@ def split_head(raw: bytes) -> tuple[Head, bytes] | None:
             raise MalformedResponse("the server switches to another protocol, which was not asked for")
 
 
+@lru_cache(maxsize=8)  # the heads of a server differ by the second of their dates, where nothing numbers them
 def _parse_head(text: str) -> Head:
     status_line, *lines = text.split("\r\n")
     version, _, rest = status_line.partition(" ")

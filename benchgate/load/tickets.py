@@ -7,6 +7,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from time import monotonic_ns
 from typing import NamedTuple
 
 from benchgate.errors import TargetError
@@ -14,6 +15,9 @@ from benchgate.model.ask import Ask, Endpoint, carried_on
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target, ask_body
+
+_MAKE_NS = 300_000  # of making tickets at a time, and
+_MAKE_AGAIN_S = 0.003  # until the next time
 
 
 class Ticket(NamedTuple):
@@ -31,21 +35,35 @@ class Ticket(NamedTuple):
 
 
 class Stock(Iterator[Ticket]):
-    """Tickets without end, so many always ready: each that is taken is made up for once its request is under way.
+    """Tickets without end, so many always ready: those taken are made up for a little later, a few at a time.
 
-    Made when a slot is due, a ticket would make its request late. To be taken from inside a running event loop.
+    Made when a slot is due, a ticket would make its request late; made when many slots have just been due, it would
+    keep their requests, and what is answered to them, waiting. To be taken from inside a running event loop.
     """
 
     def __init__(self, tickets: Iterator[Ticket], size: int) -> None:
         self._tickets = tickets
+        self._size = size
         self._ready = deque(islice(tickets, size))
+        self._is_making = False
 
     def __next__(self) -> Ticket:
-        asyncio.get_running_loop().call_soon(self._make)
+        if not self._is_making:
+            self._is_making = True
+            asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make)
         return self._ready.popleft() if self._ready else next(self._tickets)
 
     def _make(self) -> None:
-        self._ready.extend(islice(self._tickets, 1))
+        """Make tickets for a moment, and go on a little later when there are more to make."""
+        until_ns = monotonic_ns() + _MAKE_NS
+        while len(self._ready) < self._size and monotonic_ns() < until_ns:
+            made = tuple(islice(self._tickets, 1))
+            self._ready.extend(made)
+            if not made:
+                return  # there is an end after all: nothing more is to be made
+        self._is_making = len(self._ready) < self._size
+        if self._is_making:
+            asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make)
 
 
 def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[Ticket]:
