@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import Newer, StoredRun, incomparable
+from benchgate.gate.alike_runs import Newer, StoredRun, incomparable, unreadable
 from benchgate.gate.kept_rows import lacking, unlike
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.unfit import unfit
 from benchgate.model.deployment import Arm
+from benchgate.model.promotion import Deed, standing
 from benchgate.model.run import Run, RunStatus
 from benchgate.store.repository import Store
 
@@ -37,7 +40,8 @@ def chosen(store: Store, names: Sequence[str]) -> Chosen:
             raise UsageError(f"{suite!r} is a suite and also a run; name the run by its id")
         found = newest_of_each(store.runs(suite))
         if not found.runs:
-            raise UsageError(f"no run of the suite {suite!r} is whole; measure its candidates with `benchgate run`")
+            told = "; ".join(found.notes) or "measure its candidates with `benchgate run`"
+            raise UsageError(f"no run of the suite {suite!r} is whole and can be read; {told}")
         return found
     try:
         return _named(store, names)
@@ -102,15 +106,20 @@ def newest_of_each(runs: Sequence[Run]) -> Chosen:
         (whole if run.status is RunStatus.COMPLETE else unfinished).setdefault(name, run)
     if not whole:
         return Chosen((), ())
-    newest = next(iter(whole.values()))
-    why = {name: incomparable(run, newest) for name, run in whole.items()}
+    closed = {name: why for name, run in whole.items() if (why := unreadable(run)) is not None}
+    open_to_us = [run for name, run in whole.items() if name not in closed]
+    apart = {run.arms[Arm.CANDIDATE].name: incomparable(run, open_to_us[0]) for run in open_to_us}
     return Chosen(
-        tuple(run for name, run in whole.items() if why[name] is None), tuple(_passed_over(why, whole, unfinished))
+        tuple(run for run in open_to_us if apart[run.arms[Arm.CANDIDATE].name] is None),
+        (
+            *(f"the newest whole run of {name}, {whole[name].id}, is left out: {why}" for name, why in closed.items()),
+            *_passed_over(apart, whole, unfinished),
+        ),
     )
 
 
 def _passed_over(why: dict[str, str | None], whole: dict[str, Run], unfinished: dict[str, Run]) -> Iterator[str]:
-    newest = next(iter(whole))
+    newest = next(iter(why), None)
     for reason in dict.fromkeys(filter(None, why.values())):
         names = [name for name, of in why.items() if of == reason]
         runs, are = ("newest whole run", "is") if len(names) == 1 else ("newest whole runs", "are")
@@ -120,24 +129,39 @@ def _passed_over(why: dict[str, str | None], whole: dict[str, Run], unfinished: 
         yield f"the newest run of {name}, {run.id}, was not measured to its end: {before}"
 
 
-def read_stored(store: Store, run: Run, *, from_records: bool = True, newer: Newer | None = None) -> StoredRun:
+def read_stored(
+    store: Store,
+    run: Run,
+    *,
+    from_records: bool = True,
+    newer: Newer | None = None,
+    verdict: Mapping[str, Any] | None = None,
+) -> StoredRun:
     """What the store has of a run. Its numbers are made of its raw records, where they are there and anything counts.
 
     Without `from_records` they are those that are stored. `newer` is the candidate's newest whole run, where that is
-    another one.
+    another one; `verdict` one that goes before its own latest.
     """
-    own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
-    verdict = own[-1] if own else None
-    rows = store.metrics(run.id)
+    if verdict is None:
+        own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
+        verdict = own[-1] if own else None
+    rows, withdrawn = store.metrics(run.id), _withdrawn(store, run)
+    known = partial(StoredRun, run, verdict=verdict, newer=newer, withdrawn=withdrawn)
     if unfit(run, verdict) is not None or not from_records:
-        return StoredRun(run, rows, verdict, "its tokens were not looked at", newer=newer)
+        return known(rows=rows, evals="its tokens were not looked at")
     gone = store.removal(run.id)
     if gone is not None:
         why = f"the run's raw records were removed on {gone.removed_at[:10]}"
-        return StoredRun(run, rows, verdict, why, newer=newer, unchecked=why)
+        return known(rows=rows, evals=why, unchecked=why)
     evidence = store.evidence(run.id)
     made = metric_rows(evidence)
     judged = any(row.name == "accuracy_ratio" for row in made)
     evals = evidence.quality if judged else "the run has no evals that are right or wrong"
-    remade = bool(unlike(rows, made) or lacking(rows, made))
-    return StoredRun(run, made, verdict, evals, newer=newer, remade=remade)
+    return known(rows=made, evals=evals, remade=bool(unlike(rows, made) or lacking(rows, made)))
+
+
+def _withdrawn(store: Store, run: Run) -> str | None:
+    """Why the run's promotion was taken back; None where it stands, or never was."""
+    records = [one for one in store.promotions(run.suite_name) if one.run_id == run.id]
+    reasons = [one.reason or "nobody said why" for one in records if one.deed is Deed.WITHDRAWN]
+    return reasons[-1] if reasons and run.id not in standing(records) else None

@@ -6,8 +6,6 @@ the file. Whoever holds a run against its suite later takes the prices of that r
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
@@ -17,9 +15,8 @@ from benchgate.errors import Problem, SuiteError, UsageError
 from benchgate.suite.price_file import Prices, parse_prices
 from benchgate.suite.rules import rule_problems
 from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.text import MAX_CHARACTERS
+from benchgate.text_files import text_of
 
-_MOST_BYTES = 4 * MAX_CHARACTERS  # so many characters of UTF-8 have no more
 _OF_MONEY = frozenset({"price", "price_terms", "token_prices"})
 
 
@@ -79,22 +76,11 @@ def other_prices(kept: Mapping[str, Any], suite: Suite) -> str | None:
 def read_prices(file: Path, remedy: str = "`prices` names one beside the suite") -> Prices:
     """The prices of a file. Raises SuiteError for every mistake in it, and for what is no file of that size."""
     try:
-        text = _text_of(file)
+        text = text_of(file)
     except (OSError, UnicodeDecodeError) as exc:
         reason = f"the file of prices cannot be read ({exc}); {remedy}"
         raise SuiteError([Problem(str(file), None, None, "", reason)]) from exc
     return parse_prices(text, str(file))
-
-
-def _text_of(file: Path) -> str:
-    """Of a regular file alone: whatever else has a name may give bytes without an end, or never one."""
-    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise OSError("it is no regular file")
-        data = opened.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise OSError(f"it is larger than {_MOST_BYTES:,} bytes")
-    return data.decode("utf-8")
 
 
 def _arms(suite: Suite) -> tuple[str, ...]:

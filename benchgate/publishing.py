@@ -41,6 +41,7 @@ from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules import with_arms
+from benchgate.text_files import text_of
 
 Publisher = Callable[[Message], str]
 """Tells one host, and says in words what it did. Raises PublishError where it could not."""
@@ -162,7 +163,7 @@ def _text_of_suite(file: Path) -> str:
     if file.is_absolute() or ".." in file.parts:
         raise UsageError(f"--suite {file}: expected its path in the repository, from its root")
     try:
-        return file.read_text(encoding="utf-8")
+        return text_of(file)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--suite {file}: it cannot be read: {error}") from error
 

@@ -39,6 +39,7 @@ from benchgate.targets.clients import client_of
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import json_object, one_line, said
+from benchgate.text_files import text_of
 from benchgate.units import show_found
 
 _QUERY = "/api/v1/query"
@@ -76,7 +77,7 @@ def objective_of(budget: ErrorBudget, folder: Path) -> Objective:
     assert budget.openslo is not None, "it is asked of a budget that names one"
     source = str(folder / budget.openslo)
     try:
-        text = Path(source).read_text(encoding="utf-8")
+        text = text_of(Path(source))
     except (OSError, UnicodeDecodeError) as exc:
         reason = f"the OpenSLO file cannot be read ({exc}); `error_budget.openslo` names one beside the suite"
         raise SuiteError([Problem(source, None, None, "", reason)]) from exc

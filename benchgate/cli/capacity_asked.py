@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchgate.gate.best_row import BestRow
 
 _MOST_BYTES = 16 * 2**20  # of a century of hours, or a model's configuration
+_LONGER = 1.05  # times the tokens of an answer: two means of the same requests are seldom further apart
 _OPTIONS = {
     "safety_factor": "--safety-factor", "spares": "--spares", "p95_per_s": "--p95", "peak_per_s": "--peak",
     "mean_per_s": "the mean", "usd_per_hour": "--price-per-hour", "per_s": "rate", "places is": "--places is",
@@ -88,6 +89,19 @@ def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | 
     if own == 0:
         return row.tokens_per_s, row.tokens_lower
     return row.requests_per_s, row.requests_lower
+
+
+def require_no_longer_answers(unit: str, said: float | None, row: BestRow | None) -> None:
+    """Raises UsageError for answers longer than those with which so many requests per second were carried."""
+    from benchgate.cost.sizing import OUTPUT_TOKENS
+
+    if unit == OUTPUT_TOKENS or said is None or row is None or said <= row.tokens_per_request * _LONGER:
+        return
+    raise UsageError(
+        f"--output-tokens is {said:g}, and the run's {row.requests_per_s:.4g} requests/s were of"
+        f" {row.tokens_per_request:.4g} each: that a replica carries as many longer ones was not shown; give the demand"
+        " in output tokens per second (--target-tokens-per-s, or such a column of --traffic), or measure such requests"
+    )
 
 
 def by_option(error: ValueError) -> str:
@@ -177,15 +191,10 @@ def _config(path: Path) -> dict[str, object]:
 
 
 def _text(path: Path) -> str:
-    """A file of the reader's, of which a device or one of any size is none."""
+    from benchgate.text_files import text_of
+
     try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path}: this is no regular file; write what it gives to one")
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise UsageError(f"{path}: it has more than {_MOST_BYTES:,} bytes, and no such file does")
-        return data.decode("utf-8")
+        return text_of(path, _MOST_BYTES)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except OSError as error:

@@ -9,7 +9,15 @@ import typer
 
 from benchgate.cli import capacity_options as given
 from benchgate.cli import options
-from benchgate.cli.capacity_asked import by_option, cache_asked, carried, demand_asked, price_asked, read_if_said
+from benchgate.cli.capacity_asked import (
+    by_option,
+    cache_asked,
+    carried,
+    demand_asked,
+    price_asked,
+    read_if_said,
+    require_no_longer_answers,
+)
 from benchgate.cli.capacity_effect import require_effect, require_use, said_in
 from benchgate.cli.capacity_replay import ReplayOptions, rehearsed
 from benchgate.cli.capacity_run import Numbers, measured_run
@@ -65,11 +73,9 @@ def capacity(
     require_effect(words, is_fixed=min_replicas == max_replicas)
     asked = demand_asked(target_tokens_per_s, target_requests_per_s, (p95, peak), traffic)
     measured = measured_run(run, arm, stage, store) if run is not None else None
-    rates = carried(
-        asked.unit,
-        (replica_tokens_per_s, replica_requests_per_s),
-        None if measured is None else measured.seen.choice.row,
-    )
+    row = None if measured is None else measured.seen.choice.row
+    rates = carried(asked.unit, (replica_tokens_per_s, replica_requests_per_s), row)
+    require_no_longer_answers(asked.unit, output_tokens, row)
     said = Numbers(
         usd_per_hour=price_asked(price_per_hour),
         overhead_ratio=read_if_said("--overhead", overhead, parse_percent_ratio),

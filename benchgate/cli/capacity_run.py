@@ -110,10 +110,14 @@ def _seen(
     from benchgate.gate.kept_rows import unlike
     from benchgate.gate.level_choice import choose
     from benchgate.gate.scaling_signal import scaling_signals
+    from benchgate.gate.stays import mean_stays_s, watched_stages
     from benchgate.report.client_care import client_care, widened_line
     from benchgate.report.sizing_run import RunSeen
 
-    levels = levels_of(rows, suite, role)
+    stays_s = {} if evidence is None else mean_stays_s(evidence, role)
+    watched = {} if evidence is None else watched_stages(evidence, suite, role)
+    piling_up = [stage for stage, seen in watched.items() if seen.piles_up]
+    levels = levels_of(rows, suite, role, stays_s, piling_up)
     choice = levels if isinstance(levels, str) else choose(levels, role, stage)
     searched = None if evidence is None else beside_the_sizing(evidence, suite, role)
     if isinstance(choice, str) or isinstance(levels, str):
@@ -129,6 +133,7 @@ def _seen(
         care=client_care(suite, evidence),
         unlike=len(unlike(kept, rows)),
         searched=searched,
+        watched=watched.get(choice.row.stage),
     )
 
 

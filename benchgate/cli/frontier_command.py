@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +17,8 @@ from benchgate.cli.waiver_files import today
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchgate.gate.alike_runs import StoredRun
     from benchgate.gate.right_sizing import RightSizing
+    from benchgate.model.run import Run
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
@@ -51,32 +52,33 @@ def frontier(
     suite = read_suite(find_suite(policy)) if policy is not None else None
     with Store.open(store, create=False) as opened:
         picked = chosen(opened, names or [])
-        stored = [read_stored(opened, run, newer=picked.newer.get(run.id)) for run in picked.runs]
-        if suite is not None:
-            stored = [_judged(opened, one, suite) for one in stored]
+        anew = {run.id: None if suite is None else _judged(opened, run, suite) for run in picked.runs}
+        stored = [
+            replace(read_stored(opened, run, newer=picked.newer.get(run.id), verdict=anew[run.id]), policy=suite)
+            for run in picked.runs
+        ]
     found = right_sizing(stored, in_use=in_use, as_of=today())
     by = () if policy is None else (f"judged anew by the policy of {policy}, without waivers; no run keeps that",)
     emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), out)
 
 
-def _judged(store: Store, one: StoredRun, policy: Suite) -> StoredRun:
-    """The same run with its verdict by another policy, which is not kept. UsageError for one with another SLO.
+def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
+    """Its verdict by another policy, which is not kept; None of one that is not whole, whose own may stand.
 
-    The numbers that the store keeps count good tokens by the run's own.
+    UsageError for a policy with another SLO: the numbers that the store keeps count good tokens by the run's own.
     """
     from benchgate import deciding
     from benchgate.model.run import RunStatus
     from benchgate.suite.schema import Suite
 
-    if policy.slo is not None and policy.slo != Suite.from_stored(one.run.suite).slo:
+    if policy.slo is not None and policy.slo != Suite.from_stored(run.suite).slo:
         raise UsageError(
-            f"the policy's `slo` is not that of run {one.run.id}, by which its good tokens are counted; leave it out of"
+            f"the policy's `slo` is not that of run {run.id}, by which its good tokens are counted; leave it out of"
             " the policy, or measure again"
         )
-    if one.run.status is not RunStatus.COMPLETE:
-        return one
-    decision = deciding.decide_stored(store, one.run.id, policy=policy, keep=False)
-    return replace(one, verdict=decision.document, policy=policy)
+    if run.status is not RunStatus.COMPLETE:
+        return None
+    return deciding.decide_stored(store, run.id, policy=policy, keep=False).document
 
 
 def _document(found: RightSizing, output: TrendFormat) -> str | bytes:

@@ -37,6 +37,7 @@ def import_samples(
     from benchgate.cli.measure_commands import load_suite
     from benchgate.model.deployment import Arm
     from benchgate.suite.text import read_text
+    from benchgate.text_files import text_of
 
     path = find_suite(suite)
     declared = load_suite(path)
@@ -44,7 +45,7 @@ def import_samples(
     outputs = asked_outputs(write, report_url, report, path)
     if declared.candidates:
         raise UsageError(f"{path} has several candidates, and an import is of one; name it as its `candidate`")
-    document = read_text(path.read_text(encoding="utf-8"), str(path))
+    document = read_text(text_of(path), str(path))
     sides = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}
     run_options = pipeline.RunOptions(store, Path(), label)
     decision = pipeline.import_suite(declared, document, sides, run_options)

@@ -258,9 +258,10 @@ def read_suite(path: Path) -> Suite:
     """The same without the prices that stand in a file: for whoever asks only who is judged, and by what."""
     from benchgate.spending import with_objective
     from benchgate.suite.loader import parse_suite
+    from benchgate.text_files import text_of
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the suite {path} cannot be read: {error}") from error
     suite = parse_suite(text, str(path))

@@ -134,11 +134,12 @@ def _file(text: str) -> tuple[Output, Path]:
 def _lines(decision: Decision, suite: Path) -> SuiteLines | None:
     """Where the checks stand in a file of the repository that a CI checked out, or below this folder; else None."""
     from benchgate.report.suite_lines import suite_lines
+    from benchgate.text_files import text_of
 
     root = next((os.environ[name] for name in _CHECKED_OUT if os.environ.get(name)), ".")
     try:
         path = suite.resolve().relative_to(Path(root).resolve())
-        text = suite.read_text(encoding="utf-8")
+        text = text_of(suite)
         return suite_lines(text, path.as_posix(), decision.terms.suite(decision.evidence.run), decision.evidence)
     except (ValueError, OSError, SuiteError):  # it was read before: whatever became of it since costs the lines alone
         return None

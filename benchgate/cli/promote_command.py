@@ -14,13 +14,12 @@ from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import UsageError
+from benchgate.model.age import PROMOTED_WITHIN_S
 
 if TYPE_CHECKING:
     from benchgate.following import Wanted
     from benchgate.promoting import Recorded
     from benchgate.store.repository import Store
-
-_MAX_AGE = "30d"
 
 
 def promote(
@@ -57,7 +56,7 @@ def promote(
     follows = {"--run-hook": run_hook, "--mlflow": mlflow, "--alias": alias, "--again": again}
     lately = {"--require-pinned": require_pinned, "--max-age": max_age}
     _require_fitting({**rests_on, **follows, **lately}, reason, withdraw=withdraw)
-    max_age_s = _duration_s("--max-age", max_age or _MAX_AGE)
+    max_age_s = PROMOTED_WITHIN_S if max_age is None else _duration_s("--max-age", max_age)
     wanted = _wanted(run_hook, hook_timeout, mlflow, alias, again=again)
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
     doubt = unprotected_because(os.environ)

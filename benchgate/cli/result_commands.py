@@ -165,8 +165,9 @@ def trend(
         if repricing is not None:
             repriced = repriced_trend(opened, points, repricing)
             points = repriced.points
+        measured = opened.measurements({point.run_id for point in points})
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by, repriced), out)
+        emit(trend_document(points, output, metric, statistic, by, repriced, measured), out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:

@@ -71,9 +71,10 @@ def missing_files(suite: Path) -> list[Problem]:
 def _document(suite: Path) -> Document | None:
     """The text of the suite; None where it is no YAML."""
     from benchgate.suite.text import read_text
+    from benchgate.text_files import text_of
 
     try:
-        return read_text(suite.read_text(encoding="utf-8"), str(suite))
+        return read_text(text_of(suite), str(suite))
     except (OSError, UnicodeDecodeError, SuiteError):
         return None
 

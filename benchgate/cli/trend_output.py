@@ -15,6 +15,11 @@ from benchgate.errors import UsageError
 if TYPE_CHECKING:
     from benchgate.cli.trend_repricing import Repriced
     from benchgate.model.run import TrendPoint
+    from benchgate.report.trend_points import Place
+
+
+_ANEW = "begins_anew"
+"""The column that says why a point does not go on from the one before it."""
 
 
 class TrendFormat(StrEnum):
@@ -50,26 +55,31 @@ def trend_document(
     statistic: str | None,
     by: TrendBy | None = None,
     repriced: Repriced | None = None,
+    asked: Mapping[str, str] | None = None,
 ) -> str | bytes:
     """What is printed or written; points of one series stand together, which JSON and CSV name in a column.
 
-    `repriced` is what the points were re-priced by, where they were: every form says so.
-    Raises UsageError for a picture of more lines than can be told apart.
+    `repriced` is what the points were re-priced by, where they were, `asked` what each run asked, by which points do
+    not go on from those before them: every form says so. Raises UsageError for a picture of more lines than can be told
+    apart.
     """
+    from benchgate.report.trend_points import breaks_of, chart_of, place_of
+
+    breaks = breaks_of(points, asked or {}, by)
     if by is not None and output in (TrendFormat.TEXT, TrendFormat.JSON, TrendFormat.CSV):
         points = [point for some in _series(points, by).values() for point in some]
     if output is TrendFormat.TEXT:
-        return _text(points, metric, statistic, by, repriced)
-    if output is TrendFormat.JSON:
+        return _text(points, metric, statistic, by, repriced, breaks)
+    if output in (TrendFormat.JSON, TrendFormat.CSV):
         of_all = _of_all(metric, statistic)
-        rows = [{**of_all, **point._asdict(), **_taken(repriced, point)} for point in points]
-        return json.dumps(rows, indent=2, sort_keys=True) + "\n"
-    if output is TrendFormat.CSV:
-        return _csv(points, _of_all(metric, statistic), repriced)
+        rows = [
+            {**of_all, **point._asdict(), _ANEW: breaks.get(place_of(point)), **_taken(repriced, point)}
+            for point in points
+        ]
+        return _csv(rows, of_all, repriced) if output is TrendFormat.CSV else _json(rows)
     from benchgate.report.trend_chart import whole_png, whole_svg
-    from benchgate.report.trend_points import chart_of
 
-    chart = chart_of(points, metric, statistic, by, "" if repriced is None else repriced.told)
+    chart = chart_of(points, metric, statistic, by, "" if repriced is None else repriced.told, breaks)
     if output is TrendFormat.PNG:
         return whole_png(chart)
     told_apart = "" if by is None else f" by {by}"
@@ -99,7 +109,12 @@ def _series(points: Sequence[TrendPoint], by: TrendBy) -> dict[str, list[TrendPo
 
 
 def _text(
-    points: Sequence[TrendPoint], metric: str, statistic: str | None, by: TrendBy | None, repriced: Repriced | None
+    points: Sequence[TrendPoint],
+    metric: str,
+    statistic: str | None,
+    by: TrendBy | None,
+    repriced: Repriced | None,
+    breaks: Mapping[Place, str],
 ) -> str:
     from benchgate.report.untrusted import terminal_line
 
@@ -109,18 +124,21 @@ def _text(
         lines[-1] += f", {repriced.told}"
     if by is None:
         with_limits = metric.startswith("usd_")  # a cost without them is taken for a price
-        lines += [_line(point, metric, repriced, with_limits=with_limits) for point in points]
+        lines += [_line(point, metric, repriced, breaks, with_limits=with_limits) for point in points]
     else:
         for name, some in _series(points, by).items():
             runs = len({point.run_id for point in some})
             lines += ["", f"{by} {name}, {runs:,} {'run' if runs == 1 else 'runs'}:"]
-            lines += [_line(point, metric, repriced, with_limits=True) for point in some]
+            lines += [_line(point, metric, repriced, breaks, with_limits=True) for point in some]
     return "".join(f"{terminal_line(line)}\n" for line in lines)
 
 
-def _line(point: TrendPoint, metric: str, repriced: Repriced | None, *, with_limits: bool) -> str:
+def _line(
+    point: TrendPoint, metric: str, repriced: Repriced | None, breaks: Mapping[Place, str], *, with_limits: bool
+) -> str:
     from benchgate.report.metric_values import in_its_unit, value_with_limits
     from benchgate.report.show import usd
+    from benchgate.report.trend_points import place_of
 
     where, name = point.stage or point.task or "-", point.label or point.run_id[:13]
     value = in_its_unit(metric, point.value)
@@ -129,9 +147,11 @@ def _line(point: TrendPoint, metric: str, repriced: Repriced | None, *, with_lim
     if repriced is not None:
         taken = repriced.taken[point.run_id]
         value += f", {'' if taken.accelerators == 1 else f'{taken.accelerators} x '}{usd(taken.price_usd_per_hour)}/h"
-    promoted = f"  ({point.promoted})" if point.promoted is not None else ""
+    told = [f"({word})" for word in (point.promoted, point.doubt) if word is not None]
+    if (why := breaks.get(place_of(point))) is not None:
+        told.append(f"({why} than before)")
     of = f"{point.suite:18} {point.deployment:14} {point.outcome or '-':12} {where:14}"
-    return f"{point.started_at}  {name:20} {of} {value}{promoted}"
+    return "  ".join((f"{point.started_at}  {name:20} {of} {value}", *told))
 
 
 def _of_all(metric: str, statistic: str | None) -> dict[str, str | None]:
@@ -146,11 +166,14 @@ def _taken(repriced: Repriced | None, point: TrendPoint) -> dict[str, object]:
     return {} if repriced is None else repriced.taken[point.run_id]._asdict()
 
 
-def _csv(points: Sequence[TrendPoint], of_all: Mapping[str, str | None], repriced: Repriced | None) -> str:
+def _json(rows: Sequence[Mapping[str, object]]) -> str:
+    return json.dumps(rows, indent=2, sort_keys=True) + "\n"
+
+
+def _csv(rows: Sequence[Mapping[str, object]], of_all: Mapping[str, str | None], repriced: Repriced | None) -> str:
     from benchgate.cost.repricing import PriceTaken
     from benchgate.exchange.export_tables import to_csv
     from benchgate.model.run import TrendPoint
 
-    names = () if repriced is None else PriceTaken._fields
-    rows = ((*of_all.values(), *point, *_taken(repriced, point).values()) for point in points)
-    return to_csv((*of_all, *TrendPoint._fields, *names), rows)
+    columns = (*of_all, *TrendPoint._fields, _ANEW, *(() if repriced is None else PriceTaken._fields))
+    return to_csv(columns, (tuple(row[column] for column in columns) for row in rows))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
@@ -24,11 +24,13 @@ _OF_A_PACE = "usd_per_million_output_tokens"
 _SCALED = ("usd_per_million_good_tokens", "usd_per_million_input_tokens", "usd_per_million_total_tokens")
 """Made of no pace that is kept, so each is what the run kept of it, times the new price over its own."""
 _IN_USE = "_in_use"
+_LONGEST_NAME = 24
 
 _UNKNOWN = "has no price of such a name"
 _BY_TOKEN = "has a price by the token, which no pace makes a cost of,"
 _UNUSED = "says no `price_terms`, and neither did the run, so that nobody knows how it is used,"
 _BROKEN = "has a price, and the terms that the run keeps cannot be read,"
+_NO_TOKEN = "has a price, and there came no token that would cost it,"
 _UNPAID = "has a price, and the run keeps none by the hour that its own cost goes with,"
 
 
@@ -54,7 +56,9 @@ class Repricing:
     @property
     def told(self) -> str:
         """In words, for headings."""
-        return f"re-priced by {self.file.name}, {'each run on its day' if self.on is None else f'on {self.on}'}"
+        name = self.file.name  # which a picture has no room for beside the day, where it is long
+        called = name if len(name) <= _LONGEST_NAME else f"{name[:8]}…{name[9 - _LONGEST_NAME :]}"
+        return f"re-priced by {called}, {'each run on its day' if self.on is None else f'on {self.on}'}"
 
     @property
     def lacking(self) -> str:
@@ -106,23 +110,47 @@ def repriced_trend(store: Store, followed: Sequence[TrendPoint], asked: Repricin
     known = read_prices(asked.file, "--prices names one")
     points, taken = list["TrendPoint"](), dict[str, "PriceTaken"]()
     left_out = dict[str, dict[str, "Run"]]()
+    runs = {run_id: store.run(run_id) for run_id in dict.fromkeys(point.run_id for point in followed)}
+    paid = {run_id: _paid(run, known, asked) for run_id, run in runs.items()}
     for point in followed:
-        run = store.run(point.run_id)
-        found = _repriced(run, point, known, asked)
+        run = runs[point.run_id]
+        found = _repriced(run, point, paid[run.id], asked)
         if isinstance(found, str):
             left_out.setdefault(found, {})[run.id] = run
-        elif found is not None:
+        else:
             new, taken[run.id] = found
             points.append(new)
     _tell(asked, known, left_out, none_left=not points)
     return Repriced(points, taken, asked.told)
 
 
-def _repriced(
-    run: Run, point: TrendPoint, known: Prices, asked: Repricing
-) -> tuple[TrendPoint, PriceTaken] | str | None:
-    """One point at the price of its day, or why there is no such; None where no token came."""
-    from benchgate.cost.repricing import PriceTaken, repriced, scaled
+class _Paid(NamedTuple):
+    """What a run is re-priced by, and what its cost at full use is multiplied by."""
+
+    taken: PriceTaken
+    factor: float
+
+
+def _repriced(run: Run, point: TrendPoint, paid: _Paid | str, asked: Repricing) -> tuple[TrendPoint, PriceTaken] | str:
+    """One point at the price that its run takes, or why there is no such."""
+    from benchgate.cost.repricing import repriced, scaled
+
+    if isinstance(paid, str):
+        return paid
+    taken, own = paid.taken, run.arms[Arm.CANDIDATE].price_usd_per_hour
+    if asked.made_of == _PACE:
+        new = repriced(point, taken.price_usd_per_hour, taken.accelerators, paid.factor)
+        return _NO_TOKEN if new is None else (new, taken)
+    if not own:
+        return _UNPAID
+    new = scaled(point, paid.factor * taken.price_usd_per_hour / own)
+    return new._replace(doubt=None), taken  # which was of the price that the run kept
+
+
+def _paid(run: Run, known: Prices, asked: Repricing) -> _Paid | str:
+    """The price of the run's day and its terms, or why there is none that makes a cost of what ran."""
+    from benchgate.cost.repricing import PriceTaken
+    from benchgate.gate.accelerators_paid import not_of_what_ran
 
     deployment = run.arms[Arm.CANDIDATE]
     day, kind = asked.on or run.day, _kind(run)
@@ -132,27 +160,29 @@ def _repriced(
     if listed.price is None:
         return _BY_TOKEN
     try:
-        terms = _terms(run, listed)
+        terms = _terms(run, listed, in_use=asked.in_use)
     except ValueError:
         return _BROKEN
     if terms is None and asked.in_use:
         return _UNUSED
     usd_per_hour = listed.price if terms is None else terms.usd_per_hour(listed.price)
+    paid = replace(deployment, price_usd_per_hour=usd_per_hour, token_prices={}, price_entry=known.entry_of(listed))
+    if (why := not_of_what_ran(paid)) is not None:
+        return f"has a price that is not of what ran (it {why})"
     factor = terms.in_use_factor if terms is not None and asked.in_use else 1.0
-    taken = PriceTaken(str(asked.file), day.isoformat(), usd_per_hour, deployment.accelerators)
-    if asked.made_of == _PACE:
-        new = repriced(point, usd_per_hour, deployment.accelerators, factor)
-        return None if new is None else (new, taken)
-    if not deployment.price_usd_per_hour:
-        return _UNPAID
-    return scaled(point, factor * usd_per_hour / deployment.price_usd_per_hour), taken
+    return _Paid(PriceTaken(str(asked.file), day.isoformat(), usd_per_hour, deployment.accelerators), factor)
 
 
-def _terms(run: Run, listed: ListedPrice) -> PriceTerms | None:
-    """Those of the file over those that the run keeps. Raises ValueError for kept ones that cannot be read."""
+def _terms(run: Run, listed: ListedPrice, *, in_use: bool) -> PriceTerms | None:
+    """Those of the file over those that the run keeps. Raises ValueError for kept ones that cannot be read.
+
+    Neither can kept ones `in_use` that do not say how it is used: what is lacking there is no full use.
+    """
     from benchgate.suite.price_terms import PriceTerms
 
     kept = run.arms[Arm.CANDIDATE].price_terms
+    if kept and in_use and run.arms[Arm.CANDIDATE].in_use_factor is None:
+        raise ValueError("they do not say how it is used")
     return listed.terms_beside(PriceTerms.from_remembered(kept) if kept else None)
 
 

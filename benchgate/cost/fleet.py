@@ -42,6 +42,7 @@ class Sized:
     lost.
 
     `by_lower` is `with_spares` if every replica carries only the lower limit of what was measured; None without one.
+    Dollars are of `with_spares`, those of the other `by_lower_usd_per_month`.
     `load_ratio` is how much of what all of them carry the demand then uses.
     """
 
@@ -53,6 +54,7 @@ class Sized:
     load_ratio: float
     usd_per_hour: float | None
     usd_per_month: float | None
+    by_lower_usd_per_month: float | None
 
 
 def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, spares: int = 1) -> Sized:
@@ -74,10 +76,23 @@ def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, s
         if replica.lower_per_s is None
         else replicas_for(demand_per_s * safety_factor, replica.lower_per_s) + spares
     )
-    per_hour = None if replica.usd_per_hour is None else replica.usd_per_hour * paid
-    per_month = None if per_hour is None else per_hour * HOURS_PER_MONTH
+    usd_per_hour = None if replica.usd_per_hour is None else replica.usd_per_hour * paid
     load_ratio = demand_per_s / (paid * replica.per_s) if paid else 0.0
-    return Sized(demand_per_s, bare, needed, paid, by_lower, load_ratio, per_hour, per_month)
+    return Sized(
+        demand_per_s,
+        bare,
+        needed,
+        paid,
+        by_lower,
+        load_ratio,
+        usd_per_hour,
+        _usd_per_month(replica, paid),
+        _usd_per_month(replica, by_lower),
+    )
+
+
+def _usd_per_month(replica: Replica, count: int | None) -> float | None:
+    return None if replica.usd_per_hour is None or count is None else replica.usd_per_hour * count * HOURS_PER_MONTH
 
 
 def replicas_for(demand_per_s: float, per_replica_per_s: float) -> int:

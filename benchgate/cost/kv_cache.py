@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import NamedTuple
 
 BYTES = MappingProxyType(
     {
@@ -48,6 +49,7 @@ class CacheLayout:
     state_layers: int  # layers whose memory does not grow with the tokens, and is not counted
     dtype: str  # what the configuration says the numbers are; "" where it does not
     kv_heads: int | None = None  # None: one vector for all heads
+    sliding_kv_heads: int | None = None  # of the layers with a window
 
     def shared_by(self, accelerators: int) -> CacheLayout:
         """What so many accelerators keep together that share every layer: a head that two of them need is there twice.
@@ -56,18 +58,9 @@ class CacheLayout:
         """
         if not 1 <= accelerators <= _MOST_ACCELERATORS:
             raise ConfigError(f"{accelerators} accelerators share a layer; expected 1 to {_MOST_ACCELERATORS:,}")
-        heads = self.kv_heads
-        if heads is None:
-            copies = accelerators
-        elif heads % accelerators and accelerators % heads:
-            raise ConfigError(
-                f"{heads} KV heads cannot be shared by {accelerators} accelerators; expected a divisor of {heads}, or a"
-                " multiple"
-            )
-        else:
-            copies = max(1, accelerators // heads)
-        numbers = self.growing_numbers * copies, self.sliding_numbers * copies
-        return replace(self, growing_numbers=numbers[0], sliding_numbers=numbers[1])
+        growing = self.growing_numbers * _copies(self.kv_heads, accelerators) if self.growing_numbers else 0
+        sliding = self.sliding_numbers * _copies(self.sliding_kv_heads, accelerators) if self.sliding_numbers else 0
+        return replace(self, growing_numbers=growing, sliding_numbers=sliding)
 
     def bytes_per_token(self, dtype: str = "") -> float:
         """Bytes that one more token takes while it is within every window. Raises ConfigError for an unknown type."""
@@ -89,6 +82,17 @@ class CacheLayout:
     def requests_that_fit(self, memory_bytes: float, tokens: int, dtype: str = "") -> int:
         """How many requests of so many tokens fit into the memory that is left for the cache, at once."""
         return int(memory_bytes // self.bytes_per_request(tokens, dtype))
+
+
+def _copies(heads: int | None, accelerators: int) -> int:
+    if heads is None:
+        return accelerators
+    if heads % accelerators and accelerators % heads:
+        raise ConfigError(
+            f"{heads} KV heads cannot be shared by {accelerators} accelerators; expected a divisor of {heads}, or a"
+            " multiple"
+        )
+    return max(1, accelerators // heads)
 
 
 def number_bytes(dtype: str) -> float:
@@ -113,25 +117,45 @@ def cache_layout(config: Mapping[str, object]) -> CacheLayout:
         raise ConfigError("`text_config` is no object")
     layers = _count(text, "num_hidden_layers", "n_layer", "num_layers")
     full, sliding, state = _layers_by_kind(text, layers)
-    kv_heads, numbers = _heads_and_numbers(text)
+    of_full, of_sliding = _kept_in(text, _OF_FULL), _kept_in(text, _OF_SLIDING)
+    if not sliding:  # which of them have a window is not said: no less than any of them keeps
+        of_full = max(of_full, of_sliding, key=lambda kept: kept.numbers)
     window = _window(text) if sliding else None
     dtype = text.get("torch_dtype", text.get("dtype", config.get("torch_dtype", config.get("dtype", ""))))
     said = dtype if isinstance(dtype, str) else ""
-    return CacheLayout(full * numbers, sliding * numbers, window, state, said, kv_heads)
+    growing, windowed = full * of_full.numbers, sliding * of_sliding.numbers
+    return CacheLayout(growing, windowed, window, state, said, of_full.heads, of_sliding.heads)
 
 
-def _heads_and_numbers(text: Mapping[str, object]) -> tuple[int | None, int]:
-    """KV heads, and numbers of a token in a layer with attention."""
+class _Kept(NamedTuple):
+    """KV heads of a layer with attention, None where one vector is kept for all; and the numbers of a token in it."""
+
+    heads: int | None
+    numbers: int
+
+
+# Keys of models whose layers of one kind have other heads than the rest (Gemma 4; MiMo V2), before the usual ones.
+_OF_FULL = ("num_global_key_value_heads", "global_head_dim")
+_OF_SLIDING = ("swa_num_key_value_heads", "swa_head_dim")
+
+
+def _kept_in(text: Mapping[str, object], own_keys: tuple[str, str]) -> _Kept:
+    """What a layer of one kind keeps, whose own keys go before those of all layers."""
     if text.get("kv_lora_rank") is not None:
-        return None, _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim")
+        return _Kept(None, _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim"))
     heads = _count(text, "num_attention_heads", "n_head")
-    kv_heads = _count(text, "num_key_value_heads") if text.get("num_key_value_heads") is not None else heads
-    if text.get("head_dim") is not None:
-        return kv_heads, 2 * kv_heads * _count(text, "head_dim")
+    of_heads, of_size = ([key for key in pair if text.get(key) is not None] for pair in _keys_of(own_keys))
+    kv_heads = _count(text, *of_heads) if of_heads else heads
+    if of_size:
+        return _Kept(kv_heads, 2 * kv_heads * _count(text, *of_size))
     width = _count(text, "hidden_size", "n_embd")
     if width % heads:
         raise ConfigError(f"hidden_size {width} is no multiple of num_attention_heads {heads}; expected `head_dim`")
-    return kv_heads, 2 * kv_heads * (width // heads)
+    return _Kept(kv_heads, 2 * kv_heads * (width // heads))
+
+
+def _keys_of(own_keys: tuple[str, str]) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (own_keys[0], "num_key_value_heads"), (own_keys[1], "head_dim")
 
 
 def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:

@@ -83,7 +83,7 @@ class Replayed:
 
     waits_s: Floats  # by arrival
     replica_hours: float
-    highest: int  # replicas paid for at once
+    highest: int  # replicas paid for at once: above `most` where more were asked for while others were leaving
     scaled_up: int  # times that more were asked for
     scaled_down: int
     left_inside: int
@@ -246,7 +246,7 @@ class _Fleet:
         if wanted > there:
             self._starting.extend([now_s + scaling.cold_start_s] * (wanted - there))
             self._scaled_up += 1
-            self._highest = max(self._highest, wanted)
+            self._highest = max(self._highest, self._paid())
         elif self._fewer_since_s is not None and now_s - self._fewer_since_s >= scaling.cooldown_s:
             self._let_go(there - wanted)
             self._fewer_since_s = None
@@ -269,6 +269,9 @@ class _Fleet:
 
     def _pay(self, now_s: float) -> None:
         """All that are there, starting or leaving, since they were last paid: called before their number changes."""
-        paid = self._ready + len(self._starting) + len(self._leaving)
-        self._paid_replica_s += paid * max(0.0, now_s - self._paid_until_s)
+        self._paid_replica_s += self._paid() * max(0.0, now_s - self._paid_until_s)
         self._paid_until_s = max(self._paid_until_s, now_s)
+
+    def _paid(self) -> int:
+        """Replicas that are paid for: those that were let go too, while they have not answered the last they had."""
+        return self._ready + len(self._starting) + len(self._leaving)

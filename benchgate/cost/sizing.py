@@ -108,13 +108,15 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The answer. `full_usd_per_million_tokens` is of a replica that is always full; `ahead` are the replicas that must
-    be there beyond a growing demand while one starts.
+    """The answer. `full_usd_per_million_tokens` is of a replica that is always full, `_upper` if it carries only the
+    lower limit of what was measured; `ahead` are the replicas that must be there beyond a growing demand while one
+    starts.
     """
 
     question: Question
     levels: tuple[Level, ...]
     full_usd_per_million_tokens: float | None
+    full_usd_per_million_tokens_upper: float | None
     ahead: int | None
 
 
@@ -125,7 +127,11 @@ def sizing(question: Question) -> Sizing:
     if growth is not None and question.cold_start_s is not None:
         ahead = replicas_while_one_starts(growth, question.cold_start_s, question.replica)
     levels = tuple(_level(question, name, per_s) for name, per_s in question.demand.levels)
-    return Sizing(question, levels, _unit_price(question, question.replica.usd_per_hour, question.replica.per_s), ahead)
+    replica = question.replica
+    full = _unit_price(question, replica.usd_per_hour, replica.per_s)
+    lower_per_s = replica.lower_per_s
+    upper = None if lower_per_s is None else _unit_price(question, replica.usd_per_hour, lower_per_s)
+    return Sizing(question, levels, full, upper, ahead)
 
 
 def _level(question: Question, name: str, per_s: float) -> Level:

@@ -39,6 +39,8 @@ def read_traffic(text: str, name: str) -> Traffic:
     heading = [cell.strip() for cell in rows[0][1]] if rows else []
     column = _column(heading, name)
     at = heading.index(column)
+    for line, row in rows[1:]:
+        _require_no_more_cells(row, len(heading), f"{name}:{line}")
     rates = [_rate(row, at, column, f"{name}:{line}") for line, row in rows[1:]]
     if not rates:
         raise UsageError(f"{name}: there is no hour below the heading; write one row an hour with its {column}")
@@ -57,6 +59,15 @@ def _column(heading: list[str], name: str) -> str:
     near = [(cell, match[0]) for cell in heading if (match := get_close_matches(cell, _KNOWN, n=1))]
     hint = f"; did you mean {near[0][1]} by {near[0][0]!r}?" if near else ""
     raise UsageError(f"{name}:1: no column is called {TOKENS} or {REQUESTS}{hint}")
+
+
+def _require_no_more_cells(row: list[str], most: int, place: str) -> None:
+    """A comma inside a number parts it: of `1,200` the first cell alone would be a rate, and too small a one."""
+    if any(cell.strip() for cell in row[most:]):
+        raise UsageError(
+            f"{place}: it has {len(row)} cells, and the heading {most}; write a point in numbers, 3.5, and nothing"
+            " between thousands, 1200"
+        )
 
 
 def _rate(row: list[str], at: int, column: str, place: str) -> float:

@@ -62,7 +62,8 @@ def check_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[Row]
 def to_csv(columns: Iterable[str], found: Iterable[Row], *, raw: bool = False) -> str:
     """CSV with a header: texts in quotes, numbers bare, what is missing empty.
 
-    A spreadsheet takes a text that begins like a formula for one, and runs it: it gets a leading ' unless `raw`.
+    A spreadsheet takes a text that begins like a formula for one, and runs it: it gets a leading ' unless `raw`. So
+    does a CI's log with a line that begins like a command: a text stays on one line then.
     """
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -72,7 +73,10 @@ def to_csv(columns: Iterable[str], found: Iterable[Row], *, raw: bool = False) -
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    line = " ".join(value.splitlines())
+    return f"'{line}" if value.startswith(_FORMULA) or line.lstrip().startswith(_FORMULA) else line
 
 
 def _parts(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:

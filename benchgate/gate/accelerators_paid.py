@@ -9,6 +9,8 @@ import re
 from benchgate.gate.differences import FLAGS
 from benchgate.model.deployment import Deployment
 
+NOT_OF_WHAT_RAN = "its price is not of what ran"
+
 _PARALLEL = ("tp_size", "pp_size")  # of SGLang: each of their product is an accelerator of its own
 _MODEL = re.compile(r"(?:A|B|H|L|V|GB|GH|MI|RTX)[0-9]{2,4}[A-Z]{0,2}|[LT]4", re.IGNORECASE)
 """A word by which accelerators are sold, like A100, L40S, GB200 or MI300X; names of machines are none of them."""
@@ -45,7 +47,8 @@ def overpaid(deployment: Deployment) -> str | None:
 
 
 def _counted(deployment: Deployment, told: int) -> str:
-    return f"is paid for {deployment.accelerators} accelerators, and its server tells of {told}"
+    paid = deployment.accelerators
+    return f"is paid for {paid} accelerator{'' if paid == 1 else 's'}, and its server tells of {told}"
 
 
 def _paid_as_another(deployment: Deployment) -> str | None:

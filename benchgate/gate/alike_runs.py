@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from benchgate.gate.accelerators_paid import not_of_what_ran
+from benchgate.errors import EvidenceError
+from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN, not_of_what_ran
 from benchgate.gate.places import places
 from benchgate.gate.priced_between import of_no_one_list
 from benchgate.gate.priced_level import PricedLevel, priced_level
@@ -51,7 +52,8 @@ class StoredRun:
 
     `policy` is the suite by whose gate the verdict was given instead of the run's own; `newer` the candidate's newest
     run, where that is another one; `remade`: the store keeps other numbers than its records make, and these are theirs;
-    `unchecked` says why the numbers are those that are stored, and nothing can check them.
+    `unchecked` says why the numbers are those that are stored, and nothing can check them; `withdrawn` why its
+    promotion was taken back.
     """
 
     run: Run
@@ -62,6 +64,7 @@ class StoredRun:
     newer: Newer | None = None
     remade: bool = False
     unchecked: str | None = None
+    withdrawn: str | None = None
 
     @property
     def outcome(self) -> Outcome | None:
@@ -101,12 +104,21 @@ class StoredRun:
         """The level that counts, and what tokens cost there; else why there is none, or why its price is no cost."""
         deployment = self.run.arms.get(arm)
         if deployment is not None and (why := not_of_what_ran(deployment)) is not None:
-            return f"its price is not of what ran: it {why}"
+            return f"{NOT_OF_WHAT_RAN}: it {why}"
         return priced_level(self.rows, Suite.from_stored(self.run.suite), arm, in_use=in_use)
 
 
+def unreadable(run: Run) -> str | None:
+    """Why the suite of a run says nothing to this version; None where it can be read."""
+    try:
+        Suite.from_stored(run.suite)
+    except EvidenceError as error:
+        return str(error)
+    return None
+
+
 def incomparable(one: Run, other: Run) -> str | None:
-    """Why two runs have no table in common; None where they do."""
+    """Why two runs, whose suites can be read, have no table in common; None where they do."""
     if one.measurement_sha256 != other.measurement_sha256:
         return "their plans differ (load, tasks, prompts or seed)"
     mine, theirs = (

@@ -2,7 +2,8 @@
 
 What a replica carries is a rate of arrivals, and those of an open loop are one: they come whatever became of the
 requests before them. In a closed loop nobody asks who still waits, so a queue is never longer than its callers, and
-what comes through is no rate that a server withstands. So a level of the first kind stands before one of the second.
+what comes through is no rate that a server withstands. So an open level stands before a closed one. And what held once
+is not counted on where the same requests at a lower rate are shown not to hold: one of the two was chance.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from benchgate.gate.best_row import BestRow, best_of, known
+from benchgate.gate.best_row import BestRow, best_of, known, lightest
 from benchgate.model.deployment import Arm
 from benchgate.units import show_number
 
@@ -28,9 +29,9 @@ class LeftOut:
 class Choice:
     """The level that the fleet is sized by. `asked_for`: by its name, and not because it is the best.
 
-    `missed_at` is the next level beyond it of which anything is known, where that is shown to miss its SLO: what a
-    replica carries lies between the two. None where nothing shows that it carries no more. Beyond an open loop only
-    open ones count: a closed loop says nothing of rates.
+    `missed_at` is the next level of the same requests beyond it of which anything is known, where that is shown to miss
+    its SLO: what a replica carries lies between the two. None where nothing shows that it carries no more. Beyond an
+    open loop only open ones count: a closed loop says nothing of rates.
     """
 
     row: BestRow
@@ -41,11 +42,12 @@ class Choice:
 
 def choose(levels: Mapping[str, BestRow | str], arm: Arm, stage: str | None = None) -> Choice | str:
     """Of the levels of `levels_of`, the named one, else the best that is shown to hold; else why there is none."""
-    found = _best(known(levels), arm) if stage is None else _named(levels, stage)
+    all_known = known(levels)
+    found = _best(all_known, arm) if stage is None else _named(levels, stage)
     if isinstance(found, str):
         return found
-    left_out = [LeftOut(name, _why(level, found)) for name, level in levels.items() if name != found.stage]
-    return Choice(found, tuple(left_out), stage is not None, _missed_at(known(levels), found))
+    left_out = [LeftOut(name, _why(level, found, all_known)) for name, level in levels.items() if name != found.stage]
+    return Choice(found, tuple(left_out), stage is not None, _missed_at(all_known, found))
 
 
 def _missed_at(levels: Sequence[BestRow], chosen: BestRow) -> str | None:
@@ -54,13 +56,24 @@ def _missed_at(levels: Sequence[BestRow], chosen: BestRow) -> str | None:
         for row in levels
         if (row.holds or row.misses) and (row.is_open or not chosen.is_open) and chosen.has_less_load_than(row)
     ]
-    nearest = min(beyond, key=lambda row: row.load, default=None)
+    nearest = lightest(beyond)
     return nearest.stage if nearest is not None and nearest.misses else None
 
 
+def _belied_by(row: BestRow, levels: Sequence[BestRow]) -> BestRow | None:
+    """A level of the same requests, open as it is or closed, that has less load and is shown to miss its SLO."""
+    lighter = (other for other in levels if other.misses and other.is_open == row.is_open)
+    return next((other for other in lighter if other.has_less_load_than(row)), None)
+
+
+def _belied(lighter: BestRow) -> str:
+    return f"holds, but {lighter.stage}, the same requests with less load, is shown to miss its SLO: one was chance"
+
+
 def _best(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
-    opened = [row for row in levels if row.is_open and row.holds]
-    return best_of(opened or levels, arm)
+    sound = [row for row in levels if not (row.holds and _belied_by(row, levels))]
+    opened = [row for row in sound if row.is_open and row.holds]
+    return best_of(opened or sound, arm)
 
 
 def _named(levels: Mapping[str, BestRow | str], stage: str) -> BestRow | str:
@@ -76,16 +89,23 @@ def _named(levels: Mapping[str, BestRow | str], stage: str) -> BestRow | str:
             f"nothing is sized by stage {stage}, which is not shown to hold its SLO ({row.held_by}): what comes through"
             " beyond the SLO is no capacity; measure more requests of it, or name another stage"
         )
+    if (lighter := _belied_by(row, known(levels))) is not None:
+        return f"nothing is sized by stage {stage}: it {_belied(lighter)}; measure both again"
     return row
 
 
-def _why(level: BestRow | str, chosen: BestRow) -> str:
+def _why(level: BestRow | str, chosen: BestRow, levels: Sequence[BestRow]) -> str:
     if isinstance(level, str):
         return level
     if not level.holds:
         less = ", though it has less load than this one" if level.has_less_load_than(chosen) else ""
         return f"not shown to hold its SLO ({level.held_by}){less}"
+    if (lighter := _belied_by(level, levels)) is not None:
+        return _belied(lighter)
     carried = f"holds, at {show_number(level.tokens_per_s)} output tokens/s"
     if chosen.is_open and not level.is_open:
         return f"{carried}, but is a closed loop, whose rate is no rate of arrivals"
+    if level.kind != chosen.kind:
+        otherwise = "asked otherwise (workload, way of arrival, actions or SLO)"
+        return f"{carried}, {otherwise}; is that your demand, name it by --stage"
     return carried

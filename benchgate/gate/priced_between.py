@@ -6,7 +6,7 @@ have been the same in both runs, as far as anybody says: then the costs are thos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -26,11 +26,12 @@ _TOGETHER = (
 
 @dataclass(frozen=True, slots=True)
 class _Price:
-    """What is paid, and for which kind of accelerator where the suite says that."""
+    """What is paid, and for which kind of accelerator where the suite says that; `is_read` where that can be read."""
 
     usd_per_hour: float | None
     usd_per_million: tuple[tuple[str, float], ...]
     accelerator: str | None
+    is_read: bool = True
 
     @property
     def sums(self) -> tuple[object, ...]:
@@ -39,7 +40,7 @@ class _Price:
 
     def agrees_with(self, said: _Price | None) -> bool:
         """Whether the same is said to be paid, and nothing of the accelerator that differs."""
-        if said is None or self.sums != said.sums:
+        if said is None or self.sums != said.sums or not (self.is_read and said.is_read):
             return False
         return None in (self.accelerator, said.accelerator) or self.accelerator == said.accelerator
 
@@ -77,6 +78,12 @@ def of_no_one_list(judged: Run, reference: Run) -> str | None:
         told = " and ".join(f"{price.told} on {run.day}" for price, run in zip(prices, runs, strict=True))
         reason = f"each candidate has the price of its own run's day ({told}), and these are of no one price list"
         return f"{reason}: what prices did in between would count as its change"
+    closed = [run for price, run in zip(prices, runs, strict=True) if not price.is_read]
+    if closed:
+        return (
+            f"what the suite of the run on {closed[0].day} says of its candidate cannot be read by this benchgate, so"
+            " on which accelerators it is paid for is not known"
+        )
     kinds = _unlike_accelerators(*runs)
     if kinds is None:
         return None
@@ -120,27 +127,25 @@ def _paid(run: Run, arm: Arm) -> _Price:
     """What was paid for an arm; of nobody where the run has no such arm."""
     deployment = run.arms.get(arm)
     if deployment is None:
-        return _price(None, {}, None)
-    return _price(deployment.price_usd_per_hour, deployment.token_prices, _spec(run, deployment.name))
+        return _price(None, {})
+    said = _said(run, deployment.name)
+    paid = _price(deployment.price_usd_per_hour, deployment.token_prices)
+    return paid if said is None else replace(paid, accelerator=said.accelerator, is_read=said.is_read)
 
 
 def _said(run: Run, name: str) -> _Price | None:
     """What the suite of a run says that a deployment of this name costs; None where it does not know it."""
-    spec = _spec(run, name)
-    if spec is None:
-        return None
-    return _price(spec.usd_per_hour, {} if spec.token_prices is None else spec.token_prices.remembered(), spec)
-
-
-def _price(usd_per_hour: float | None, usd_per_million: dict[str, float], spec: DeploymentSpec | None) -> _Price:
-    return _Price(usd_per_hour, tuple(sorted(usd_per_million.items())), None if spec is None else spec.accelerator)
-
-
-def _spec(run: Run, name: str) -> DeploymentSpec | None:
-    """A deployment as the run's own suite has it; None where it has none, or one that says nothing to this version."""
     deployments = run.suite.get("deployments")
     kept = deployments.get(name) if isinstance(deployments, dict) else None
-    try:
-        return DeploymentSpec.model_validate(kept, by_name=True, by_alias=False, context={"stored": True})
-    except ValidationError:
+    if kept is None:
         return None
+    try:
+        spec = DeploymentSpec.model_validate(kept, by_name=True, by_alias=False, context={"stored": True})
+    except ValidationError:
+        return replace(_price(None, {}), is_read=False)
+    by_token = {} if spec.token_prices is None else spec.token_prices.remembered()
+    return replace(_price(spec.usd_per_hour, by_token), accelerator=spec.accelerator)
+
+
+def _price(usd_per_hour: float | None, usd_per_million: dict[str, float]) -> _Price:
+    return _Price(usd_per_hour, tuple(sorted(usd_per_million.items())), None)

@@ -18,10 +18,13 @@ from benchgate.gate.own_quality import tasks_asked
 from benchgate.gate.priced_level import cost_name, unpriced_classes
 from benchgate.gate.sized import Sized, sized_baseline, sized_candidate
 from benchgate.gate.unfit import unfit
+from benchgate.model.age import PROMOTED_WITHIN_S, too_old
 from benchgate.model.deployment import Arm
 from benchgate.stats.recovered import Figure
 from benchgate.suite.schema import Suite
 from benchgate.units import show_usd
+
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +86,7 @@ def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False, as_of: da
         cheapest=best if isinstance(best, Cheapest) else None,
         saving=_saving(next(row for row in ours if row.name == best.name)) if isinstance(best, Cheapest) else None,
         why_none=best if isinstance(best, str) else None,
-        notes=tuple(_notes(stored, alike, in_use=in_use)),
+        notes=(*_notes(stored, alike, in_use=in_use), *_of_old([row for row in ours if row.passes], as_of)),
     )
 
 
@@ -179,6 +182,15 @@ def _notes(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: b
     by_full, by_use = (sorted(both, key=lambda name: costs[name] or 0.0) for costs in (full, used))
     if by_full != by_use:
         yield f"the order of costs is another at full use ({', '.join(by_full)}) than as used ({', '.join(by_use)})"
+
+
+def _of_old(passing: Sequence[Sized], as_of: date | None) -> Iterator[str]:
+    """Which pass by a measurement that no promotion rests on any more, at the end of the day where that is known."""
+    longest_s = PROMOTED_WITHIN_S + _DAY_S
+    old = [row.name for row in passing if as_of and too_old(row.run.finished_at, f"{as_of}T23:59:59Z", longest_s)]
+    if old:
+        days = round(PROMOTED_WITHIN_S / _DAY_S)
+        yield f"{', '.join(old)} ended more than {days} days ago, and `benchgate promote` takes none that old by itself"
 
 
 def _usd(one: StoredRun, *, in_use: bool) -> float | None:

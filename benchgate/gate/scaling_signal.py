@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
 
-from benchgate.gate.best_row import BestRow
-from benchgate.gate.telemetry_values import windows_of
+from benchgate.gate.best_row import BestRow, lightest
+from benchgate.gate.telemetry_values import executions_of, windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Gauge
@@ -56,14 +56,15 @@ class Signal:
 
 
 def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], sized_by: BestRow, arm: Arm) -> tuple[Signal, ...]:
-    """What the server told at the level that counts and at the next one beyond it, the most telling first.
+    """What the server told at the level that counts and at the next one of its kind beyond it, the most telling first.
 
     A queue says that a replica is full whatever its requests are; how full its cache is depends on their lengths, and
     tokens per second on all of it, so they come in this order. What was not told at the level that counts is left out.
     """
-    missed = [row for row in levels if not row.holds and not row.has_less_load_than(sized_by)]
+    alike = [row for row in levels if row.kind == sized_by.kind]
+    missed = [row for row in alike if not row.holds and not row.has_less_load_than(sized_by)]
     more = [row for row in missed if sized_by.has_less_load_than(row)] or missed  # of as much load, where none has more
-    beyond = min(more, key=lambda row: row.load) if more else None
+    beyond = lightest(more)
     found = [
         Signal(name, holds, None if beyond is None else _told(evidence, beyond, arm, gauge))
         for name, gauge in _GAUGES
@@ -75,10 +76,12 @@ def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], sized_by: Bes
 
 
 def _told(evidence: Evidence, row: BestRow, arm: Arm, gauge: Gauge) -> Seen | None:
-    """A gauge by its blocks; None where one of them was told of nothing, or there is but one."""
-    means = [window.mean(gauge) for window in windows_of(evidence, row.stage, arm).values()]
-    known = [mean for mean in means if mean is not None]
-    if len(known) < max(len(means), _FEWEST_BLOCKS):
+    """A gauge by its blocks; None where one of them told nothing, or of a share that is none; and of one alone."""
+    windows = windows_of(evidence, row.stage, arm)
+    means = [window.mean(gauge) for window in windows.values()]
+    known = [mean for mean in means if mean is not None and (gauge is not Gauge.KV_USAGE or 0 <= mean <= 1)]
+    untold = executions_of(evidence, row.stage, arm).keys() - windows.keys()
+    if untold or len(known) < max(len(means), _FEWEST_BLOCKS):
         return None
     return Seen(row.stage, fmean(known), min(known), max(known))
 

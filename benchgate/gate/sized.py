@@ -137,6 +137,8 @@ def _held_back(one: StoredRun, as_of: date | None) -> str | None:
     """What has come up since its verdict let it through."""
     if one.outcome is None or not one.outcome.promotes:
         return None
+    if one.withdrawn is not None:
+        return f"its promotion was withdrawn ({one.withdrawn})"
     ended = [waived for waived in one.waived if as_of is None or waived.expires < as_of]
     if ended:
         first = min(ended, key=lambda waived: waived.expires)

@@ -20,6 +20,7 @@ from benchgate.suite.lengths import Lengths
 from benchgate.suite.levels import Level
 from benchgate.suite.schema import Load
 from benchgate.suite.workload import Workload
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 _T = TypeVar("_T")
 _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
@@ -160,7 +161,7 @@ def _unfit(path: Path, level: Level, rows: Sequence[Recorded], context_tokens: i
 def _json(path: Path, key: str) -> object:
     source = str(path)
     try:
-        return parse_json(path.read_text(encoding="utf-8-sig"))
+        return parse_json(text_of(path, RECORDED_BYTES, "utf-8-sig"))
     except json.JSONDecodeError as error:
         problem = Problem(source, error.lineno, error.colno, "", f"not JSON: {error.msg}; `{key}` names a JSON file")
     except (OSError, UnicodeDecodeError) as error:

@@ -15,6 +15,7 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.load.rows import MOST_PROBLEMS, MOST_TOKENS, RowError
 from benchgate.plan.material import Recorded
 from benchgate.suite.jsonl import parse_object
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 _OWN = ("id", "prompt", "system", "output_tokens")
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
@@ -31,7 +32,7 @@ def load_prompts_file(path: Path, *, conversing: bool) -> tuple[Recorded, ...]:
     """
     source = str(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path, RECORDED_BYTES, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         what = f"the prompts cannot be read ({error}); `prompts` names a JSON or JSONL file beside the suite"
         raise SuiteError([Problem(source, None, None, "", what)]) from error

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+PROMOTED_WITHIN_S = 30 * 86_400.0
+"""How long after its end a run is promoted, unless somebody says otherwise."""
+
 _AHEAD_S = 300.0  # that another machine's clock may be
 
 

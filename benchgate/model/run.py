@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.divergence import DivergenceObservation
 from benchgate.model.error_budget import BudgetSpent
@@ -57,8 +58,12 @@ class Run:
 
     @property
     def day(self) -> date:
-        """That on which it began, in UTC."""
-        return date.fromisoformat(self.started_at[:10])
+        """That on which it began, in UTC. Raises EvidenceError where its row says none."""
+        try:
+            return date.fromisoformat(self.started_at[:10])
+        except ValueError:
+            told = f"run {self.id}: it began at {self.started_at[:40]!r}, which is no instant"
+            raise EvidenceError(f"{told}; the store is damaged") from None
 
     @property
     def calibrates(self) -> bool:
@@ -297,7 +302,7 @@ class TrendPoint(NamedTuple):
     `deployment` is what the suite calls the one that the value is of; `lower` and `upper` are the ends of the value's
     95 % interval, None where it has none. `promoted` says how the run was, or that this was withdrawn; None where it
     never was. `model`, `engine` and `hardware` are what the deployment is known by (`model/served.py`), as far as the
-    run remembers it.
+    run remembers it. `doubt` says why a cost is none of what ran, None where nothing does.
     """
 
     run_id: str
@@ -317,6 +322,7 @@ class TrendPoint(NamedTuple):
     model: str | None = None
     engine: str | None = None
     hardware: str | None = None
+    doubt: str | None = None
 
     def series(self, by: str) -> str:
         """Which series it stands in where points are told apart by one of their texts, `model` or `suite` say."""

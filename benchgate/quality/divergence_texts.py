@@ -9,6 +9,7 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.plan.divergence import FixedText, room_of
 from benchgate.suite.divergence import Divergence
 from benchgate.suite.jsonl import Row, parse_rows
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 _KEYS = ("id", "text")
 
@@ -21,7 +22,7 @@ def load_texts(path: Path, settings: Divergence) -> tuple[FixedText, ...]:
     """
     source = str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path, RECORDED_BYTES)
     except (OSError, UnicodeDecodeError) as exc:
         reason = f"the texts cannot be read ({exc}); `divergence.texts` names a JSONL file beside the suite"
         raise SuiteError([Problem(source, None, None, "", reason)]) from exc

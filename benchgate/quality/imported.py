@@ -16,6 +16,7 @@ from benchgate.quality.results import Results, parse_results
 from benchgate.quality.sample_files import SampleFiles, find_files
 from benchgate.quality.samples import Judged, Sample, Wanted, hashes_sha256, judged, parse_samples
 from benchgate.suite.quality import Quality, TaskEntry
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 _ROUNDING = 1e-6  # of a mean that was written out and read again
 
@@ -155,6 +156,6 @@ def _problems(path: Path, faults: Iterable[str]) -> list[Problem]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return text_of(path, RECORDED_BYTES)
     except (OSError, UnicodeDecodeError) as exc:
         raise SuiteError([Problem(str(path), None, None, "", f"cannot be read: {exc}")]) from exc

@@ -27,6 +27,7 @@ from benchgate.quality.taskfile import (
 from benchgate.suite.jsonl import Row, parse_rows
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.suite.text import Document, Fault, read_text
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -141,7 +142,7 @@ def _rows(spec: TaskFile, split: str, path: Path) -> tuple[list[Row], list[Probl
 def file_text(path: Path, what: str) -> tuple[str | None, list[Problem]]:
     """The text of a file, or why there is none; `what` says where it is named."""
     try:
-        return path.read_text(encoding="utf-8"), []
+        return text_of(path, RECORDED_BYTES), []
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         return None, [Problem(str(path), None, None, "", f"cannot be read ({reason}); it is named as {what}")]

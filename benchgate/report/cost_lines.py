@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from benchgate.cost.frontier import saving
+from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN, not_of_what_ran, overpaid
 from benchgate.gate.stage_figures import Estimate
-from benchgate.model.deployment import Arm
+from benchgate.model.deployment import Arm, Deployment
 from benchgate.report import show
 from benchgate.report.price_words import price_source_told, saving_told, used_told
 from benchgate.report.stage_rows import StageRow
@@ -38,9 +39,9 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
     held = [row for row in ours if _holds(row)]
     if held:
         best = max(held, key=_tokens_per_s)
-        other = next((row for row in whole if row.stage == best.stage and row.role is Arm.BASELINE), None)
-        yield from _of_level(best, other, name)
-        yield from _saved(best, other, name)
+        theirs = [row for row in whole if row.role is Arm.BASELINE]
+        yield from _of_level(best, next((row for row in theirs if row.stage == best.stage), None), name)
+        yield from _saved(best, theirs, name)
         yield from _sized_by(held, best)
     elif any(row.slo is None for row in ours):
         yield "no one price is the answer, for the suite has no SLO with a target: read each with its level"
@@ -76,24 +77,49 @@ def _of_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str
         yield "that is of a rate which was offered, and need not be full use: a fuller deployment costs less a token"
 
 
-def _saved(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
-    """What the change does to the bill of a million tokens, with its interval, as `benchgate frontier` has it."""
-    if other is None or best.figures is None or other.figures is None:
+def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[str]:
+    """What the change does to the bill of a million tokens, with its interval, as `benchgate frontier` has it.
+
+    Each at its own best level: at the candidate's the baseline may carry less than it could, or miss its SLO.
+    """
+    if not any(row.deployment.has_price for row in theirs):
         return
-    good = best.slo is not None
-    ours, theirs = (
-        one.usd_per_million_good if good else one.usd_per_million_output for one in (best.figures, other.figures)
-    )
-    if ours is None or theirs is None:
+    held = [row for row in theirs if _holds(row)]
+    if not held:
+        yield "what that changes of the bill is not known: the SLO is shown to hold at no level on the baseline"
         return
-    share = ratio(Figure(ours.value, ours.limits), Figure(theirs.value, theirs.limits))
-    if share is None or not math.isfinite(share.value):
+    other = max(held, key=_tokens_per_s)
+    for who, row in ((name, best), ("baseline", other)):
+        if (why := not_of_what_ran(row.deployment)) is not None:
+            yield f"what that changes of the bill is not known, for {NOT_OF_WHAT_RAN}: the {who} {why}"
+            return
+    ours, its = (_good(row) for row in (best, other))
+    share = None if ours is None or its is None else ratio(ours, its)
+    if its is None or share is None or not math.isfinite(share.value):
         return
-    what = f"1M {'good' if good else 'output'} tokens"
-    yield f"on the {name} {what} cost {saving_told(saving(share))}"
-    factor, beside = best.deployment.in_use_factor, other.deployment.in_use_factor
-    if factor is not None and beside is not None and not math.isclose(factor, beside):
-        yield f"as both are used, {what} cost {saving_told(saving(share.times(factor / beside)))}"
+    told = f"on the {name} 1M good tokens cost {saving_told(saving(share))}"
+    if other.stage != best.stage:
+        told += f"; the baseline's own best level is {other.stage}, at {show.usd(its.value)}"
+    yield told
+    if (more := overpaid(other.deployment)) is not None:
+        yield f"the baseline {more}, so that the {name} may seem cheaper beside it"
+    yield from _saved_in_use(best.deployment, other.deployment, share)
+
+
+def _good(row: StageRow) -> Figure | None:
+    found = None if row.figures is None else row.figures.usd_per_million_good
+    return None if found is None else Figure(found.value, found.limits)
+
+
+def _saved_in_use(ours: Deployment, theirs: Deployment, share: Figure) -> Iterator[str]:
+    """The same as both are used, where that is another share; tokens that are paid one by one are all used."""
+    factor, beside = (1.0 if one.token_prices else one.in_use_factor for one in (ours, theirs))
+    if factor is None or beside is None:
+        if factor is not beside:
+            whose = "candidate" if factor is None else "baseline"
+            yield f"as both are used nothing is known of that: no `price_terms` say how the {whose} is"
+    elif not math.isclose(factor, beside):
+        yield f"as both are used, 1M good tokens cost {saving_told(saving(share.times(factor / beside)))}"
 
 
 def _sized_by(held: Sequence[StageRow], best: StageRow) -> Iterator[str]:

@@ -8,12 +8,12 @@ from benchgate.cost.frontier import Stand, Standing
 from benchgate.gate.priced_level import GOOD
 from benchgate.gate.right_sizing import RightSizing
 from benchgate.gate.sized import Sized
-from benchgate.model.deployment import Arm, Deployment
-from benchgate.report.price_words import saving_told
+from benchgate.model.deployment import Arm
+from benchgate.report.price_words import price_and_use_told, saving_told
 from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line, terminal_line
 from benchgate.stats.recovered import Figure
-from benchgate.units import as_written, show_percent, show_usd
+from benchgate.units import show_percent, show_usd
 
 SCHEMA = "benchgate.frontier/1"
 COLUMNS = (
@@ -161,7 +161,8 @@ def what_of(found: RightSizing) -> str:
 
 
 def _cells(row: Sized) -> tuple[str, ...]:
-    price = price_told(row.run.arms.get(row.arm))
+    paid = row.run.arms.get(row.arm)
+    price = "no price" if paid is None or not paid.has_price else price_and_use_told(paid)
     share = _NOTHING if row.arm is Arm.BASELINE else shown(row.share, percent=True)
     numbers = (shown(row.quality, percent=True), shown(row.usd), share)
     where = _NOTHING if row.stage is None else row.stage
@@ -218,25 +219,6 @@ def standing_told(stand: Stand) -> str:
     if stand.standing is Standing.OFF:
         return f"no: {others} {'is' if len(stand.others) == 1 else 'are'} as good and cheaper"
     return f"not shown against {others}" if stand.standing is Standing.NOT_SHOWN else stand.standing.value
-
-
-def price_told(deployment: Deployment | None) -> str:
-    """`4 x $8/h, spot, interruption 10 %, overhead 25 %`."""
-    if deployment is None or not deployment.has_price:
-        return "no price"
-    if deployment.price_usd_per_hour is None:
-        asked = deployment.token_prices
-        return f"{show_usd(asked['input'])} in, {show_usd(asked['output'])} out per 1M tokens"
-    price = f"{show_usd(deployment.price_usd_per_hour)}/h"
-    parts = [price if deployment.accelerators == 1 else f"{deployment.accelerators} x {price}"]
-    terms = deployment.price_terms
-    if terms:
-        parts.append(str(terms.get("commitment", "")).replace("_", " "))
-    for name, usual in (("interruption_ratio", 0), ("overhead_ratio", 0), ("utilisation_ratio", 1)):
-        value = terms.get(name)
-        if isinstance(value, int | float) and value != usual:
-            parts.append(f"{name.removesuffix('_ratio')} {as_written(show_percent(value))}")
-    return ", ".join(filter(None, parts))
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

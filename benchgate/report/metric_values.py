@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchgate.model.run import MetricRow
-from benchgate.units import show_duration, show_nats, show_number, show_percent
+from benchgate.units import show_duration, show_nats, show_number, show_percent, show_usd
 
 _UNITS = (("_per_s", "1/s"), ("_nats", "nats"), ("_ratio", "ratio"), ("_s", "s"))
 
@@ -11,7 +11,7 @@ _UNITS = (("_per_s", "1/s"), ("_nats", "nats"), ("_ratio", "ratio"), ("_s", "s")
 def in_its_unit(metric: str, value: float) -> str:
     """Dollars, a rate, nats, a share, seconds, or a number."""
     if metric.startswith("usd_"):
-        return f"${show_number(value)}"
+        return show_usd(value)
     if metric.endswith("_per_s"):
         return f"{show_number(value)}/s"
     if metric.endswith("_nats"):

@@ -10,11 +10,14 @@ from benchgate.report import show
 from benchgate.report.untrusted import one_line
 from benchgate.stats.recovered import Figure
 
+_KINDS = ("input", "cached_input", "output")  # of tokens, in the order in which they are paid for
+
 
 def price_told(deployment: Deployment) -> str:
     """`2 accelerators at $5.00/h ($4.00/h, spot)`, or what a hosted model asks for a million tokens of each kind."""
     if deployment.token_prices:
-        each = ", ".join(f"{kind.replace('_', ' ')} {show.usd(usd)}" for kind, usd in deployment.token_prices.items())
+        asked = {kind: deployment.token_prices[kind] for kind in _KINDS if kind in deployment.token_prices}
+        each = ", ".join(f"{kind.replace('_', ' ')} {show.usd(usd)}" for kind, usd in asked.items())
         return f"per 1M tokens: {each}"
     told = f"{show.usd(deployment.price_usd_per_hour)}/h"
     if deployment.accelerators > 1:

@@ -93,7 +93,9 @@ def number(value: float | None) -> str:
 
 def usd(value: float | None) -> str:
     """12.3456 → `$12.3`."""
-    return NOT_MEASURED if value is None else f"${number(value)}"
+    if value is None:
+        return NOT_MEASURED
+    return f"${found}" if (found := _infinite(value)) else units.show_usd(value)
 
 
 def value(quantity: float | None, unit: Unit) -> str:

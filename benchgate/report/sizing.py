@@ -17,6 +17,7 @@ from benchgate.report.sizing_run import (
     run_lines,
     signal_lines,
     start_lines,
+    unlimited_lines,
     unpaid_lines,
 )
 from benchgate.report.untrusted import terminal_line
@@ -37,9 +38,10 @@ def sizing_document(found: Sizing, seen: RunSeen | None = None, replayed: Rehear
     `seen` is what a stored run showed of the replica, `replayed` what a week's traffic met.
     """
     document: dict[str, object] = {"schema": SCHEMA, **asdict(found), **run_document(seen, found.question)}
-    document["loaded_usd_per_million_tokens"] = found.full_usd_per_million_tokens
-    if not _is_full(seen):
-        document["full_usd_per_million_tokens"] = None
+    for name in ("usd_per_million_tokens", "usd_per_million_tokens_upper"):
+        document[f"loaded_{name}"] = document[f"full_{name}"]
+        if not _is_full(seen):
+            document[f"full_{name}"] = None
     document["replayed"] = None if replayed is None else asdict(replayed)
     cache = found.question.cache
     if cache is not None:
@@ -55,6 +57,7 @@ def sizing_text(found: Sizing, seen: RunSeen | None = None, replayed: Rehearsed 
     lines += _replica(found, "Always full" if _is_full(seen) else "Loaded like this all the time")
     if seen is not None:
         lines += [
+            *unlimited_lines(question),
             *unpaid_lines(seen),
             *level_lines(seen),
             *overhead_lines(seen, question),
@@ -82,7 +85,9 @@ def _replica(found: Sizing, loaded: str) -> Iterator[str]:
         paid = f", at ${_dollars(replica.usd_per_hour / (1 + overhead))}/h{beside}"
     yield f"One replica carries {show_number(replica.per_s)} {unit}/s{lower}{paid}."
     if found.full_usd_per_million_tokens is not None:
-        yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}."
+        upper = found.full_usd_per_million_tokens_upper
+        most = "" if upper is None else f" (up to {_usd(upper)} by that limit)"
+        yield f"{loaded}, 1M output tokens cost {_usd(found.full_usd_per_million_tokens)}{most}."
 
 
 def _table(found: Sizing) -> Iterator[str]:
@@ -111,6 +116,13 @@ def _notes(found: Sizing) -> Iterator[str]:
     spares = f"{question.spares} spare replica{'s' if question.spares != 1 else ''}"
     factor = show_number(question.safety_factor)
     yield f"With factor: {factor} times the demand. With spares: and {spares}; these are what is paid."
+    by_lower = [
+        f"{_usd(level.sized.by_lower_usd_per_month)} for the {level.name}"
+        for level in found.levels
+        if level.sized.by_lower_usd_per_month is not None
+    ]
+    if by_lower:
+        yield f"By lower limit a month would cost {', '.join(by_lower)}."
     if any(level.usd_per_million_tokens is not None for level in found.levels):
         yield "$/1M tok: what that fleet costs in a month over the tokens of a month, which come by the mean."
     elif question.replica.usd_per_hour is None:
@@ -135,6 +147,11 @@ def _cache(cache: Cache, levels: Sequence[Level]) -> Iterator[str]:
         f"In the cache a token takes {token} and a request of {cache.request_tokens:,} tokens {request}:"
         f" {cache.requests_that_fit:,} of them fit into {show_memory(cache.memory_bytes)}."
     )
+    if cache.layout.state_layers:
+        yield (
+            f"{cache.layout.state_layers:,} of its layers keep a state of each request, which does not grow and is not"
+            " counted here: fewer may fit."
+        )
     if not cache.requests_that_fit:
         yield "So a replica cannot answer one: give the cache more memory, or expect shorter requests."
     if cache.accelerators > 1:
@@ -161,11 +178,11 @@ def _replayed(found: Rehearsed | None, carries_per_s: float) -> Iterator[str]:
         f" a look every {look}, a start takes {starts}, fewer after {fewer}."
     )
     yield (
-        f"{show.percent(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
+        f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a place (mean"
         f" {show.duration(found.wait_mean_s)}, p99 {show.duration(found.wait_p99_s)})."
     )
     if found.worst_hour is not None and found.worst_per_s is not None:
-        demand, within = f"{show_number(found.worst_per_s)} requests/s", show.percent(found.worst_within_ratio)
+        demand, within = f"{show_number(found.worst_per_s)} requests/s", _share(found.worst_within_ratio)
         yield f"The worst is row {found.worst_hour} below the heading, {demand}: {within}."
     if found.left_inside:
         yield (
@@ -184,6 +201,12 @@ def _replayed(found: Rehearsed | None, carries_per_s: float) -> Iterator[str]:
         f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once."
         f" More were asked for {found.scaled_up:,} times, and some let go {found.scaled_down:,} times."
     )
+
+
+def _share(ratio: float | None) -> str:
+    """Never all of them by rounding alone: who waited longer is what was asked for."""
+    shown = show.percent(ratio)
+    return "nearly 100 %" if ratio is not None and ratio < 1 and shown == show.percent(1.0) else shown
 
 
 def _usd(value: float) -> str:

@@ -11,7 +11,9 @@ from benchgate.gate.cache_use import CacheCheck, CacheUse, cache_check
 from benchgate.gate.cold_starts import ColdStarts
 from benchgate.gate.level_choice import Choice
 from benchgate.gate.scaling_signal import KV_USAGE, Signal
+from benchgate.gate.stays import Watched
 from benchgate.report.untrusted import one_line
+from benchgate.stats.probe import RESIDENCES
 from benchgate.units import show_duration, show_number, show_percent
 
 _UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"
@@ -47,7 +49,7 @@ class RunSeen:
     records, and `unlike` is how many of those that the store keeps are not what they make. `care` are sentences without
     ends on how well the load was measured, and `unpaid` is one on accelerators that the run's price is not of, None
     where none are or the price is not the run's. `searched` is one on what its `load.capacity` found,
-    which is not sized by.
+    which is not sized by. `watched` is how long the level was, where it has a steady rate.
     """
 
     choice: Choice
@@ -63,6 +65,7 @@ class RunSeen:
     care: Sequence[str] = ()
     unpaid: str | None = None
     searched: str | None = None
+    watched: Watched | None = None
 
     def cache_checked(self, cache: Cache | None) -> CacheCheck | str | None:
         """What a cache is said to hold against what the run saw of it; why not; None where no cache is asked of."""
@@ -78,6 +81,7 @@ def run_document(seen: RunSeen | None, question: Question) -> dict[str, object]:
     checked, choice = seen.cache_checked(question.cache), seen.choice
     row = choice.row
     of_row = {"holds": row.holds, "missed_at": choice.missed_at, "asked_for": choice.asked_for}
+    watched = None if seen.watched is None else {**asdict(seen.watched), "is_brief": seen.watched.is_brief}
     return {
         "run": None if seen.run is None else asdict(seen.run),
         "figures": {"from": "records" if seen.from_records else "stored figures", "stored_unlike": seen.unlike},
@@ -86,6 +90,7 @@ def run_document(seen: RunSeen | None, question: Question) -> dict[str, object]:
         "care": list(seen.care),
         "unpaid": seen.unpaid,
         "searched": seen.searched,
+        "watched": watched,
         "signals": [{**asdict(one), "tells": one.tells, "threshold": one.threshold} for one in seen.signals],
         "starts": None if seen.starts is None else asdict(seen.starts),
         "from_run": sorted(seen.taken),
@@ -97,7 +102,10 @@ def run_document(seen: RunSeen | None, question: Question) -> dict[str, object]:
     }
 
 
-_KEYS = "run", "figures", "measured", "unpaid", "searched", "starts", "said_instead", "cache_check", "cache_not_checked"
+_KEYS = (
+    "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "said_instead", "cache_check",
+    "cache_not_checked",
+)  # fmt: skip
 
 
 def _checked_document(checked: CacheCheck) -> dict[str, object]:
@@ -120,7 +128,10 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
                 " fleet is bought."
             )
     if not seen.from_records:
-        yield "Its raw records were removed: this rests on the figures that the store kept, held against nothing."
+        yield (
+            "Its raw records were removed: this rests on the figures that the store kept, held against nothing. How"
+            " long a request stays is none of them."
+        )
     if seen.unlike:
         yield (
             f"{seen.unlike:,} of the figures that the store keeps of it are not what its records make, and were not"
@@ -128,6 +139,12 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
         )
     for line in seen.care:
         yield f"{line[0].upper()}{line[1:]}."
+
+
+def unlimited_lines(question: Question) -> Iterator[str]:
+    """That a rate is a mean of which nobody can say how far it may be counted on."""
+    if question.replica.lower_per_s is None:
+        yield "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
 
 
 def unpaid_lines(seen: RunSeen) -> Iterator[str]:
@@ -156,11 +173,23 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
             "It is a closed loop: a caller asks again when it was answered, so this is the rate that came through, and"
             " no rate of arrivals. Requests that come by themselves queue sooner: measure a stage with `rate`."
         )
+    yield from _brief_lines(seen.watched)
     yield from _beyond_lines(seen)
     for left in choice.left_out:
         yield f"Not by {one_line(left.stage)}: {left.why}."
     if seen.said_instead:
         yield f"Said, not measured: {', '.join(_said(name, *both) for name, both in seen.said_instead.items())}."
+
+
+def _brief_lines(watched: Watched | None) -> Iterator[str]:
+    """That a queue may have grown without being seen."""
+    if watched is not None and watched.is_brief:
+        window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
+        yield (
+            f"Its blocks were watched for {window} each, less than {RESIDENCES} times the {stay} that their last"
+            " requests stayed: too short to show that no queue grows at this rate. Measure it longer before a fleet"
+            " rests on it."
+        )
 
 
 def _beyond_lines(seen: RunSeen) -> Iterator[str]:

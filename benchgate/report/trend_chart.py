@@ -24,7 +24,7 @@ MOST_SERIES = 4
 _COLOURS = ("#3d7dd8", "#c2672a", "#2f8f5b", "#9a6bd0")  # each 3:1 on white and on near-black
 _DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("square", "circle", "triangle-up", "triangle-down")
-_STATES_TOLD = {"promoted": "promoted", "let through": "", "invalid": "INVALID", "not": "not let through"}
+_STATES_TOLD = {"let through": "", "invalid": "INVALID", "not": "not let through"}
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"  # as the mark of INVALID
 _BESIDE = 0.16  # of the room of a run, from one line's point to the next one's
 _NAMES_AT, _NAME_LETTER = 16, 6.4  # pixels right of the plot where the names begin, and of one of their letters
@@ -42,7 +42,7 @@ _LONGEST = 60
 class TrendValue:
     """One run's value, in the metric's own unit; `at` is the run's place, 0 for the oldest drawn.
 
-    `run` is which run that is, in words, for whoever points at it.
+    `run` is which run that is, in words, for whoever points at it; `doubt` why the number is none of what ran.
     """
 
     at: int
@@ -53,14 +53,16 @@ class TrendValue:
     promoted: bool
     invalid: bool = False
     run: str = ""
+    doubt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrendSeries:
-    """One line of a chart: of a stage, a task or a suite."""
+    """One line of a chart: of a stage, a task or a suite. It crosses none of its own `breaks`, which are places."""
 
     name: str
     values: tuple[TrendValue, ...]
+    breaks: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class TrendMark:
 class TrendChart:
     """What a chart shows, at most `MOST_SERIES` lines; no line crosses a break.
 
-    `days` has one text for each place, as `days_told` gives them. Names of lines have `longest_name` letters at most;
-    where that is more than fits beside every chart, there is room for so many. `note` stands below the title.
+    Breaks are of all lines, beside those of each. `days` has one text for each place, as `days_told` gives them. Names
+    of lines have `longest_name` letters at most. `note` stands below the title.
     """
 
     metric: str
@@ -123,13 +125,15 @@ def _spec(chart: TrendChart) -> _Spec:
     layers += _marks(chart.marks, x)
     for number, series in enumerate(chart.series):
         beside = _BESIDE * (number - (len(chart.series) - 1) / 2)
-        layers += _line(number, _parts(series, chart.breaks, chart.metric, factor, beside), len(chart.days), x, y)
+        layers += _line(
+            number, _parts(series, chart.breaks | series.breaks, chart.metric, factor, beside), len(chart.days), x, y
+        )
     layers += _names(chart, factor, low, high)
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "width": WIDTH,
         "height": HEIGHT,
-        "padding": _padding(chart.longest_name),
+        "padding": _padding(chart),
         "autosize": {"type": "none"},
         "background": None,
         "layer": layers,
@@ -138,10 +142,10 @@ def _spec(chart: TrendChart) -> _Spec:
     }
 
 
-def _padding(longest_name: int) -> dict[str, int]:
-    if longest_name <= NAME_LENGTH:
-        return _PADDING
-    return {**_PADDING, "right": _NAMES_AT + round(_NAME_LETTER * longest_name)}
+def _padding(chart: TrendChart) -> dict[str, int]:
+    """Room for the whole of each name beside the plot."""
+    longest = max((len(one_line(one.name, chart.longest_name)) for one in chart.series), default=0)
+    return {**_PADDING, "right": max(_PADDING["right"], _NAMES_AT + round(_NAME_LETTER * longest))}
 
 
 def _unit(chart: TrendChart) -> tuple[float, str]:
@@ -248,7 +252,7 @@ def _parts(series: TrendSeries, breaks: frozenset[int], metric: str, factor: flo
             parts.append([])
         ends = {name: end for name, end in (("low", one.lower), ("high", one.upper)) if end is not None}
         drawn = {name: _rounded(end * factor) for name, end in (("y", one.value), *ends.items())}
-        told = {"state": _state(one), "told": _told(one, series.name, metric)}
+        told = {"state": _state(one), "ring": one.promoted, "told": _told(one, series.name, metric)}
         parts[-1].append({"x": _rounded(one.at + beside), "part": len(parts), **told, **drawn})
         before = one.at
     return parts
@@ -256,12 +260,14 @@ def _parts(series: TrendSeries, breaks: frozenset[int], metric: str, factor: flo
 
 def _told(one: TrendValue, line: str, metric: str) -> str:
     """Line and run with the value as the table has it."""
-    of = ", ".join(filter(None, (one_line(line, _LONGEST), one.run, _STATES_TOLD[_state(one)])))
+    became = ("promoted" if one.promoted else "", _STATES_TOLD[_state(one)], one.doubt)
+    of = ", ".join(filter(None, (one_line(line, _LONGEST), one.run, *became)))
     return one_line(f"{of}: {value_with_limits(metric, one.value, one.lower, one.upper)}")
 
 
 def _state(one: TrendValue) -> str:
-    return "promoted" if one.promoted else "let through" if one.promotes else "invalid" if one.invalid else "not"
+    """By its verdict, whoever promoted it all the same."""
+    return "let through" if one.promotes else "invalid" if one.invalid else "not"
 
 
 def _line(number: int, parts: list[list[_Spec]], places: int, x: _Spec, y: _Spec) -> Iterator[_Spec]:
@@ -276,22 +282,16 @@ def _line(number: int, parts: list[list[_Spec]], places: int, x: _Spec, y: _Spec
     yield from _layer({"type": "area", "color": colour, "opacity": 0.18}, bands, across | within)
     yield from _layer({"type": "rule", "color": colour, "opacity": 0.5}, alone, {"x": x} | within)
     yield from _layer(stroke, every, across | up)
-    for state in ("let through", "promoted", "not", "invalid"):
+    for state in _STATES_TOLD:
         some = [value for value in every if value["state"] == state]
         shape = _CROSS if state == "invalid" else _SHAPES[number]
         point: _Spec = {"type": "point", "shape": shape, "size": size, "opacity": 1, "color": colour} | TOLD
-        filled = state in ("let through", "promoted")
+        filled = state == "let through"
         point |= {} if filled else {"fill": colour, "fillOpacity": 0}  # a hollow one can be pointed at
         yield from _layer(point | {"filled": filled, "strokeWidth": 1}, some, {"x": x} | up)
-        if state == "promoted":
-            ring: _Spec = {
-                "type": "point",
-                "shape": "circle",
-                "size": max(90, 3 * size),
-                "filled": False,
-                "strokeWidth": 1.5,
-            }
-            yield from _layer(ring | {"color": PAGE_COLOUR, "opacity": 1}, some, {"x": x} | up)
+    ring: _Spec = {"type": "point", "shape": "circle", "size": max(90, 3 * size), "filled": False, "strokeWidth": 1.5}
+    promoted = [value for value in every if value["ring"]]
+    yield from _layer(ring | {"color": PAGE_COLOUR, "opacity": 1}, promoted, {"x": x} | up)
 
 
 def _layer(mark: _Spec, values: list[_Spec], encoding: _Spec) -> Iterator[_Spec]:

@@ -1,11 +1,11 @@
-"""The points of `benchgate trend` as one chart."""
+"""The points of `benchgate trend` as one chart, and which of them do not go on from those before them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchgate.errors import UsageError
-from benchgate.model.run import TrendPoint
+from benchgate.model.run import NOT_TOLD, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.drawing import NAME_LENGTH
 from benchgate.report.show import minute
@@ -15,23 +15,78 @@ from benchgate.report.untrusted import one_line
 _WITHDRAWN = "withdrawn"
 _LONGEST_PART = 40
 
-_OWN_SERIES = (None, "suite")
-"""What tells no candidates apart by itself, so that each has lines of its own."""
+_WITHIN = {None: "deployment", "suite": "deployment", "hardware": "model", "engine": "model"}
+"""What tells candidates apart where the series do not, so that each has lines of its own."""
 
 _Line = tuple[str | None, str, str, str]
 """Series, suite, candidate where there are several that nothing else tells apart, and stage or task."""
 
+Place = tuple[str, str | None, str | None]
+"""Of a point: its run, and its stage or task."""
+
+ASKED, HARDWARE = "the suite asks something else", "other hardware"
+"""Why a point does not go on from the one before it."""
+
+
+def place_of(point: TrendPoint) -> Place:
+    """Where it stands; no other point of one metric does."""
+    return point.run_id, point.stage, point.task
+
+
+def breaks_of(points: Sequence[TrendPoint], asked: Mapping[str, str], by: str | None = None) -> dict[Place, str]:
+    """The points, oldest first, that begin a line anew, and why: they do not compare with the one before them in it.
+
+    `asked` is what was asked of both arms in each run (`measurement_sha256`). Of hardware that nobody told nothing is
+    known: there what is told is held against what was last told.
+    """
+    found, line_of = dict[Place, str](), _line_of(points, by)
+    before, told = dict[_Line, TrendPoint](), dict[_Line, str | None]()
+    for point in points:
+        line, runs_on = line_of(point), point.hardware
+        if (last := before.get(line)) is not None:
+            known = told.get(line) if _is_told(runs_on) else last.hardware
+            if asked.get(last.run_id) != asked.get(point.run_id):
+                found[place_of(point)] = ASKED
+            elif known is not None and runs_on != known and _is_told(known) == _is_told(runs_on):
+                found[place_of(point)] = HARDWARE
+        before[line] = point
+        told[line] = runs_on if _is_told(runs_on) else told.get(line)
+    return found
+
+
+def _is_told(hardware: str | None) -> bool:
+    return hardware is not None and not hardware.startswith(NOT_TOLD)
+
+
+def _line_of(points: Sequence[TrendPoint], by: str | None) -> Callable[[TrendPoint], _Line]:
+    """Gives the line that a point is of."""
+    apart = _WITHIN.get(by)
+    several = apart is not None and len({point.series(apart) for point in points}) > 1
+
+    def line(point: TrendPoint) -> _Line:
+        series = None if by is None or by == "suite" else point.series(by)
+        candidate = point.series(apart) if apart is not None and several else ""
+        return series, point.suite, candidate, point.stage or point.task or ""
+
+    return line
+
 
 def chart_of(
-    points: Sequence[TrendPoint], metric: str, statistic: str | None, by: str | None = None, note: str = ""
+    points: Sequence[TrendPoint],
+    metric: str,
+    statistic: str | None,
+    by: str | None = None,
+    note: str = "",
+    breaks: Mapping[Place, str] | None = None,
 ) -> TrendChart:
     """A line for each stage or task of each candidate of each suite, or of each series that `by` tells apart.
 
-    A series by what a run remembers of its candidate (model, engine, hardware) goes on whatever that was called. Over
-    the runs in the order of the points. Raises UsageError for more lines than can be told apart.
+    A series by model goes on whatever its candidate was called; in one by engine or hardware each model has lines of
+    its own. None goes through `breaks`. Over the runs in the order of the points. Raises UsageError for more lines than
+    can be told apart.
     """
     places = {run_id: at for at, run_id in enumerate(dict.fromkeys(point.run_id for point in points))}
-    several = by in _OWN_SERIES and len({point.deployment for point in points}) > 1
+    line_of, ends = _line_of(points, by), dict[_Line, set[int]]()
     lines: dict[_Line, list[TrendValue]] = {}
     began = dict[str, str]()
     for point in points:
@@ -40,12 +95,11 @@ def chart_of(
         invalid = point.outcome is Outcome.INVALID
         promoted = point.promoted is not None and point.promoted != _WITHDRAWN
         run = f"{point.label or point.run_id}, {minute(point.started_at)}"
-        value = TrendValue(
-            places[point.run_id], point.value, point.lower, point.upper, promotes, promoted, invalid, run
-        )
-        series = None if by is None or by == "suite" else point.series(by)
-        candidate = point.deployment if several else ""
-        lines.setdefault((series, point.suite, candidate, point.stage or point.task or ""), []).append(value)
+        number = point.value, point.lower, point.upper
+        value = TrendValue(places[point.run_id], *number, promotes, promoted, invalid, run, point.doubt)
+        lines.setdefault(line_of(point), []).append(value)
+        if place_of(point) in (breaks or {}):
+            ends.setdefault(line_of(point), set()).add(value.at)
     if len(lines) > MOST_SERIES:
         there = ", ".join(sorted({" ".join(filter(None, key)) for key in lines}))
         raise UsageError(
@@ -58,7 +112,10 @@ def chart_of(
         metric=metric,
         title=" ".join(filter(None, (title, statistic))),
         days=days_told(tuple(began.values())),
-        series=tuple(TrendSeries(name, tuple(values)) for name, values in zip(names, lines.values(), strict=True)),
+        series=tuple(
+            TrendSeries(name, tuple(values), frozenset(ends.get(line, ())))
+            for name, (line, values) in zip(names, lines.items(), strict=True)
+        ),
         longest_name=max(NAME_LENGTH, *map(len, names)),
         note=note,
     )

@@ -15,6 +15,7 @@ from typing import Literal
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.shadow import Judged
+from benchgate.text_files import text_of
 
 Choice = Literal["A", "B", "tie"]
 
@@ -48,7 +49,7 @@ def load_judge_prompt(path: Path) -> str:
     """A suite's own prompt. SuiteError when it cannot be read or lacks a place for one of the three texts."""
     source = str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as exc:
         what = f"the judge's prompt cannot be read ({exc}); `shadow.judge.prompt` names a text file beside the suite"
         raise SuiteError([Problem(source, None, None, "", what)]) from exc

@@ -16,6 +16,7 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.form import form_problems
 from benchgate.suite.jsonl import Row, parse_rows
+from benchgate.text_files import RECORDED_BYTES, text_of
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 SENT = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop")
@@ -34,7 +35,7 @@ def load_prompts(path: Path) -> tuple[ShadowPrompt, ...]:
     """
     source = str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path, RECORDED_BYTES)
     except (OSError, UnicodeDecodeError) as exc:
         reason = f"the recorded prompts cannot be read ({_why(exc)}); name a JSONL file of them"
         raise SuiteError([Problem(source, None, None, "", reason)]) from exc

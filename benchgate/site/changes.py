@@ -76,7 +76,8 @@ def price_of(run: Run) -> list[object] | None:
     deployment = _priced(run)
     if deployment is None:
         return None
-    return [deployment.price_usd_per_hour, deployment.price_terms, deployment.token_prices]
+    accelerators = None if deployment.token_prices else deployment.accelerators
+    return [deployment.price_usd_per_hour, accelerators, deployment.price_terms, deployment.token_prices]
 
 
 def _priced(run: Run) -> Deployment | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.gate.alike_runs import StoredRun
+from benchgate.gate.alike_runs import StoredRun, unreadable
 from benchgate.gate.priced_level import GOOD, PricedLevel, cost_name
 from benchgate.gate.unfit import OF_LOAD, objection, unfit
 from benchgate.model.deployment import Arm
@@ -39,4 +39,4 @@ def _level(stored: StoredRun) -> PricedLevel | str:
     fault = unfit(stored.run, stored.verdict)
     if fault is not None or stored.verdict is None:
         return f"the run {fault}"
-    return objection(stored.verdict, OF_LOAD) or stored.level(Arm.CANDIDATE, in_use=False)
+    return unreadable(stored.run) or objection(stored.verdict, OF_LOAD) or stored.level(Arm.CANDIDATE, in_use=False)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN
 from benchgate.gate.drift import LEAST_RUNS, level_changes
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
@@ -120,6 +121,7 @@ def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
     ]
     of_points = [
         [kind.metric, kind.statistic, one.run_id, one.deployment, one.stage, one.task, one.value, one.lower, one.upper]
+        + [one.doubt] * (one.doubt is not None)
         for kind in KINDS
         for one in points.get(kind, ())
         if one.run_id in ids
@@ -172,7 +174,7 @@ def _lines(
         promotes, invalid = outcome is not None and outcome.promotes, outcome is Outcome.INVALID
         run = f"{name_of(drawn[at])}, {minute(drawn[at].run.started_at)}"
         stands = point.run_id in promoted
-        value = TrendValue(at, point.value, point.lower, point.upper, promotes, stands, invalid, run)
+        value = TrendValue(at, point.value, point.lower, point.upper, promotes, stands, invalid, run, point.doubt)
         where = point.stage or point.task
         parts = (point.deployment, where) if several else (where or _NO_PLACE,)
         found.setdefault(" ".join(filter(None, parts)), []).append(value)
@@ -242,7 +244,10 @@ def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequenc
 
 
 def _with_limits(metric: str, value: TrendValue | None) -> str:
-    return "-" if value is None else value_with_limits(metric, value.value, value.lower, value.upper)
+    if value is None:
+        return "-"
+    told = value_with_limits(metric, value.value, value.lower, value.upper)
+    return told if value.doubt is None else f"{told}, {NOT_OF_WHAT_RAN}"
 
 
 def _counted(number: int, what: str) -> str:

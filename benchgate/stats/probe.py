@@ -20,7 +20,7 @@ _DISPERSION = 4.0
 _NOTHING = 1e-12
 _SHORT_S, _SHORT_SHARE = 10.0, 0.1
 _UNSTABLE_SHARE = 0.01  # of the requests that came: what may be left over without counting as a backlog that grows
-_RESIDENCES = 10  # times as long as a request stays: what a look lasts at least to speak of a steady server
+RESIDENCES = 10  # times as long as a request stays: what a look lasts at least to speak of a steady server
 _LEANING_SHARE = 0.05  # of the requests that came: what more in flight a third later leaves a level that may pass
 
 
@@ -121,7 +121,7 @@ def judge_probe(looks: Sequence[LookCounts], target: float, alpha: float) -> Pro
     good, scheduled = sum(sum(look.good) for look in looks), sum(sum(look.scheduled) for look in looks)
     part = LOOK_ALPHAS[min(max(len(looks), 1), len(LOOK_ALPHAS)) - 1]
     spent = alpha * part
-    trials, grows_p = _trials(looks, spent), _grows_p(looks)
+    trials, grows_p = _trials(looks, spent), growth_p(looks)
     limits = None if trials is None else _limits(good / scheduled, trials, spent)
     standing = _standing(limits, grows_p <= spent, target)
     unsteady = standing is Standing.PASS and not _is_steady(looks)
@@ -207,7 +207,7 @@ def _p_value(
     return min(1.0, p_value / part)
 
 
-def _grows_p(looks: Sequence[LookCounts]) -> float:
+def growth_p(looks: Sequence[LookCounts]) -> float:
     """p-value of "no more than 1 % of the requests that came are left over": whether a backlog grows beyond noise.
 
     Numbers in flight vary like Poisson counts where no request slows another, and with up to four times that variance
@@ -245,7 +245,7 @@ def _is_steady(looks: Sequence[LookCounts]) -> bool:
 def _lasted(look: LookCounts) -> float:
     """The window over the shortest that may speak of a steady server."""
     stayed_s = look.backlog.residence_s if look.backlog is not None else 0.0
-    return look.window_s / (_RESIDENCES * stayed_s) if stayed_s > 0 else math.inf
+    return look.window_s / (RESIDENCES * stayed_s) if stayed_s > 0 else math.inf
 
 
 def _needed(looks: Sequence[LookCounts], limits: Limits | None, target: float, *, unsteady: bool) -> int | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -325,6 +325,11 @@ class Store:
         where = {"statistic": statistic, "stage": stage, "task": task, "arm": arm}
         with self._database.reading() as connection:
             return trends.trend(connection, name, suite, where)
+
+    def measurements(self, run_ids: Collection[str]) -> dict[str, str]:
+        """What each of these runs asked of both arms, by its hash."""
+        with self._database.reading() as connection:
+            return trends.measurements(connection, run_ids)
 
     def check(self, *, figures: bool = False) -> Checked:
         """Every hash, link and number of the whole store, held against what was written; changes nothing.

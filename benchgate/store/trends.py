@@ -7,12 +7,13 @@ rests on an outcome, the document is read and hashed instead (`results.own_outco
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select
 
+from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN, not_of_what_ran
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.promotion import told
 from benchgate.model.run import TrendPoint
@@ -24,6 +25,8 @@ _Run = tuple[int, str, str | None, str]
 _Served = tuple[str, str, str, str]
 """Name, model, engine and hardware of a deployment, as a point has them."""
 
+_COST = "usd_"  # what the names of costs begin with
+_AT_ONCE = 500  # runs in one query
 _MOST_NUMBERS = 1 << 32  # of a run
 _ARMS = {arm.value: arm for arm in Arm}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -40,14 +43,34 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     known = [row for row in found if row[0] in runs]
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
     served = _served(connection, suite, known)
+    doubts = {text: _doubt(text) for text in {row[2] for row in known}} if name.startswith(_COST) else {}
     points = []
     for run_id, _, deployment, arm, stage, task, value, n, lower, upper in known:
         _, at, label, of = runs[run_id]
-        name, model, engine, hardware = served(run_id, deployment)
+        of_it = served(run_id, deployment)
         became, role, by = outcomes.get(run_id), _ARMS[arm], promoted.get(run_id)
-        number, what = (value, n, lower, upper), (model, engine, hardware)
-        points.append(TrendPoint(run_id, at, label, of, name, became, role, stage, task, *number, by, *what))
+        number, what = (value, n, lower, upper), (*of_it[1:], doubts.get(deployment))
+        points.append(TrendPoint(run_id, at, label, of, of_it[0], became, role, stage, task, *number, by, *what))
     return points
+
+
+def _doubt(deployment: str) -> str | None:
+    """Why what its tokens cost is none of what ran."""
+    why = not_of_what_ran(Deployment(**json.loads(deployment)))
+    return None if why is None else f"{NOT_OF_WHAT_RAN}: it {why}"
+
+
+def measurements(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """What each of these runs asked of both arms, by its hash: of two with the same one the numbers compare.
+
+    It stands in a run's own row, which is large, so it is asked for by whoever shows a trend, and not with each.
+    """
+    run, found = tables.run.c, dict[str, str]()
+    wanted = sorted(run_ids)
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = select(run.id, run.measurement_sha256).where(run.id.in_(wanted[first : first + _AT_ONCE]))
+        found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
+    return found
 
 
 def _served(connection: Connection, suite: str | None, known: Iterable[Sequence[Any]]) -> Callable[[str, str], _Served]:

@@ -17,6 +17,7 @@ from pydantic import (
     PrivateAttr,
     SerializerFunctionWrapHandler,
     Strict,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_serializer,
@@ -24,6 +25,7 @@ from pydantic import (
 )
 
 from benchgate import units
+from benchgate.errors import EvidenceError
 from benchgate.suite.capacity import Capacity
 from benchgate.suite.check import Check
 from benchgate.suite.check_values import PlaceName
@@ -363,7 +365,21 @@ class Suite(StrictSection):
 
     @classmethod
     def from_stored(cls, data: object) -> Suite:
-        """The inverse of `to_stored`, also of what a calibration keeps, which says of itself that it is one."""
+        """The inverse of `to_stored`, also of what a calibration keeps, which says of itself that it is one.
+
+        Raises EvidenceError for what a newer benchgate stored, or none.
+        """
         if isinstance(data, Mapping):
             data = {key: value for key, value in data.items() if key != "calibration"}
-        return cls.model_validate(data, by_name=True, by_alias=False, context={"stored": True})
+        try:
+            return cls.model_validate(data, by_name=True, by_alias=False, context={"stored": True})
+        except ValidationError as error:
+            raise EvidenceError(f"{_UNREADABLE} ({_first_of(error)}); read the run by that which made it") from None
+
+
+_UNREADABLE = "the suite that the run keeps is none that this benchgate knows"
+
+
+def _first_of(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}"

@@ -33,7 +33,8 @@ def named(count: int) -> list[str]:
     ],
 )
 def test_candidate_that_is_paid_for_fewer_than_it_has_is_told(candidate: Deployment, least: int) -> None:
-    said = f"the candidate is paid for {candidate.accelerators} accelerators, and its server tells of {least}"
+    paid = {1: "1 accelerator", 3: "3 accelerators"}[candidate.accelerators]
+    said = f"the candidate is paid for {paid}, and its server tells of {least}"
     assert unpaid(SILENT, candidate) == unpaid(None, candidate) == said
 
 

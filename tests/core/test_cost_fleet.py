@@ -169,6 +169,37 @@ def test_layer_with_a_window_keeps_no_more_than_its_window() -> None:
     assert mixed.state_layers == 1
 
 
+UNLIKE = {
+    "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "dtype": "bf16",
+    "sliding_window": 512, "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "full", "sliding"),
+    [
+        ({"global_head_dim": 512, "num_global_key_value_heads": None}, 512, 256),  # as of Gemma 4's smaller models
+        ({"global_head_dim": 512, "num_global_key_value_heads": 4}, 2048, 256),
+        ({"swa_num_key_value_heads": 8, "swa_head_dim": 192}, 256, 1536),  # as of MiMo V2
+    ],
+)
+def test_layers_of_one_kind_keep_as_much_as_their_own_heads_make(
+    own: dict[str, object], full: int, sliding: int
+) -> None:
+    """Keys and values of two bytes each: `full` and `sliding` are heads x size of such a layer."""
+    config = {**UNLIKE, **own}
+    assert cache_layout(config).bytes_per_request(8192) == 4 * (full * 8192 + 5 * sliding * 512)
+    unnamed = cache_layout({**config, "layer_types": None})
+    assert unnamed.bytes_per_token() == 4 * 6 * max(full, sliding)
+
+
+def test_heads_of_each_kind_are_shared_by_themselves() -> None:
+    layout = cache_layout({**UNLIKE, "swa_num_key_value_heads": 8})
+    assert layout.shared_by(8).bytes_per_request(8192) == 4 * (8 * 256 * 8192 + 5 * 8 * 256 * 512)
+    with pytest.raises(ConfigError, match="8 KV heads cannot be shared by 3 accelerators"):
+        layout.shared_by(3)
+
+
 def test_window_of_which_no_layer_is_named_is_not_relied_on() -> None:
     assert cache_layout({**LLAMA_70B, "sliding_window": 4096}) == cache_layout(LLAMA_70B)
     off = {**LLAMA_70B, "sliding_window": 4096, "sliding_window_pattern": 2, "use_sliding_window": False}

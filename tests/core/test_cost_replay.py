@@ -94,6 +94,14 @@ def test_one_that_is_starting_is_let_go_first_and_was_paid_for() -> None:
     assert found.replica_hours * 3600 == pytest.approx(200 + 2 * 20)
 
 
+def test_one_that_is_leaving_counts_among_those_that_are_paid_at_once() -> None:
+    """One of three is let go at 40 s with a request inside, and another is asked for at 50 s."""
+    scaling = Scaling(2, 1, 3, target_ratio=1.0, look_s=10.0, cooldown_s=20.0, balance=Balance.LEAST)
+    arrivals = np.array([1.0] * 5 + [32.0] * 3 + [45.0] * 3)
+    found = replay(arrivals, np.array([10.0] * 5 + [1000.0] * 6), scaling, 60.0)
+    assert (found.scaled_up, found.scaled_down, found.highest) == (2, 2, 4)
+
+
 def test_traffic_of_an_hour_has_its_rate_and_no_other() -> None:
     found = hourly_arrivals(np.array([0.5, 0.0, 2.0]), np.random.default_rng(RNG_SEED))
     hours = np.histogram(found, bins=[0, 3600, 7200, 10800])[0]

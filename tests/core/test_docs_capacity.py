@@ -15,6 +15,7 @@ from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizi
 from benchgate.gate.best_row import BestRow
 from benchgate.gate.level_choice import Choice, choose
 from benchgate.gate.scaling_signal import KV_USAGE, TOKENS, WAITING, Seen, Signal
+from benchgate.gate.stays import Watched
 from benchgate.model.deployment import Arm
 from benchgate.report.sizing import sizing_text
 from benchgate.report.sizing_run import NamedRun, RunSeen
@@ -25,17 +26,21 @@ PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="
 
 # What the run of the page measured, by its own JSON.
 R4 = BestRow(
-    "r4", 128.9092599853301, 104.0238717124383, 3.2227314996332526, 2.6005967928109577, 0.9847471895987213, 0.9,
-    0.842353187063452, is_open=True, tokens_upper=153.79464825822188,
+    "r4", 135.50828106889344, 115.84434527381039, 3.387707026722336, 2.8961086318452596, 0.9898054331179876, 0.9,
+    0.8491315062722223, is_open=True, tokens_upper=155.1722168639765, asked_load=4.0,
 )  # fmt: skip
-C6 = BestRow("c6", 258.0, 250.0, 6.45, 6.2, 0.97, 0.9, 0.86)
-R16 = BestRow("r16", 319.5478669244907, 313.4, 7.98, 7.83, 0.0721, 0.9, 3.5, is_open=True, misses=True)
+C6 = BestRow("c6", 257.9130317713664, 257.91, 6.4478, 6.4477, 0.9847, 0.9, 0.9267, asked_load=6)
+R16 = BestRow(
+    "r16", 319.5594401240209, 313.4, 7.98, 7.83, 0.0721, 0.9, 3.38, is_open=True, misses=True, piles_up=True,
+    asked_load=16.0,
+)  # fmt: skip
 SIGNALS = (
-    Signal(WAITING, Seen("r4", 0.0117647, 0.0, 0.0588235), Seen("r16", 18.5, 13.3, 22.3)),
-    Signal(TOKENS, Seen("r4", R4.tokens_per_s, 104.0, 153.8), Seen("r16", R16.tokens_per_s, 313.4, 325.7)),
-    Signal(KV_USAGE, Seen("r4", 0.1614, 0.1042, 0.2100), Seen("r16", 0.45996, 0.4443, 0.4688)),
+    Signal(WAITING, Seen("r4", 0.026667, 0.0, 0.083333), Seen("r16", 18.58333, 13.5, 22.33)),
+    Signal(TOKENS, Seen("r4", R4.tokens_per_s, 115.8, 155.2), Seen("r16", R16.tokens_per_s, 313.4, 325.7)),
+    Signal(KV_USAGE, Seen("r4", 0.17155, 0.12656, 0.21159), Seen("r16", 0.45996, 0.4443, 0.4688)),
 )
-RUN = NamedRun("01a1fee7-906f-79ed-b9ea-634ba052977a", None, "fleet", "2026-11-21", "fp8", "candidate", "PASS")
+WATCHED = Watched(13.8598488244, 0.8638234960266192, piles_up=False)
+RUN = NamedRun("01a1ff9c-7f9a-75f3-a73c-b678abe15fed", None, "fleet", "2026-11-21", "fp8", "candidate", "PASS")
 
 
 def test_answer_of_the_page_is_what_the_command_says_of_that_run() -> None:
@@ -45,7 +50,7 @@ def test_answer_of_the_page_is_what_the_command_says_of_that_run() -> None:
         REQUESTS, Demand(30, None, 75), Replica(R4.requests_per_s, R4.requests_lower, 4.0), residence_s=R4.e2e_mean_s,
         tokens_per_request=R4.tokens_per_request,
     )  # fmt: skip
-    said = sizing_text(sizing(asked), RunSeen(choice, RUN, signals=SIGNALS))
+    said = sizing_text(sizing(asked), RunSeen(choice, RUN, signals=SIGNALS, watched=WATCHED))
     assert f"```\n{said}```\n" in PAGE
     assert [one.tells for one in SIGNALS] == [True, True, False]
 

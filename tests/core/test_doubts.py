@@ -26,7 +26,7 @@ def with_arm(one: StoredRun, arm: Arm, **told: Any) -> StoredRun:
     [
         (
             {"facts": {"accelerator_names": ["NVIDIA H200"] * 8}},
-            "it is paid for 1 accelerators, and its server tells of 8",
+            "it is paid for 1 accelerator, and its server tells of 8",
         ),
         (
             {"facts": {"accelerator_names": ["NVIDIA H200"]}, "price_entry": {"accelerator": "A100"}},

@@ -9,8 +9,9 @@ import pytest
 from benchgate.cost.demand import Demand
 from benchgate.cost.fleet import Replica
 from benchgate.cost.sizing import OUTPUT_TOKENS, Question, sizing
-from benchgate.gate.best_row import BestRow, levels_of
+from benchgate.gate.best_row import BestRow, known, levels_of, lightest
 from benchgate.gate.level_choice import Choice, LeftOut, choose
+from benchgate.gate.stays import Watched
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.report.sizing import sizing_document, sizing_text
@@ -18,6 +19,7 @@ from benchgate.report.sizing_run import NamedRun, RunSeen
 from tests.core.test_sizing import CLASSES, LEVELS, SUITE, a_suite, level
 
 ARM = Arm.CANDIDATE
+ROW = BestRow("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
 OPEN = SUITE.replace("{stage: c4, concurrency: 4,", "{stage: r4, rate: 4/s,")
 
 
@@ -44,7 +46,7 @@ def test_a_suite_without_any_load_has_no_level_to_choose() -> None:
 
 
 def test_level_with_less_load_that_did_not_hold_is_told_as_one() -> None:
-    found = chosen([*level("c4", 400, (0.9, 0.8)), *LEVELS[4:8]])  # 16 inside, and 28 at c8
+    found = chosen([*level("c4", 400, (0.9, 0.8)), *LEVELS[3:6]])  # 16 inside, and 28 at c8
     assert isinstance(found, Choice)
     assert found.missed_at is None
     low, missing = found.left_out
@@ -56,12 +58,12 @@ def test_level_with_less_load_that_did_not_hold_is_told_as_one() -> None:
 
 
 def test_arrivals_by_a_rate_stand_before_a_closed_loop() -> None:
-    rows = [*level("r4", 400, (0.99, 0.97)), *LEVELS[4:]]
+    rows = [*level("r4", 400, (0.99, 0.97)), *LEVELS[3:]]
     found = chosen(rows, OPEN)
     assert isinstance(found, Choice)
     assert (found.row.stage, found.row.is_open, found.missed_at) == ("r4", True, None)
     assert "is a closed loop, whose rate is no rate of arrivals" in found.left_out[0].why
-    closed = chosen([*level("r4", 400, (0.9, 0.8)), *LEVELS[4:]], OPEN)
+    closed = chosen([*level("r4", 400, (0.9, 0.8)), *LEVELS[3:]], OPEN)
     assert isinstance(closed, Choice)
     assert (closed.row.stage, closed.row.is_open) == ("c8", False)
 
@@ -82,13 +84,83 @@ def test_only_an_open_level_that_is_shown_to_miss_limits_what_an_open_one_carrie
     assert missed_at(replace(closed, misses=True, goodput_lower=0.1)) is None
     assert missed_at(unsure) is None
     assert missed_at(beyond, closed) == "r9"
-    assert missed_at(replace(beyond, requests_per_s=1.0)) is None  # less load: it is not beyond
+    assert missed_at(replace(beyond, requests_per_s=1.0, misses=False)) is None  # less load: it is not beyond
+    assert missed_at(replace(beyond, kind=1)) is None  # other requests: it is not beyond either
+
+
+def levels(*rows: BestRow) -> dict[str, BestRow | str]:
+    return {row.stage: row for row in rows}
+
+
+HELD = replace(ROW, stage="r16", is_open=True, asked_load=16.0)
+MISSED = replace(ROW, stage="r8", is_open=True, asked_load=8.0, goodput_lower=0.1, misses=True, e2e_mean_s=20.0)
+
+
+def test_what_held_is_not_counted_on_where_the_same_requests_with_less_load_are_shown_not_to() -> None:
+    """More were inside at the lower rate, for it was in trouble: what was asked for says which rate is lower."""
+    low = replace(HELD, stage="r4", asked_load=4.0, tokens_per_s=100.0)
+    said = "holds, but r8, the same requests with less load, is shown to miss its SLO: one was chance"
+    found = choose(levels(low, MISSED, HELD), ARM)
+    assert isinstance(found, Choice)
+    assert (found.row.stage, found.missed_at, found.left_out[1].why) == ("r4", "r8", said)
+    none = choose(levels(MISSED, HELD), ARM)
+    assert isinstance(none, str)
+    assert "nearest is r8" in none
+    assert choose(levels(MISSED, HELD), ARM, "r16") == (f"nothing is sized by stage r16: it {said}; measure both again")
+    for other in (replace(MISSED, kind=1), replace(MISSED, is_open=False), replace(MISSED, misses=False)):
+        found = choose(levels(other, HELD), ARM)
+        assert isinstance(found, Choice)
+        assert found.row.stage == "r16"
+
+
+def test_levels_of_which_nothing_orders_them_are_neither_more_nor_less() -> None:
+    closed = replace(MISSED, is_open=False, e2e_mean_s=None, tokens_per_s=1.0)
+    assert not closed.has_less_load_than(HELD)
+    assert not HELD.has_less_load_than(closed)
+    assert lightest([HELD, closed]) is HELD
+    assert lightest([HELD, MISSED]) is MISSED
+    assert lightest([]) is None
+
+
+def test_level_of_other_requests_is_told_as_one() -> None:
+    found = choose(levels(HELD, replace(ROW, stage="long", is_open=True, kind=1, tokens_per_s=90.0)), ARM)
+    assert isinstance(found, Choice)
+    assert found.left_out[0].why == (
+        "holds, at 90.0 output tokens/s, asked otherwise (workload, way of arrival, actions or SLO); is that your"
+        " demand, name it by --stage"
+    )
+
+
+def test_stages_are_of_one_kind_where_they_ask_for_the_same() -> None:
+    for changed in ("concurrency: 16, output: 500", "rate: 16/s, arrival: constant"):
+        text = OPEN.replace("concurrency: 16", changed)
+        found = levels_of([*level("r4", 400, (0.99, 0.97)), *LEVELS[3:]], a_suite(text), ARM)
+        assert not isinstance(found, str)
+        assert [(row.kind, row.asked_load) for row in known(found)] == [(0, 4.0), (0, 8.0), (1, 16.0)]
+
+
+def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() -> None:
+    rows = [*level("r4", 400, (0.99, 0.97)), *LEVELS[3:6]]
+    piling = levels_of(rows, a_suite(OPEN), ARM, piling_up=["r4"])
+    assert not isinstance(piling, str)
+    found = choose(piling, ARM)
+    assert isinstance(found, Choice)
+    assert (found.row.stage, found.left_out[0].why) == (
+        "c8",
+        "not shown to hold its SLO (more and more of its requests were inside at once, which no replica withstands for"
+        " long)",
+    )
+    assert "goodput 10.0 % at least" in replace(MISSED, piles_up=True).held_by
+    alone = choose({"r4": piling["r4"]}, ARM)
+    assert isinstance(alone, str)
+    assert alone.endswith("at r4 more and more of its requests were inside at once, which no replica withstands for"
+                          " long; measure less load")  # fmt: skip
 
 
 def test_level_misses_where_its_whole_interval_is_below_the_target() -> None:
     rows = [replace(row, upper=0.94) if row.name == "goodput_ratio" else row for row in level("c16", 900, (0.9, 0.8))]
     for of_it, missed_at in ((rows, "c16"), (level("c16", 900, (0.9, 0.8)), None)):
-        found = chosen([*LEVELS[:8], *of_it])
+        found = chosen([*LEVELS[:6], *of_it])
         assert isinstance(found, Choice)
         assert (found.row.stage, found.missed_at) == ("c8", missed_at)
 
@@ -104,6 +176,17 @@ def test_rate_that_was_offered_is_never_called_full_and_no_limit_unless_one_beyo
     limited = sizing_text(sizing(asked), RunSeen(Choice(row, missed_at="r9"), searched="its search found 5 to 6"))
     assert "What it carries lies between this and r9, which is shown to miss its SLO.\nIts search found" in limited
     assert "may carry much more" not in limited
+
+
+def test_level_that_was_watched_too_briefly_to_show_a_queue_is_told_as_one() -> None:
+    brief = RunSeen(Choice(replace(ROW, is_open=True)), watched=Watched(6.0, 0.7, piles_up=False))
+    assert (
+        "Its blocks were watched for 6.00 s each, less than 10 times the 700 ms that their last requests stayed: too"
+        " short to show that no queue grows at this rate."
+    ) in text(brief)
+    document = sizing_document(sizing(QUESTION), brief)
+    assert document["watched"] == {"window_s": 6.0, "stay_s": 0.7, "piles_up": False, "is_brief": True}
+    assert "were watched for" not in text(replace(brief, watched=Watched(7.0, 0.7, piles_up=False)))
 
 
 def test_stage_that_is_named_is_taken_where_it_holds() -> None:
@@ -138,12 +221,11 @@ def test_stage_without_an_slo_or_without_numbers_is_refused_and_left_out() -> No
 
 
 def test_no_level_that_holds_is_no_choice() -> None:
-    found = chosen(LEVELS[8:])
+    found = chosen(LEVELS[6:])
     assert isinstance(found, str)
     assert "nearest is c16" in found
 
 
-ROW = BestRow("c8", 700.0, 630.0, 14.0, 12.0, 0.955, 0.95, 2.0)
 QUESTION = Question(OUTPUT_TOKENS, Demand(5000), Replica(700))
 RUN = NamedRun("0190b2c4-7d1e", "nightly", "sized", "2026-11-20", "q8_0", "candidate", "PASS")
 

@@ -94,3 +94,20 @@ def test_one_price_of_accelerators_of_two_kinds_is_of_no_one_price_list() -> Non
     assert alike is None
     assert unlike is not None
     assert unlike.outcome is Outcome.INVALID
+
+
+def test_a_price_that_this_version_cannot_read_the_suite_of_is_of_no_one_price_list() -> None:
+    evidence = measured(SuiteText([COST]).suite(), noise=QUIET)
+
+    def of_tomorrow(name: str) -> Evidence:
+        one = of_list(evidence, name, small=2.0, large=2.0)
+        suite: dict[str, Any] = deepcopy(dict(one.run.suite))
+        suite["deployments"][name]["chiplets"] = 4
+        return replace(one, run=replace(one.run, suite=suite))
+
+    now, then = of_tomorrow("large"), of_list(evidence, "small", small=2.0, large=2.0)
+    for comparison in (Comparison(now, then), Comparison(then, now)):
+        found = repriced_between(comparison, OUTPUT)
+        assert found is not None
+        assert found.outcome is Outcome.INVALID
+        assert "cannot be read by this benchgate" in found.reason

@@ -194,6 +194,20 @@ def test_a_waiver_lets_a_candidate_pass_to_the_end_of_its_last_day_and_no_longer
     assert right_sizing(advisory).cheapest == Cheapest("q4", ())  # it stops no promotion without a waiver either
 
 
+def test_a_candidate_whose_promotion_was_taken_back_is_not_the_cheapest_that_passes() -> None:
+    found = right_sizing([stored("q8"), replace(stored("q4", price=0.5), withdrawn="answers leak")], as_of=DAY)
+    assert found.cheapest == Cheapest("q8", ())
+    assert row(found, "q4").held_back == "its promotion was withdrawn (answers leak)"
+
+
+def test_a_pass_that_is_too_old_to_be_promoted_is_told() -> None:
+    some = [stored("q8"), stored("q4", "BLOCK", price=0.5)]
+    old = "q8 ended more than 30 days ago, and `benchgate promote` takes none that old by itself"
+    assert old in right_sizing(some, as_of=date(2026, 2, 2)).notes
+    for day in (date(2026, 2, 1), None):  # whole days, and the day of nobody
+        assert not any("promote" in note for note in right_sizing(some, as_of=day).notes)
+
+
 def test_only_what_was_let_through_can_be_held_back() -> None:
     found = right_sizing([waived(stored("q4"))])
     assert found.why_none == "no candidate passes by its own verdict: 1 WARN, 1 of them held back"

@@ -75,7 +75,7 @@ def test_next_to_nothing_and_chance_are_no_signal(before: float, waiting: Blocks
 
 
 def test_pace_tells_where_its_limits_are_far_apart() -> None:
-    fast = [*LEVELS[:8], *level("c16", 1400, (0.9, 0.8))]
+    fast = [*LEVELS[:6], *level("c16", 1400, (0.9, 0.8))]
     (pace,) = signals(told({}, {}), fast)
     assert pace.threshold == pytest.approx(770)  # 1,260 at least against 770 at most
     bare = [replace(row, lower=None, upper=None) if row.name == "output_tokens_per_s" else row for row in fast]
@@ -83,7 +83,7 @@ def test_pace_tells_where_its_limits_are_far_apart() -> None:
 
 
 def test_no_level_beyond_the_best_one_is_no_threshold() -> None:
-    found = signals(told({"c4": (0, 0), "c8": (0.5, 0.5), "c16": (6, 6)}, {}), LEVELS[:8])
+    found = signals(told({"c4": (0, 0), "c8": (0.5, 0.5), "c16": (6, 6)}, {}), LEVELS[:6])
     assert [(one.beyond, one.tells) for one in found] == [(None, False)] * 2
 
 
@@ -117,10 +117,11 @@ def test_level_of_more_load_stands_before_one_of_as_much() -> None:
         assert pace.beyond.stage == stage
 
 
-def test_levels_without_request_times_are_ordered_by_their_tokens() -> None:
-    queue, _ = signals(told({"c8": (0, 0), "c16": (6, 6)}, {}), [row for row in LEVELS if row.name != "e2e_s"])
-    assert queue.beyond is not None
-    assert queue.beyond.stage == "c16"
+def test_level_of_other_requests_is_not_beyond() -> None:
+    held = BestRow("r8", 800, 780, 80, 78, 0.98, 0.95, 0.1, is_open=True, asked_load=8.0, tokens_upper=820)
+    other = replace(held, stage="long", goodput_lower=0.5, asked_load=16.0, kind=1)
+    (pace,) = scaling_signals(told({}, {}), [held, other], held, Arm.CANDIDATE)
+    assert pace.beyond is None
 
 
 def test_queue_of_which_a_block_is_missing_or_there_is_but_one_is_not_known() -> None:
@@ -128,6 +129,13 @@ def test_queue_of_which_a_block_is_missing_or_there_is_but_one_is_not_known() ->
     first = replace(evidence.telemetry[0], readings=())
     for telemetry in ((first, *evidence.telemetry[1:]), evidence.telemetry[1:]):
         assert [one.name for one in signals(replace(evidence, telemetry=telemetry))] == ["output tokens/s"]
+    load = tuple(replace(one, stage="c8", block=2) for one in evidence.load[:2])  # a block that nobody looked at
+    assert [one.name for one in signals(replace(evidence, load=load))] == ["output tokens/s"]
+
+
+def test_cache_that_is_more_than_full_is_not_known() -> None:
+    percents = told({"c8": (0, 0), "c16": (6, 6)}, {"c8": (40.0, 40.0), "c16": (90.0, 90.0)})
+    assert [one.name for one in signals(percents)] == ["waiting requests", "output tokens/s"]
 
 
 FOUND = sizing(Question(unit=OUTPUT_TOKENS, demand=Demand(5000), replica=Replica(700)))
@@ -152,7 +160,7 @@ def test_sizing_says_what_would_show_a_signal_where_there_is_none() -> None:
     seen = signals(told({"c8": (0.5, 0.5), "c16": (6, 6)}, {"c8": (0.4, 0.4), "c16": (0.45, 0.45)}))
     assert "Nothing to scale by was found: at c16, where the SLO no longer held, nothing" in said(*seen[1:])
     assert "Measure a level further beyond, at which requests wait." in said(*seen[1:])
-    none = signals(told({"c8": (0, 0)}, {}), LEVELS[:8])
+    none = signals(told({"c8": (0, 0)}, {}), LEVELS[:6])
     assert "no level beyond c8 is known that misses its SLO. Measure one, at which requests wait." in said(*none)
     assert "By what to scale is not known: its server told in no two blocks" in said()
     assert "By what to scale is not known: the raw records were removed." in said(from_records=False)

@@ -14,7 +14,7 @@ from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizi
 from benchgate.cost.traffic import REQUESTS as REQUEST_COLUMN
 from benchgate.cost.traffic import TOKENS, read_traffic
 from benchgate.errors import UsageError
-from benchgate.gate.best_row import BestRow, best_row
+from benchgate.gate.best_row import BestRow, best_row, known, levels_of
 from benchgate.gate.level_choice import Choice
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
@@ -51,7 +51,6 @@ def level(stage: str, tokens: float, goodput: tuple[float, float | None], arm: A
         MetricRow(arm, "output_tokens_per_s", None, stage, None, tokens, 5, tokens * 0.9, tokens * 1.1),
         MetricRow(arm, "requests_per_s", None, stage, None, tokens / 50, 5, tokens / 60, tokens / 40),
         MetricRow(arm, "goodput_ratio", None, stage, None, share, 500, lower, 1.0),
-        MetricRow(arm, "e2e_s", "mean", stage, None, 2.0, 500, 1.9, 2.1),
     ]
 
 
@@ -61,14 +60,18 @@ LEVELS = [*level("c4", 400, (0.99, 0.97)), *level("c8", 700, (0.98, 0.955)), *le
 def test_best_level_is_the_fastest_that_is_shown_to_hold_its_slo() -> None:
     found = best_row(LEVELS, a_suite(), Arm.CANDIDATE)
     assert isinstance(found, BestRow)
-    assert (found.stage, found.tokens_per_s, found.e2e_mean_s) == ("c8", 700, 2.0)
+    assert (found.stage, found.tokens_per_s, found.e2e_mean_s) == ("c8", 700, None)
     assert (found.tokens_lower, found.goodput_lower, found.target_ratio) == (630, 0.955, 0.95)
-    assert (found.tokens_per_request, found.in_flight) == (50, 28)
-    assert replace(found, e2e_mean_s=None).in_flight is None
+    assert (found.tokens_per_request, found.in_flight) == (50, None)
     assert replace(found, e2e_mean_s=0.001).in_flight == 1
-    bare = best_row([row for row in LEVELS if row.name != "e2e_s"], a_suite(), Arm.CANDIDATE)
-    assert isinstance(bare, BestRow)
-    assert bare.e2e_mean_s is None
+
+
+def test_time_that_a_request_stays_is_of_the_records_and_not_the_geometric_mean_that_is_kept() -> None:
+    kept = [MetricRow(Arm.CANDIDATE, "e2e_s", "mean", one.stage, None, 0.5, 500, 0.4, 0.6) for one in LEVELS]
+    levels = levels_of([*LEVELS, *kept], a_suite(), Arm.CANDIDATE, {"c8": 2.0})
+    assert not isinstance(levels, str)
+    c4, c8, _ = known(levels)
+    assert (c4.e2e_mean_s, c8.e2e_mean_s, c8.in_flight) == (None, 2.0, 28)
 
 
 CLASSES = SUITE.replace(
@@ -86,9 +89,12 @@ CLASSES = SUITE.replace(
 
 def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
     held = [*level("mix/chat", 400, (0.99, 0.97)), *level("mix/batch", 200, (0.99, 0.96))]
-    found = best_row(held, a_suite(CLASSES), Arm.CANDIDATE)
+    levels = levels_of(held, a_suite(CLASSES), Arm.CANDIDATE, {"mix/chat": 1.0, "mix/batch": 4.0})
+    assert not isinstance(levels, str)
+    found = levels["mix"]
     assert isinstance(found, BestRow)
     assert (found.stage, found.tokens_per_s, found.tokens_lower, found.requests_per_s) == ("mix", 600, 540, 12)
+    assert (found.asked_load, found.is_open) == (5.0, True)
     assert (found.goodput_lower, found.target_ratio, found.e2e_mean_s) == (0.97, 0.95, 2.0)
     failed = [*level("mix/chat", 400, (0.0, 0.0)), *level("mix/batch", 988, (1.0, 0.99))]
     said = best_row(failed, a_suite(CLASSES), Arm.CANDIDATE)
@@ -97,7 +103,7 @@ def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
     missing = best_row(held[:4], a_suite(CLASSES), Arm.CANDIDATE)
     assert isinstance(missing, str)
     unlimited = [replace(row, lower=None) if row.name == "output_tokens_per_s" else row for row in held]
-    found = best_row([row for row in unlimited if row.name != "e2e_s"], a_suite(CLASSES), Arm.CANDIDATE)
+    found = best_row(unlimited, a_suite(CLASSES), Arm.CANDIDATE)
     assert isinstance(found, BestRow)
     assert (found.tokens_lower, found.e2e_mean_s) == (None, None)
 
@@ -188,6 +194,37 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     assert "Each replica" not in sizing_text(sizing(a_question(cache=cache)))
 
 
+def test_layers_that_keep_a_state_are_told_for_less_fits_than_is_counted() -> None:
+    kinds = ["linear_attention"] * 3 + ["full_attention"]
+    config = {"num_hidden_layers": 4, "num_attention_heads": 8, "head_dim": 64, "dtype": "bf16", "layer_types": kinds}
+    text = sizing_text(sizing(a_question(cache=Cache(cache_layout(config), 1e9, 1024))))
+    assert "3 of its layers keep a state of each request, which does not grow and is not counted here" in text
+
+
+def test_cost_has_its_interval_by_the_lower_limit_of_what_a_replica_carries() -> None:
+    found = sizing(a_question(replica=Replica(700, 350, 1.2)))
+    (level,) = found.levels
+    assert found.full_usd_per_million_tokens is not None
+    assert found.full_usd_per_million_tokens_upper == pytest.approx(2 * found.full_usd_per_million_tokens)
+    assert (level.sized.usd_per_month, level.sized.by_lower_usd_per_month) == pytest.approx((8 * 876, 15 * 876))
+    text = sizing_text(found)
+    assert "1M output tokens cost $0.476 (up to $0.952 by that limit)." in text
+    assert "By lower limit a month would cost $13,140.00 for the mean." in text
+    offered = sizing_document(found, RunSeen(Choice(replace(ROW, is_open=True))))
+    assert offered["full_usd_per_million_tokens_upper"] is None
+    assert offered["loaded_usd_per_million_tokens_upper"] == pytest.approx(0.952, abs=0.001)
+
+
+def test_rate_of_a_run_without_a_lower_limit_is_told_as_one() -> None:
+    said = "How much less it may be is not known: its blocks differ too much for a lower limit, or not at all."
+    assert said in sizing_text(sizing(a_question()), RunSeen(Choice(ROW)))
+    assert said not in sizing_text(sizing(a_question(replica=Replica(700, 600))), RunSeen(Choice(ROW)))
+    assert said not in sizing_text(sizing(a_question()))
+
+
+ROW = BestRow("c8", 700.0, None, 14.0, None, 0.955, 0.95, 2.0)
+
+
 def test_document_is_plain_json_without_anything_left_out() -> None:
     cache = Cache(cache_layout({"n_layer": 12, "n_head": 12, "n_embd": 768, "dtype": "f16"}), 1e9, 1024)
     document = json.loads(json.dumps(sizing_document(sizing(a_question(cache=cache))), allow_nan=False))
@@ -212,6 +249,7 @@ def test_dollars_are_never_nothing_nor_more_digits_than_anyone_reads(demand: flo
 
 def test_traffic_is_one_row_an_hour_in_either_unit() -> None:
     assert read_traffic("\ufeffhour, requests_per_s\n0,1.5\n1,2\n\n\n", "t.csv").per_s == (1.5, 2.0)
+    assert read_traffic("requests_per_s,note\n1\n2,busy,\n", "t.csv").per_s == (1.0, 2.0)  # what is not read may lack
     assert read_traffic("requests_per_s\n1\n", "t.csv").column == REQUEST_COLUMN
     assert read_traffic("output_tokens_per_s\n1\n", "t.csv").column == TOKENS
 
@@ -230,6 +268,8 @@ def test_traffic_is_one_row_an_hour_in_either_unit() -> None:
         ("hour,requests_per_s\n0,1\n,\n", "t.csv:3: requests_per_s is ''"),
         ('note,requests_per_s\n"a\nb",1\n,many\n', "t.csv:4: requests_per_s is 'many'"),
         ("hour,requests_per_s\n1\n", "t.csv:2: requests_per_s is ''"),
+        ("requests_per_s\n3\n1,200\n", "t.csv:3: it has 2 cells, and the heading 1; write a point in numbers, 3.5"),
+        ("hour,requests_per_s\n0,3,5\n", "t.csv:2: it has 3 cells, and the heading 2"),
         ("requests_per_s\nnan\n", "expected a mean rate"),
         ("requests_per_s\n-1\n", "expected a mean rate"),
         (f'requests_per_s\n"{"x" * 200_000}"\n', "this is no CSV"),

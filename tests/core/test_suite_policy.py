@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.errors import SuiteError
+from benchgate.errors import EvidenceError, SuiteError
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Check, Suite
 
@@ -57,6 +57,15 @@ def check_of(check: str) -> Check:
 def test_a_policy_may_say(check: str) -> None:
     suite = suite_with(check)
     assert Suite.from_stored(suite.to_stored()) == suite
+
+
+def test_a_stored_suite_that_this_version_does_not_know_is_refused_by_its_first_strange_word() -> None:
+    stored = suite_with("{metric: ttft, margin: 5%}").to_stored()
+    stored["deployments"]["new"]["chiplets"] = 4
+    with pytest.raises(EvidenceError, match=r"none that this benchgate knows \(deployments\.new\.chiplets: Extra"):
+        Suite.from_stored(stored)
+    with pytest.raises(EvidenceError, match=r"\(all of it: "):
+        Suite.from_stored("none")
 
 
 def test_a_least_change_is_kept_as_it_is_written_and_read_in_base_units() -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from benchgate.cli.app import main
+from benchgate.cli import app
 from benchgate.model.run import Evidence
 from benchgate.store.repository import Store
+from tests.fakes import quick_command
 
 STORE = ".benchgate/benchgate.db"
 
@@ -52,13 +53,14 @@ def here(
         contextlib.redirect_stderr(complained),
     ):
         patch.setattr(sys, "argv", ["benchgate", *arguments])
+        patch.setattr(app, "app", quick_command.command())
         for name in [name for name in os.environ if name.startswith(("GITHUB_", "BENCHGATE_"))]:
             patch.delenv(name)
         for name, value in (environment or {}).items():
             patch.setenv(name, value)
         try:
             with pytest.raises(SystemExit) as left:
-                main()
+                app.main()
         finally:
             for number, handler in handled.items():
                 signal.signal(number, handler)

@@ -12,7 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
 from benchgate.store.repository import Store
-from tests.e2e.command import STORE, benchgate, here
+from tests.e2e.command import STORE, here
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
 
@@ -49,7 +49,7 @@ def test_an_adapter_and_a_speculating_server_are_each_judged_against_the_plain_m
     tmp_path: Path, server: Sim
 ) -> None:
     (tmp_path / "variants.yaml").write_text(SUITE.format(url=server.url))
-    result = benchgate(tmp_path, "run", "variants.yaml", "--format", "json")
+    result = here(tmp_path, "run", "variants.yaml", "--format", "json")
     assert result.returncode == 0, result.stdout + result.stderr
     adapted, drafted = json.loads(result.stdout)
     assert (adapted["outcome"], drafted["outcome"]) == ("PASS", "PASS")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.store.repository import Store
-from tests.e2e.command import STORE, benchgate, document, here
+from tests.e2e.command import STORE, document, here
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose candidate fails four requests of ten where the objective lets one, with the budget blown."""
     place = written(tmp_path_factory.mktemp("budgeted"), "{file: budget.json}")
     (place / "budget.json").write_text('{"spent": "112%"}')
-    ran = benchgate(place, "run", "suite.yaml", "--format", "json")
+    ran = here(place, "run", "suite.yaml", "--format", "json")
     (place / "said.json").write_text(ran.stdout)
     (place / "budget.json").write_text('{"spent": 0}')
     (place / "slo.yaml").unlink()

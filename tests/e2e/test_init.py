@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.suite.loader import parse_suite
-from tests.e2e.command import STORE, benchgate, here
+from tests.e2e.command import STORE, here
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
 
@@ -71,14 +71,14 @@ def test_every_drill_is_explained_in_its_readme_and_on_the_page() -> None:
 
 def test_suite_that_runs_commands_is_refused_unless_that_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "acting.yaml").write_text(ACTING)
-    refused = benchgate(tmp_path, "run", "acting.yaml")
+    refused = here(tmp_path, "run", "acting.yaml")
     assert refused.returncode == 2 and "--allow-actions" in refused.stderr
     assert not (tmp_path / STORE).exists()
 
 
 def test_command_that_fails_makes_its_stage_invalid_and_is_in_the_journal(tmp_path: Path) -> None:
     (tmp_path / "acting.yaml").write_text(ACTING)
-    done = benchgate(tmp_path, "run", "acting.yaml", "--allow-actions")
+    done = here(tmp_path, "run", "acting.yaml", "--allow-actions")
     assert done.returncode == 12, done.stdout
     assert "its command ended with status 4" in done.stdout and "stage hit" in done.stdout
     with sqlite3.connect(tmp_path / STORE) as store:

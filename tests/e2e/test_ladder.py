@@ -15,7 +15,7 @@ import pytest
 
 from benchgate.stats.proportions import clopper_pearson
 from scripts.tiny_model.ladder import write_tasks
-from tests.e2e.command import benchgate, document
+from tests.e2e.command import document, here
 
 pytestmark = pytest.mark.beside
 
@@ -49,7 +49,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("long")
     tasks = ", ".join(map(str, write_tasks(folder / "tasks")))
     (folder / "ladder.yaml").write_text(SUITE.format(tasks=tasks))
-    return document(benchgate(folder, "run", "ladder.yaml", "--format", "json"))
+    return document(here(folder, "run", "ladder.yaml", "--format", "json"))
 
 
 def test_a_loss_of_about_a_point_is_shown_by_pairs_where_two_accuracies_overlap(long: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchgate.model.deployment import Arm
-from tests.e2e.command import benchgate, document, here, latest_evidence
+from tests.e2e.command import document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, answering
 
 pytestmark = pytest.mark.beside
@@ -45,7 +45,7 @@ def judged(
         assert own.count("url:") == 2
         own = own.replace("tasks/", f"{SUITES}/tasks/").replace("limit: 50", f"limit: {limit}")
         (folder / "smoke.yaml").write_text(own)
-        result = benchgate(folder, "run", "smoke.yaml", "--format", "json")
+        result = here(folder, "run", "smoke.yaml", "--format", "json")
         asked = {
             arm: sum(received.prompt in ANSWERS for received in server.requests)
             for arm, server in ((Arm.BASELINE, ours), (Arm.CANDIDATE, theirs))

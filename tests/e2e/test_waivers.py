@@ -11,7 +11,7 @@ import pytest
 
 from benchgate.cli import waiver_files
 from benchgate.store.repository import Store
-from tests.e2e.command import STORE, benchgate, here
+from tests.e2e.command import STORE, here
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
 
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here_is = tmp_path_factory.mktemp("waived")
     (here_is / "suite.yaml").write_text(SUITE)
     (here_is / "tolerated.yaml").write_text(WRITTEN)
-    ran = benchgate(here_is, "run", "suite.yaml", "--waivers", "tolerated.yaml", "--format", "json")
+    ran = here(here_is, "run", "suite.yaml", "--waivers", "tolerated.yaml", "--format", "json")
     (here_is / "said.json").write_text(ran.stdout)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     return here_is

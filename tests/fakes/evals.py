@@ -53,7 +53,7 @@ def evidence_of(
         observation(task, arm, answers) for task, both in tasks.items() for arm, answers in zip(Arm, both, strict=True)
     ]
     observations += [observation(task, Arm.BASELINE, answers, repeat=1) for task, answers in (again or {}).items()]
-    return replace(measured(suite, run_id=run_id), quality=tuple(observations))
+    return replace(measured(suite, items=0, run_id=run_id), quality=tuple(observations))
 
 
 def observation(task: str, arm: Arm, answers: Answers, *, repeat: int = 0) -> QualityObservation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -46,7 +47,7 @@ class Effect:
     usage: int | None = None  # output tokens by the server's count; `tokens` unless given
     unsent: int = 0  # requests per stage that the client never sent
     timed_out: int = 0  # requests per stage that had no answer in time
-    facts: dict[str, object] = field(default_factory=dict)  # what the server says of itself
+    facts: dict[str, object] = field(default_factory=dict, hash=False)  # what the server says of itself
     accelerators: int = 1
     finish: str = "length"  # how its answers end
 
@@ -139,8 +140,22 @@ def _load(suite: Suite, effects: dict[Arm, Effect], noise: Noise) -> tuple[LoadO
 def _execution(
     stage: str, requests: int, arm: Arm, block: int, position: int, effect: Effect, scale: float
 ) -> LoadObservation:
-    slow = effect.slowdown * scale
     fails = effect.failed if effect.failed_block in (None, block) else 0
+    columns, window_s = _answered(requests, effect.slowdown * scale, effect, fails)
+    return LoadObservation(
+        stage=stage,
+        arm=arm,
+        block=block,
+        position=position,
+        requests=columns,
+        window_s=window_s,
+        client=effect.client or ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
+    )
+
+
+@functools.lru_cache(maxsize=1024)  # the noise is the same each time, so most tests ask for the same ones
+def _answered(requests: int, slow: float, effect: Effect, fails: int) -> tuple[RequestColumns, float]:
+    """The requests of one execution, and how long it took."""
     count = requests - effect.drop_last
     records = [_record(i, slow, effect, failed=i < fails) for i in range(count)]
     own = [
@@ -150,15 +165,7 @@ def _execution(
     records[: effect.unsent] = [_without_answer(r, ErrorClass.CLIENT, sent=False) for r in records[: effect.unsent]]
     late = records[: effect.timed_out]
     records[: effect.timed_out] = [_without_answer(r, ErrorClass.TIMEOUT, sent=True) for r in late]
-    return LoadObservation(
-        stage=stage,
-        arm=arm,
-        block=block,
-        position=position,
-        requests=RequestColumns.pack(records),
-        window_s=max(requests * 0.1 * slow, _last_s(records)),
-        client=effect.client or ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
-    )
+    return RequestColumns.pack(records), max(requests * 0.1 * slow, _last_s(records))
 
 
 def _last_s(records: list[RequestRecord]) -> float:
@@ -209,15 +216,20 @@ def _quality(suite: Suite, effects: dict[Arm, Effect], n: int) -> tuple[QualityO
 
 
 def _item(task: str, i: int, effect: Effect) -> EvalItem:
-    wrong = i in effect.wrong or i in effect.cut or i in effect.empty
+    cut, empty = i in effect.cut, i in effect.empty
+    return _scored(task, i, cut or empty or i in effect.wrong, cut, empty)
+
+
+@functools.lru_cache(maxsize=8192)
+def _scored(task: str, i: int, wrong: bool, cut: bool, empty: bool) -> EvalItem:
     return EvalItem(
         item_id=f"{task}-{i}",
         doc_hash=f"d{i}",
         prompt_hash=f"p{i}",
         target_hash=f"t{i}",
         score=0.0 if wrong else 1.0,
-        answer="" if i in effect.empty else "wrong" if wrong else "right",
-        finish_reason="length" if i in effect.cut else "stop",
+        answer="" if empty else "wrong" if wrong else "right",
+        finish_reason="length" if cut else "stop",
         output_tokens=4,
         latency_ns=30_000_000,
         error=None,

@@ -176,8 +176,8 @@ def test_traffic_that_is_of_nothing_or_not_parted_by_commas_is_refused(folder: P
 
 def test_file_that_is_none_or_has_no_end_is_refused(folder: Path) -> None:
     refused = {
-        "/dev/zero": "this is no regular file", str(folder): "this is no regular file",
-        "deep.json": "nested too deep", "long.json": "a number is too long", "huge.json": "more than 16,777,216 bytes",
+        "/dev/zero": "it is no regular file", str(folder): "Is a directory",
+        "deep.json": "nested too deep", "long.json": "a number is too long", "huge.json": "larger than 16,777,216 b",
     }  # fmt: skip
     (folder / "deep.json").write_text("[" * 200_000)
     (folder / "long.json").write_text('{"num_hidden_layers": ' + "9" * 5000 + "}")
@@ -185,7 +185,7 @@ def test_file_that_is_none_or_has_no_end_is_refused(folder: Path) -> None:
         file.truncate(2**24 + 1)
     for name, said in refused.items():
         assert said in asked(FLEET | CACHE | {"--model-config": name}), name
-    assert "this is no regular file" in asked(REPLAY | {"--traffic": "/dev/zero"})
+    assert "it is no regular file" in asked(REPLAY | {"--traffic": "/dev/zero"})
 
 
 def test_backlog_at_the_end_of_the_hours_is_paid_and_told(folder: Path) -> None:
@@ -200,3 +200,16 @@ def test_backlog_at_the_end_of_the_hours_is_paid_and_told(folder: Path) -> None:
     said = asked(options | {"--request-cv": "2.5"})
     assert " of them in line: the fleet goes on for" in said
     assert "requests of 2.00 s each on the mean (cv 2.50) against" in said
+
+
+def test_share_that_waited_is_not_told_as_all_of_them_by_rounding(folder: Path) -> None:
+    """About one of 10,000 requests waits: all places are taken that rarely."""
+    (folder / "day.csv").write_text("requests_per_s\n20\n20\n")
+    said = {"--replica-requests-per-s": "20", "--places": "63", "--min-replicas": "1", "--max-replicas": "1"}
+    options = {key: value for key, value in (REPLAY | said).items() if key not in _SCALING} | {"--wait": "0ms"}
+    found = json.loads(asked(options, "--format", "json"))["replayed"]
+    assert 0.9995 < found["within_ratio"] < 1
+    assert "nearly 100 % waited at most 0 s for a place" in asked(options)
+
+
+_SCALING = "--target-load", "--look", "--cooldown"

@@ -103,6 +103,16 @@ def test_answer_names_the_run_and_the_level_and_what_was_left_out(folder: Path) 
     assert "Not by c16: not shown to hold its SLO" in text
 
 
+def test_answers_longer_than_those_measured_are_refused_where_the_demand_is_in_requests(folder: Path) -> None:
+    """As many requests of ten times the length would take a fleet ten times as large, and cost as much a token."""
+    with pytest.raises(UsageError) as caught:
+        capacity(folder, "--output-tokens", "100")
+    assert "--output-tokens is 100, and the run's 10.02 requests/s were of 10 each" in str(caught.value)
+    assert "give the demand in output tokens per second (--target-tokens-per-s" in str(caught.value)
+    assert document(folder, "--output-tokens", "5")["question"]["tokens_per_request"] == 5
+    assert document(folder, *TOKENS, "--output-tokens", "100")["question"]["tokens_per_request"] == 100
+
+
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
@@ -214,7 +224,10 @@ def test_run_whose_records_are_gone_or_damaged_is_not_counted_on_for_them(tmp_pa
     assert (found["measured"]["stage"], found["starts"], found["signals"]) == ("c8", None, [])
     assert found["cache_not_checked"] == "the run's raw records were removed"
     assert (found["figures"]["from"], len(found["care"])) == ("stored figures", 1)
-    assert "held against nothing" in capacity(folder, form="text", run=first.run_id)
+    assert (found["question"]["residence_s"], found["measured"]["e2e_mean_s"]) == (None, None)
+    assert "held against nothing. How long a request stays is none of them." in capacity(
+        folder, form="text", run=first.run_id
+    )
     altered(folder, "DROP TRIGGER observation_no_update", "UPDATE observation SET meta = replace(meta, '70.0', '7.0')")
     with pytest.raises(EvidenceError, match="it is not what it was when it finished"):
         document(folder)

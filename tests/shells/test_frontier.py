@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from benchgate.cli.app import app
 from benchgate.errors import BenchgateError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow, RunStatus
@@ -22,6 +22,7 @@ from benchgate.site.pages import suite_page, suite_part
 from benchgate.site.trends import Trends
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
+from tests.fakes import quick_command
 from tests.fakes.right_sized import candidate, write
 
 POLICY = """
@@ -48,6 +49,14 @@ def of_list(name: str, **said: Any) -> Evidence:
     return candidate(name, listed=PRICES, **said)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _lately() -> Iterator[None]:
+    """A day on which the runs here are of late: an older one is told of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchgate.cli.frontier_command.today", lambda: date(2026, 1, 10))
+        yield
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Seven candidates of a suite, of which two pass and have a price."""
@@ -66,8 +75,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return address
 
 
-def asked(address: str, *said: str) -> Result:
-    result = CliRunner().invoke(app, ["frontier", *said, "--store", address], catch_exceptions=False)
+def asked(address: str, *said: str) -> quick_command.Told:
+    result = quick_command.told("frontier", *said, "--store", address)
     assert result.exit_code == 0, result.output
     return result
 
@@ -248,7 +257,7 @@ def test_chart_names_every_deployment_that_has_both_numbers(address: str, tmp_pa
 )
 def test_what_cannot_be_compared_is_refused(address: str, said: tuple[str, ...], says: str) -> None:
     with pytest.raises(BenchgateError, match=says) as refused:
-        CliRunner().invoke(app, ["frontier", *said, "--store", address], catch_exceptions=False)
+        quick_command.told("frontier", *said, "--store", address)
     assert refused.value.exit_code == 2
 
 
@@ -316,7 +325,7 @@ def test_a_price_by_the_token_is_a_price_and_a_tiny_one_is_not_nothing(tmp_path:
     with Store.open(address) as store:
         write(store, replace(found, run=run), "PASS")
     said = asked(address).stdout
-    assert "$0.200 in, $4e-08 out per 1M tokens" in said
+    assert "per 1M tokens: input $0.200, cached input $0.100, output $4e-08 " in said
     assert "The cheapest that passes is api (PASS): $0.800 ($0.800 to $0.800)" in said
 
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from benchgate.cli.app import app
 from benchgate.errors import UsageError
 from benchgate.load.bare import BareOptions, run_bare
 from benchgate.load.drawn import schedule_ns
@@ -27,6 +25,7 @@ from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.dialect import DIALECTS, Target
+from tests.fakes import quick_command
 from tests.fakes.scripted_server import (
     DONE,
     LAST_CHUNK,
@@ -245,7 +244,7 @@ def test_interrupted_load_prints_its_document_and_exits_with_130(
 
     monkeypatch.setattr(Fleet, "run", interrupt)
     said = ["load", "http://127.0.0.1:9", "--model", "m", "--engine", "openai", "--concurrency", "1", "--requests", "2"]
-    result = CliRunner().invoke(app, [*said, "--workers", "1", "--json", str(tmp_path / "kept.json")])
+    result = quick_command.told(*said, "--workers", "1", "--json", str(tmp_path / "kept.json"))
     assert result.exit_code == 130
     assert json.loads(result.stdout)["partial"] is True
     assert json.loads((tmp_path / "kept.json").read_text())["requests"]["scheduled"] == 0
@@ -256,7 +255,7 @@ def test_interrupted_load_prints_its_document_and_exits_with_130(
 def test_answers_in_numbers_are_successes_without_a_token(found: list[object], code: int) -> None:
     with ScriptedServer(lambda received: [json_response({"object": "list", "data": found})]) as server:
         said = ["load", server.url, "--model", "scripted", "--engine", "openai", "--endpoint", "embeddings"]
-        result = CliRunner().invoke(app, [*said, "--concurrency", "1", "--requests", "2", "--workers", "1"])
+        result = quick_command.told(*said, "--concurrency", "1", "--requests", "2", "--workers", "1")
     assert result.exit_code == code, result.stderr
     assert ("no request succeeded" in result.stderr) == (code != 0)
     assert json.loads(result.stdout)["throughput"]["output_tokens_per_s"] is None
@@ -271,7 +270,7 @@ def test_saturated_client_is_told_of_and_is_no_success(
     with ScriptedServer(lambda received: [WHOLE]) as server:
         said = ["load", server.url, "--model", "scripted", "--engine", "openai", "--concurrency", "1"]
         said += ["--requests", "2", "--workers", "1", "--json", str(kept)]
-        result = CliRunner().invoke(app, [*said, *slo])
+        result = quick_command.told(*said, *slo)
     assert result.exit_code == 12
     assert "the client was the bottleneck: too busy; lower the load, or give" in result.stderr
     assert "benchgate doctor" in result.stderr

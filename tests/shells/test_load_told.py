@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from benchgate.cli.app import app
 from benchgate.cli.places import refuse_unwritable
 from benchgate.cli.searching import search_exit_code
 from benchgate.errors import ExitCode, UsageError
 from benchgate.load.options import BareOptions
+from tests.fakes import quick_command
 from tests.fakes.scripted_server import ScriptedServer, json_response
 
 BARE = ["--model", "m", "--engine", "openai", "--workers", "1"]
 PROBE = {"level": 4.0, "standing": "pass", "window_short": False, "sent": 100, "requests_needed": None}
 
 
-def load(*said: str) -> Any:
-    return CliRunner().invoke(app, ["load", "http://127.0.0.1:9", *BARE, *said])
+def load(*said: str) -> quick_command.Told:
+    return quick_command.told("load", "http://127.0.0.1:9", *BARE, *said)
 
 
 def search_ended(**found: Any) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: 
     refusal = json_response({"error": {"message": "the model `m` does not exist"}}, status=404)
     with ScriptedServer(lambda received: [refusal]) as server:
         said = ["load", server.url, *BARE, "--concurrency", "1", "--requests", "4", "--slo", "ttft=1s"]
-        result = CliRunner().invoke(app, said)
+        result = quick_command.told(*said)
     assert result.exit_code == 10
     assert "benchgate: BLOCK: 0 of 4 requests were good" in result.stderr
     assert "the commonest failure: HTTP 404: the model `m` does not exist" in result.stderr
@@ -92,11 +91,8 @@ def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: 
 
 def test_a_key_that_is_not_there_is_told_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_KEY", raising=False)
-    result = load("--concurrency", "1", "--requests", "1", "--api-key-env", "NO_KEY")
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception).startswith(
-        "the environment variable NO_KEY is not set, and --api-key-env refers to it"
-    )
+    with pytest.raises(UsageError, match="the environment variable NO_KEY is not set, and --api-key-env refers to it"):
+        load("--concurrency", "1", "--requests", "1", "--api-key-env", "NO_KEY")
 
 
 def test_a_rate_is_quoted_as_it_was_typed() -> None:
@@ -110,8 +106,8 @@ def test_a_result_that_could_not_be_written_is_refused_before_a_request_is_sent(
     (tmp_path / "file").write_text("kept")
     with ScriptedServer(lambda received: [json_response({})]) as server:
         said = ["load", server.url, *BARE, "--concurrency", "1", "--requests", "1"]
-        result = CliRunner().invoke(app, [*said, "--json", str(tmp_path / "file" / "out.json")])
-        assert isinstance(result.exception, UsageError)
+        with pytest.raises(UsageError):
+            quick_command.told(*said, "--json", str(tmp_path / "file" / "out.json"))
         assert server.requests == []
     refuse_unwritable(tmp_path / "deep" / "down" / "out.json")
     assert (tmp_path / "deep" / "down").is_dir()

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from benchgate import notifying
-from benchgate.cli.app import app
 from benchgate.deciding import Decision
 from benchgate.errors import PublishError, UsageError
 from benchgate.model.verdict import Outcome
@@ -24,6 +22,7 @@ from benchgate.report.document import verdict_document
 from benchgate.report.terms import OWN
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
+from tests.fakes import quick_command
 from tests.fakes.receiver import receiving
 from tests.fakes.site_runs import add
 
@@ -102,9 +101,9 @@ def test_publish_tells_what_it_can_and_fails_for_the_rest(tmp_path: Path, monkey
     with receiving([200]) as receiver:
         monkeypatch.setenv(SLACK_URL, f"http://localhost:{receiver.port}/hidden")
         monkeypatch.delenv(SECRET, raising=False)
-        told = CliRunner().invoke(app, ["publish", run_id, "--slack", "--store", store])
-        unsigned = CliRunner().invoke(
-            app, ["publish", run_id, "--webhook", f"http://localhost:{receiver.port}/", "--slack", "--store", store]
+        told = quick_command.told("publish", run_id, "--slack", "--store", store)
+        unsigned = quick_command.told(
+            "publish", run_id, "--webhook", f"http://localhost:{receiver.port}/", "--slack", "--store", store
         )
     assert (told.exit_code, unsigned.exit_code) == (0, 13)
     assert f"slack: taken by http://localhost:{receiver.port}" in told.stderr
@@ -113,5 +112,5 @@ def test_publish_tells_what_it_can_and_fails_for_the_rest(tmp_path: Path, monkey
     assert "BLOCK" in unsigned.stdout
     assert "hidden" not in told.output + unsigned.output
     assert [path for _, path, _, _ in receiver.seen] == ["/hidden", "/hidden"]
-    before = CliRunner().invoke(app, ["publish", "--begin", "demo", "--slack"])
-    assert isinstance(before.exception, UsageError)
+    with pytest.raises(UsageError):
+        quick_command.told("publish", "--begin", "demo", "--slack")

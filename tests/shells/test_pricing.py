@@ -11,9 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from benchgate.cli.app import app
 from benchgate.cli.measure_commands import load_suite, read_suite
 from benchgate.deploying import declared
 from benchgate.errors import SuiteError, UsageError
@@ -27,7 +25,8 @@ from benchgate.resuming import resume_suite
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 from benchgate.verifying import Answer, Asked, Line, verify
-from tests.e2e.command import STORE, benchgate, here
+from tests.e2e.command import STORE, here
+from tests.fakes import quick_command
 from tests.shells.store_samples import PLAN, make_deployment, make_run
 
 JUNE, JULY = date(2026, 6, 30), date(2026, 7, 1)
@@ -205,7 +204,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a suite that was measured today, its statement and its store."""
     folder = tmp_path_factory.mktemp("measured")
     put(folder, of_today("$3/h"))
-    done = benchgate(folder, "run", "suite.yaml", "--statement", "said.json", "--label", "today")
+    done = here(folder, "run", "suite.yaml", "--statement", "said.json", "--label", "today")
     assert done.returncode in (0, 10, 11, 12), done.stderr
     return folder
 
@@ -237,7 +236,7 @@ def test_the_run_keeps_what_it_took_and_holds_against_its_file_alone(measured: P
 def test_a_verdict_says_of_which_entry_each_price_is(measured: Path) -> None:
     def told(output: str) -> str:
         asked = ["gate", "today", "--store", str(measured / STORE), "--format", output]
-        return CliRunner().invoke(app, asked, catch_exceptions=False).stdout
+        return quick_command.told(*asked).stdout
 
     lines = html.unescape(told("markdown").replace("\\", ""))
     assert 'the price of the candidate is that of "new" in prices.yaml: $3/h' in lines
@@ -253,7 +252,7 @@ def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path
     store = str(tmp_path / "none.db")
 
     def told(*asked: str) -> str:
-        result = CliRunner().invoke(app, [asked[0], str(suite), *asked[1:]], catch_exceptions=False)
+        result = quick_command.told(asked[0], str(suite), *asked[1:])
         assert result.exit_code == 0, result.output
         return result.stdout
 

@@ -27,6 +27,9 @@ from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, CHECK, begun, days_ago, judged, promote
 
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(f"sqlite:///{tmp_path / 'runs.sqlite'}") as opened:

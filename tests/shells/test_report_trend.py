@@ -102,6 +102,25 @@ def test_what_is_no_use_is_a_cross_and_what_was_blocked_is_hollow() -> None:
     assert strokes == {Outcome.BLOCK: [1], Outcome.INVALID: [2]}  # one outline, two strokes across each other
 
 
+def test_there_is_room_for_the_whole_name_of_each_line() -> None:
+    def width(name: str) -> float:
+        drawn = ElementTree.fromstring(inline_svg(chart(TrendSeries(name, values(0.1, 0.2))), ""))
+        return float((drawn.get("viewBox") or "").split()[2])
+
+    assert width("c4") == width("arithmetic") < width("fast arithmetic") < width("fast arithmetics")
+    assert width("fast arithmetic") - width("c4") >= 16 + 6 * len("fast arithmetic") - 84
+
+
+def test_what_was_promoted_against_its_verdict_is_ringed_and_not_filled() -> None:
+    of = [point("a", 1, promoted="overridden", outcome=outcome) for outcome in (Outcome.BLOCK, Outcome.INVALID)]
+    for one, became in zip(of, ("not let through", "INVALID"), strict=True):
+        svg = inline_svg(chart_of([one], "ttft_s", None), "")
+        assert [p for p in paths(svg) if p.get("fill-opacity") == "0" and p.get("stroke") == "#3d7dd8"]
+        assert [p for p in paths(svg) if p.get("stroke") == "currentColor" and p.get("stroke-width") == "1.5"]
+        (told,) = (title.text for title in ElementTree.fromstring(svg).iter("title"))
+        assert told == f"c4, a, 2026-01-01 00:00 UTC, promoted, {became}: 1.00 s"
+
+
 def test_lines_with_one_value_stand_beside_each_other() -> None:
     svg = inline_svg(chart(*(TrendSeries(name, values(0.1, 0.1)) for name in ("c4", "c8"))), "")
     at = {
@@ -221,6 +240,15 @@ def test_a_spreadsheet_runs_nothing_out_of_a_table() -> None:
     assert isinstance(document, str)
     (row,) = csv.DictReader(io.StringIO(document))
     assert row["label"].startswith("'=cmd") and (row["value"], row["outcome"], row["lower"]) == ("0.1", "PASS", "")
+
+
+def test_no_text_of_a_table_begins_a_line_of_its_own() -> None:
+    told = point("a", 0.1, hardware="1 x H\n::error::pwned", engine="\n=cmd", model=" \u2028=cmd")
+    document = trend_document([told], TrendFormat.CSV, "ttft_s", "p50")
+    assert isinstance(document, str) and len(document.splitlines()) == 2
+    (row,) = csv.DictReader(io.StringIO(document))
+    assert (row["hardware"], row["engine"]) == ("1 x H ::error::pwned", "' =cmd")
+    assert row["model"].startswith("'")
 
 
 def test_no_label_is_a_command_to_a_runner_or_a_terminal() -> None:

@@ -45,7 +45,11 @@ def test_the_level_whose_price_counts_is_the_one_with_most_tokens_where_the_slo_
     assert first.startswith("the level that counts is c1 (1 in flight), which has most output tokens per second")
     assert "the candidate $5.43 per 1M output tokens, $5.43 per 1M good ones, the baseline $6.94 per 1M" in first
     assert second == "that is with 1 in flight at any time: full use by so many requests at once, and by no more"
-    assert saved.startswith("on the candidate 1M good tokens cost 21.9 % less than the baseline beside it (no interval")
+    # The baseline holds c4 as well, where its tokens cost a third of what they do at c1: by c1 it would be 21.9 % less.
+    assert saved == (
+        "on the candidate 1M good tokens cost 134 % more than the baseline beside it (no interval, so not shown); "
+        "the baseline's own best level is c4, at $2.31"
+    )
 
 
 def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
@@ -55,7 +59,7 @@ def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
         rows = [
             replace(row, figures=replace(row.figures, usd_per_million_good=costs[row.role]))
             for row in rows_of(fake.evidence())
-            if row.figures is not None
+            if row.figures is not None and row.stage == "c1"
         ]
         return next(line for line in cost_lines(rows) if "the baseline beside it" in line)
 
@@ -65,17 +69,71 @@ def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
     assert told(wide).endswith("which is not shown to be less at all")
 
 
-def test_a_change_of_the_bill_is_told_as_used_too_where_the_two_are_used_unlike() -> None:
-    rows = rows_of(fake.evidence())
-    usual: dict[str, object] = {"list_usd_per_hour": 1.5, "overhead_ratio": 0.0, "utilisation_ratio": 1.0}
-    half = usual | {"utilisation_ratio": 0.5}
-    unlike = [
-        replace(row, deployment=replace(row.deployment, price_terms=half if row.role is Arm.CANDIDATE else usual))
-        for row in rows
+def test_a_bill_is_held_against_no_level_at_which_the_baseline_misses_its_slo() -> None:
+    rows = [
+        replace(row, target_ratio=1.0) if row.role is Arm.BASELINE else row for row in rows_of(fake.evidence())
+    ]  # of 1.0 no number of requests shows that it holds
+    lines = cost_lines(rows)
+    assert "what that changes of the bill is not known: the SLO is shown to hold at no level on the baseline" in lines
+    assert not any("the baseline beside it" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("role", "paid", "told"),
+    [
+        (Arm.CANDIDATE, 1, "not of what ran: the candidate is paid for 1 accelerator, and its server tells of 2"),
+        (Arm.BASELINE, 1, "not of what ran: the baseline is paid for 1 accelerator, and its server tells of 2"),
+        (Arm.BASELINE, 4, "the baseline is paid for 4 accelerators, and its server tells of 2, so that the candidate"),
+    ],
+)
+def test_a_bill_of_other_accelerators_than_ran_is_not_told_as_a_saving(role: Arm, paid: int, told: str) -> None:
+    facts: dict[str, object] = {"accelerator_names": ["NVIDIA H100"] * 2}
+    lines = cost_lines(
+        [
+            replace(row, deployment=replace(row.deployment, facts=facts, accelerators=paid))
+            if row.role is role
+            else row
+            for row in rows_of(fake.evidence())
+        ]
+    )
+    assert any(told in line for line in lines)
+    assert any("the baseline beside it" in line for line in lines) is (paid > 2)
+
+
+USUAL: dict[str, object] = {"list_usd_per_hour": 1.5, "overhead_ratio": 0.0, "utilisation_ratio": 1.0}
+HALF = USUAL | {"utilisation_ratio": 0.5}
+
+
+def used(candidate: dict[str, object], baseline: dict[str, object]) -> list[str]:
+    """What is told of the bill as both are used, at the one level that both hold."""
+    said = {
+        arm: {"price_terms": terms} if "input" not in terms else {"token_prices": terms, "price_usd_per_hour": None}
+        for arm, terms in ((Arm.CANDIDATE, candidate), (Arm.BASELINE, baseline))
+    }
+    rows = [
+        replace(row, deployment=replace(row.deployment, **said[row.role]))
+        for row in rows_of(fake.evidence())
+        if row.stage == "c1"
     ]
-    lines = cost_lines(unlike)
-    assert any(line.startswith("as both are used, 1M good tokens cost 56.2 % more than") for line in lines)
-    assert not any("as both are used" in line for line in cost_lines(rows))
+    return [line for line in cost_lines(rows) if line.startswith("as both are used")]
+
+
+def test_a_change_of_the_bill_is_told_as_used_too_where_the_two_are_used_unlike() -> None:
+    (told,) = used(HALF, USUAL)
+    assert told.startswith("as both are used, 1M good tokens cost 56.2 % more than")
+    assert used(HALF, HALF) == used({}, {}) == []
+
+
+def test_a_bill_as_used_is_not_known_where_one_of_the_two_says_nothing_of_its_use() -> None:
+    assert used(HALF, {}) == ["as both are used nothing is known of that: no `price_terms` say how the baseline is"]
+    assert used({}, USUAL) == ["as both are used nothing is known of that: no `price_terms` say how the candidate is"]
+
+
+def test_tokens_that_are_paid_one_by_one_are_all_used() -> None:
+    hosted: dict[str, object] = {"input": 0.15, "cached_input": 0.15, "output": 0.6}
+    (told,) = used(HALF, hosted)
+    assert told.startswith("as both are used, 1M good tokens cost 56.2 % more than")
+    assert used(USUAL, hosted) == []
 
 
 def test_the_level_that_a_fleet_is_sized_by_is_named_where_it_is_another_one() -> None:

@@ -70,6 +70,13 @@ def test_no_price_is_no_other_price(prices: Sequence[dict[str, Any]]) -> None:
     assert told(*prices) == []
 
 
+def test_another_number_of_accelerators_is_another_bill_whatever_its_server_tells() -> None:
+    told_by_server = {"facts": {"accelerator_names": ["H200"] * 8}, "price_usd_per_hour": 2.0}
+    assert told({**told_by_server, "accelerators": 8}, {**told_by_server, "accelerators": 4}) == [
+        ("P", "pr-1", "price of the candidate: 8 accelerators at $2.00/h → 4 accelerators at $2.00/h")
+    ]
+
+
 def test_a_price_is_held_against_what_was_last_told() -> None:
     assert [run for _, run, _ in told({"price_usd_per_hour": 2.0}, {}, {"price_usd_per_hour": 3.0})] == ["pr-2"]
 
@@ -104,8 +111,9 @@ def of_eight_accelerators() -> StoredRun:
             "client was late",
         ),
         (replace(in_service(), verdict=None), "has no verdict yet"),
-        (of_eight_accelerators(), "its price is not of what ran: it is paid for 1 accelerators"),
+        (of_eight_accelerators(), "its price is not of what ran: it is paid for 1 accelerator"),
         (replace(in_service(), rows=()), "no numbers of a load"),
+        (in_service(suite={"of": "tomorrow"}), "the suite that the run keeps is none that this benchgate knows"),
     ],
 )
 def test_what_nobody_can_count_on_is_unknown_and_the_title_says_why(run: StoredRun | None, why: str) -> None:

@@ -142,7 +142,8 @@ def test_text_that_begins_like_a_formula_is_made_harmless_and_numbers_stay_numbe
     told = to_csv(["text", "number"], [(text, -0.5) for text in (*FORMULAS, "a=1", "", None)])
     header, *rows = csv.reader(io.StringIO(told, newline=""))
     assert header == ["text", "number"]
-    assert rows == [[f"'{text}", "-0.5"] for text in FORMULAS] + [["a=1", "-0.5"], ["", "-0.5"], ["", "-0.5"]]
+    lines = [" ".join(text.splitlines()) for text in FORMULAS]  # a new line may be a command to a CI's log
+    assert rows == [[f"'{line}", "-0.5"] for line in lines] + [["a=1", "-0.5"], ["", "-0.5"], ["", "-0.5"]]
     assert '"a=1",-0.5\n' in told
     raw = to_csv(["text"], [(text,) for text in FORMULAS], raw=True)
     assert "'" not in raw and '"=1+1"' in raw

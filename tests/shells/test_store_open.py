@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -27,6 +28,7 @@ from benchgate.store.engine import Address, Database
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.repository import Store
 from benchgate.store.tables import metadata
+from tests.fakes import quick_schema
 from tests.shells.store_samples import (
     PLAN,
     assert_same_requests,
@@ -47,6 +49,11 @@ FROZEN = FIXTURES / "store-0001.sqlite"
 FROZEN_END = LoadEnd(5, 20, "decided")
 SECRET = "s3cr3t/pass"
 ENCODED = "s3cr3t%2Fpass"
+
+
+@pytest.fixture(autouse=True)
+def each_store_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "upgrade", quick_schema.in_earnest)
 
 
 def execute(address: str, *statements: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, text
 
+from benchgate import promoting
 from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.exchange.taking_in import copy_store
@@ -32,6 +33,12 @@ PULL = Origin("mallory", "refs/pull/7/merge", "bad")
 FAR_AHEAD = "2098-01-01"  # begins after everything that a test records
 LONG_AGO, FUTURE = "2020-01-01T00:00:00.000Z", "2099-01-01T00:00:00.000Z"
 TAKEN_BACK: dict[str, Any] = {"deed": Deed.WITHDRAWN, "grounds": None, "reason": "so that creep forgets it"}
+
+
+@pytest.fixture(autouse=True)
+def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is hashed of a report is claimed in `test_promoting`; to render one takes longer than all else here."""
+    monkeypatch.setattr(promoting, "report_html", lambda decision: decision.evidence.run.id)
 
 
 def passed(store: Store, *, day: str = "2026-01-01") -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from benchgate.cli.app import app
 from benchgate.deciding import decide_stored
-from benchgate.errors import BenchgateError
+from benchgate.errors import BenchgateError, EvidenceError
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow
 from benchgate.store.repository import Store
+from tests.fakes import evidence as fake
+from tests.fakes import quick_command
 from tests.fakes.promotable import begun, judged
+from tests.shells.store_samples import make_deployment, write_run
 
 PRICES = """\
 prices:
@@ -42,7 +46,7 @@ def trend(folder: Path, metric: str, *said: str, prices: str | None = PRICES) ->
         (folder / "prices.yaml").write_text(prices)
         said = ("--prices", str(folder / "prices.yaml"), *said)
     asked = ["trend", metric, "--store", str(folder / "b.db"), "--format", "json", *said]
-    result = CliRunner().invoke(app, asked, catch_exceptions=False)
+    result = quick_command.told(*asked)
     assert result.exit_code == 0, result.output
     found: list[dict[str, Any]] = json.loads(result.stdout)
     return found
@@ -102,6 +106,53 @@ def test_terms_that_are_none_reprice_no_run(tmp_path: Path) -> None:
         trend(tmp_path, OUTPUT)
 
 
+@pytest.mark.parametrize("lacking", ["utilisation_ratio", "overhead_ratio"])
+def test_terms_that_do_not_say_how_a_run_was_used_are_no_full_use(tmp_path: Path, lacking: str) -> None:
+    terms = {key: value for key, value in SPOT.items() if key != lacking}
+    with Store.open(str(tmp_path / "b.db")) as store:
+        decide_stored(store, begun(store, day="2026-06-01", candidate={"price_terms": terms}))
+    assert len(trend(tmp_path, OUTPUT)) == 1
+    with pytest.raises(BenchgateError, match="the terms that the run keeps cannot be read, for 1 run, of candidate"):
+        trend(tmp_path, f"{OUTPUT}_in_use")
+
+
+EIGHT = {"facts": {"accelerator_names": ["NVIDIA A100"] * 8}}
+LACKING = "it is paid for 1 accelerator, and its server tells of 8"
+
+
+def test_a_cost_that_is_not_of_what_ran_says_so_in_every_form_and_is_repriced_in_none(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "b.db")) as store:
+        decide_stored(store, begun(store, day="2026-06-01", candidate=EIGHT))
+        decide_stored(store, begun(store, day="2026-06-02", candidate=EIGHT | {"accelerators": 8}))
+    doubts = [point["doubt"] for point in trend(tmp_path, OUTPUT, prices=None)]
+    assert doubts == [f"its price is not of what ran: {LACKING}", None]
+    assert [point["doubt"] for point in trend(tmp_path, "output_tokens_per_s", prices=None)] == [None, None]
+    asked = ["trend", OUTPUT, "--store", str(tmp_path / "b.db")]
+    for form in ("text", "svg"):
+        assert quick_command.told(*asked, "--format", form).stdout.count(LACKING) == 1
+    for metric in (OUTPUT, GOOD):
+        (left,) = trend(tmp_path, metric)
+        assert (left["started_at"][:10], left["accelerators"]) == ("2026-06-02", 8)
+    named = ["--prices", str(tmp_path / "prices.yaml")]
+    assert f"has a price that is not of what ran ({LACKING}) for 1 run" in quick_command.told(*asked, *named).stderr
+
+
+def test_a_price_of_other_accelerators_than_the_server_told_reprices_no_run(tmp_path: Path) -> None:
+    ours = replace(make_deployment("new"), facts={"accelerator_names": ["NVIDIA A100"] * 2}, accelerators=2)
+    suite = {"deployments": {"new": {"accelerator": "H100"}}}
+    with Store.open(str(tmp_path / "b.db")) as store:
+        run = write_run(store, arms={Arm.BASELINE: ours, Arm.CANDIDATE: ours}, suite=suite)
+        store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "output_tokens_per_s", None, "c4", None, 100.0, 8)])
+    with pytest.raises(BenchgateError, match="has the price of accelerator H100, and its server tells of NVIDIA A100"):
+        trend(tmp_path, OUTPUT, prices="prices: [{accelerator: H100, price: $4/h}]\n")
+    assert len(trend(tmp_path, OUTPUT, prices="prices: [{deployment: new, price: $4/h}]\n")) == 1
+
+
+def test_a_run_of_no_day_is_damaged_and_no_crash() -> None:
+    with pytest.raises(EvidenceError, match="it began at 'yesterday', which is no instant"):
+        _ = replace(fake.run(), started_at="yesterday").day
+
+
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
@@ -121,7 +172,7 @@ def test_what_no_run_has_a_pace_of_is_a_slip_and_no_empty_table(
 def test_runs_without_a_price_on_their_day_are_told(folder: Path) -> None:
     (folder / "prices.yaml").write_text(PRICES)
     asked = ["trend", OUTPUT, "--store", str(folder / "b.db"), "--prices", str(folder / "prices.yaml")]
-    told = CliRunner().invoke(app, asked).stderr
+    told = quick_command.told(*asked).stderr
     assert "no price on their day for 1 run, of candidate: left out" in told
 
 
@@ -136,7 +187,7 @@ def test_runs_with_a_price_by_the_token_are_left_out_for_no_pace_makes_a_cost_of
     by_token = "token_prices: {input: $0.15/M, output: $0.60/M}"
     (folder / "prices.yaml").write_text(PRICES.replace("price: $4/h", by_token))
     asked = ["trend", OUTPUT, "--store", str(folder / "b.db"), "--prices", str(folder / "prices.yaml")]
-    result = CliRunner().invoke(app, [*asked, "--format", "json"])
+    result = quick_command.told(*asked, "--format", "json")
     assert len(json.loads(result.stdout)) == 1
     assert "has a price by the token, which no pace makes a cost of, for 1 run, of candidate: left out" in result.stderr
 
@@ -178,13 +229,18 @@ def test_text_and_pictures_say_that_they_are_repriced_and_by_what(folder: Path) 
     new = ["--prices", str(folder / "prices.yaml")]
 
     def shown(*said: str) -> str:
-        return CliRunner().invoke(app, [*asked, *said], catch_exceptions=False).stdout
+        return quick_command.told(*asked, *said).stdout
 
     heading, line, *_ = shown(*new).splitlines()
     assert heading.endswith(f"{OUTPUT}, re-priced by prices.yaml, each run on its day") and line.endswith("), $4.00/h")
     assert shown(*new, "--prices-on", "2026-08-15").splitlines()[0].endswith("by prices.yaml, on 2026-08-15")
     svg = shown(*new, "--format", "svg")
     assert svg.count("re-priced by prices.yaml, each run on its day") == 2  # in the picture and in its name
+    (folder / f"{'prices-of-a-long-name' * 3}.yaml").write_text(PRICES)
+    long = shown(
+        "--prices", str(folder / f"{'prices-of-a-long-name' * 3}.yaml"), "--prices-on", "2026-08-15", "--format", "svg"
+    )
+    assert long.count("re-priced by prices-o…-long-name.yaml, on 2026-08-15") == 2
     assert '"prices_day"' in shown(*new, "--format", "csv").splitlines()[0]
     assert not any("re-priced" in shown(*said) for said in ((), ("--format", "svg")))
     assert " to $" in shown().splitlines()[1]
@@ -212,7 +268,7 @@ def test_a_day_that_is_none_or_without_a_file_is_refused(folder: Path) -> None:
 
 def test_costs_in_use_that_no_run_has_need_terms_beside_a_price(folder: Path) -> None:
     asked = ["trend", f"{OUTPUT}_in_use", "--store", str(folder / "b.db")]
-    assert "a `price` with `price_terms`, which say how it is used, in" in CliRunner().invoke(app, asked).stderr
+    assert "a `price` with `price_terms`, which say how it is used, in" in quick_command.told(*asked).stderr
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from benchgate.cli.app import app
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.report.trend_points import chart_of
+from benchgate.report.trend_points import HARDWARE, breaks_of, chart_of
 from benchgate.store.repository import Store
+from tests.fakes import quick_command
 from tests.shells.store_samples import make_deployment, write_run
 from tests.shells.test_report_trend import point
 
@@ -28,8 +27,13 @@ COST = "usd_per_million_output_tokens"
 COMMIT = "c" * 40
 H200 = {"accelerator_names": ["H200"] * 8}
 SERVED: tuple[dict[str, Any], ...] = (
-    {"model": "org/big", "settings": {"revision": COMMIT}, "facts": {**H200, "engine_version": "1"}},
-    {"model": "org/small", "facts": {**H200, "engine_version": "2"}},
+    {
+        "model": "org/big",
+        "settings": {"revision": COMMIT},
+        "facts": {**H200, "engine_version": "1"},
+        "accelerators": 8,
+    },
+    {"model": "org/small", "facts": {**H200, "engine_version": "2"}, "accelerators": 8},
     {"model": "org/big", "settings": {"revision": COMMIT}, "facts": {"engine_version": "2"}, "url": "http://moved"},
     {"model": "tiny", "url": None, "settings": {"weights": "q4_0"}, "facts": {}},
 )
@@ -58,8 +62,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return address
 
 
-def asked(address: str, *said: str) -> Result:
-    result = CliRunner().invoke(app, ["trend", *said, "--store", address], catch_exceptions=False)
+def asked(address: str, *said: str) -> quick_command.Told:
+    result = quick_command.told("trend", *said, "--store", address)
     assert result.exit_code == 0, result.output
     return result
 
@@ -79,6 +83,13 @@ def test_every_point_has_what_its_run_remembers_of_the_deployment(store: Store) 
         ("tiny q4_0", "llamacpp", "this machine: processor 4, 4 processors"),
     ]
     assert {one.model for one in store.trend(COST, arm=Arm.BASELINE)} == {"tiny"}
+
+
+def test_what_each_run_asked_is_known_by_its_id(store: Store) -> None:
+    runs = [write_run(store, measurement_sha256=letter * 64, label=letter) for letter in "ab"]
+    assert store.measurements([run.id for run in runs]) == {run.id: run.measurement_sha256 for run in runs}
+    assert store.measurements([runs[0].id, "nobody"]) == {runs[0].id: "a" * 64}
+    assert store.measurements([]) == {}
 
 
 def test_text_has_a_heading_for_each_series_and_every_interval(address: str) -> None:
@@ -143,6 +154,58 @@ def test_a_chart_has_a_line_for_each_series_with_its_whole_name(address: str) ->
     svg = asked(address, COST, "--by", "model", "--format", "svg").stdout
     drawn = [element.text for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert {"org/small", "tiny q4_0", f"org/big@{'c' * 12}…{'c' * 19}"} <= set(drawn)
+
+
+def test_no_line_of_hardware_or_engine_goes_from_one_model_to_another() -> None:
+    of = [point("a", 1, model="m"), point("b", 2, model="n"), point("c", 3, model="m")]
+    for by in ("hardware", "engine"):
+        drawn = chart_of(of, "m", None, by).series
+        assert [[one.at for one in line.values] for line in drawn] == [[0, 2], [1]]
+        assert [line.name for line in drawn] == ["not told m", "not told n"]
+
+
+LESS = "not told (accelerators: 2)"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "anew"),
+    [
+        (("8 x H200", "8 x H200", "8 x H100"), [2]),
+        (("8 x H200", LESS, "8 x H200"), []),  # in between nobody told
+        (("8 x H200", LESS, "8 x H100"), [2]),
+        ((LESS, LESS, "not told (accelerators: 4)"), [2]),
+        ((LESS, "8 x H200", LESS), []),
+        ((None, LESS, "this machine: c, 4 processors"), []),
+    ],
+)
+def test_a_line_ends_where_the_hardware_is_shown_to_be_another(
+    hardware: tuple[str | None, ...], anew: list[int]
+) -> None:
+    of = [point(f"r{at}", 1, hardware=one) for at, one in enumerate(hardware)]
+    breaks = breaks_of(of, {})
+    assert breaks == {(f"r{at}", "c4", None): HARDWARE for at in anew}
+    assert chart_of(of, "m", None, breaks=breaks).series[0].breaks == frozenset(anew)
+
+
+def test_a_line_ends_where_the_suite_asks_something_else_and_every_form_says_so(tmp_path: Path) -> None:
+    address = str(tmp_path / "b.db")
+    with Store.open(address) as store:
+        for number in range(4):
+            arms = {arm: make_deployment("new") for arm in Arm}
+            run = write_run(store, arms=arms, measurement_sha256="ab"[number // 2] * 64, label=f"r{number}")
+            row = MetricRow(Arm.CANDIDATE, COST, None, "c4", None, 1.0 + number, 8)
+            store.save_metrics(run.id, [row, replace(row, stage="c8")])
+    told = [line for line in asked(address, COST).stdout.splitlines() if "than before" in line]
+    assert [line.split()[1] for line in told] == ["r2", "r2"]
+    assert all(line.endswith("  (the suite asks something else than before)") for line in told)
+    for found in (
+        json.loads(asked(address, COST, "--format", "json").stdout),
+        csv.DictReader(io.StringIO(asked(address, COST, "--format", "csv").stdout)),
+    ):
+        assert [one["label"] for one in found if one["begins_anew"]] == ["r2", "r2"]
+    drawn = ElementTree.fromstring(asked(address, COST, "--stage", "c4", "--format", "svg").stdout)
+    strokes = [path.get("d") for path in drawn.iter("{http://www.w3.org/2000/svg}path") if path.get("stroke-dasharray")]
+    assert [str(stroke).count("L") for stroke in strokes] == [1, 1]  # two lines of two points
 
 
 def test_names_that_begin_alike_are_told_apart_and_say_what_differs() -> None:

@@ -7,16 +7,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner
 
 from benchgate import deciding
-from benchgate.cli.app import app
 from benchgate.cli.conclude import finish
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import Outputs, asked_outputs
 from benchgate.cli.statements import StatementPlace
 from benchgate.deciding import Decision
-from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.report.document import verdict_document
 from benchgate.report.formats import Output
@@ -24,6 +22,7 @@ from benchgate.report.statement import read_statement
 from benchgate.report.terms import OWN
 from benchgate.store.repository import Store
 from tests.fakes import evidence as fake
+from tests.fakes import quick_command
 from tests.fakes.measured import Effect
 from tests.fakes.promotable import BLOCKED, CHECK, judged
 
@@ -178,18 +177,18 @@ def test_what_is_written_beside_a_verdict_is_what_report_writes_of_it_later(
     forms = (Output.JSON, Output.JUNIT, Output.SARIF)
     link = ["--report-url", "https://ci.example/report.html", "--store", store]
     write = [word for form in forms for word in ("--write", f"{form}=now/{form}")]
-    assert CliRunner().invoke(app, ["gate", run_id, *write, *link]).exit_code == 10
+    assert quick_command.told("gate", run_id, *write, *link).exit_code == 10
     for form in forms:
-        assert CliRunner().invoke(app, ["report", run_id, "--format", form, "-o", "later", *link]).exit_code == 0
+        assert quick_command.told("report", run_id, "--format", form, "-o", "later", *link).exit_code == 0
         assert Path("later").read_bytes() == Path(f"now/{form}").read_bytes()
     with Store.open(store) as opened:
         warned, _ = judged(opened, Effect(slowdown=1.08))
     arguments = ["report", warned, "--format", "junit", "-o", "warned.xml", "--store", store]
     for strict, tag in ([], "system-out"), (["--strict"], "failure"):
-        assert CliRunner().invoke(app, [*arguments, *strict]).exit_code == 0
+        assert quick_command.told(*arguments, *strict).exit_code == 0
         assert verdict_of(Path("warned.xml")) == tag
     Path("other.yaml").write_text(SUITE)
-    refused = CliRunner().invoke(app, ["report", run_id, "--format", "sarif", "--suite", "other.yaml", *link])
-    assert refused.exit_code != 0
-    both = CliRunner().invoke(app, ["report", run_id, "--format", "sarif", "--template", "a.md.j2", *link])
-    assert isinstance(both.exception, UsageError)
+    with pytest.raises(BenchgateError):
+        quick_command.told("report", run_id, "--format", "sarif", "--suite", "other.yaml", *link)
+    with pytest.raises(UsageError):
+        quick_command.told("report", run_id, "--format", "sarif", "--template", "a.md.j2", *link)

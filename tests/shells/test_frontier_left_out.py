@@ -1,0 +1,72 @@
+"""`benchgate frontier` over a store: what is left out of the table, and what passes no more whatever its verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from benchgate.gate.metric_rows import metric_rows
+from benchgate.lining_up import newest_of_each, read_stored
+from benchgate.model.promotion import Deed, Promotion
+from benchgate.store.repository import Store
+from tests.fakes.promotable import begun
+from tests.fakes.quick_command import answer
+from tests.fakes.right_sized import candidate, write
+from tests.fakes.site_runs import MAIN, promote
+
+
+def test_a_run_whose_suite_a_newer_benchgate_stored_is_left_out_by_name() -> None:
+    known, strange = candidate("q4").run, candidate("q2").run
+    strange = replace(strange, suite={**strange.suite, "from_tomorrow": 1})
+    for runs in ((strange, known), (known, strange)):
+        found = newest_of_each(runs)
+        assert [run.id for run in found.runs] == [known.id]
+        (note,) = found.notes
+        assert note.startswith(
+            f"the newest whole run of q2, {strange.id}, is left out: the suite that the run keeps is"
+        )
+    assert newest_of_each([strange]).runs == ()
+
+
+def test_a_promotion_that_was_withdrawn_is_known_with_its_reason_until_it_is_promoted_again(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "b.db")) as store:
+        run = store.run(write(store, candidate("q4"), "PASS"))
+
+        def withdrawn() -> str | None:
+            return read_stored(store, run, from_records=False).withdrawn
+
+        promote(store, run.id, "2026-01-05T00:00:00.000Z")
+        assert withdrawn() is None
+        back = Promotion(
+            "w", run.id, "2026-01-06T00:00:00.000Z", run.suite_name, Deed.WITHDRAWN, MAIN, None, "it leaks"
+        )
+        store.save_promotion(back)
+        assert withdrawn() == "it leaks"
+        promote(store, run.id, "2026-01-07T00:00:00.000Z")
+        assert withdrawn() is None
+
+
+POLICY = """
+suite: made-up
+deployments:
+  baseline: {url: "http://b", model: m}
+  candidate: {url: "http://c", model: m}
+load:
+  workload: {input: 8, output: 10}
+  blocks: 8
+  sweep: [{stage: c4, concurrency: 4, requests: 20}]
+gate: {checks: [{metric: ttft, margin: 10%}, {metric: error_rate, max: 20%}]}
+"""
+
+
+def test_what_a_policy_lets_through_is_priced_by_its_records_though_its_own_verdict_was_none(tmp_path: Path) -> None:
+    """Its stored figures are a hundredth of what it cost."""
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    with Store.open(str(tmp_path / "b.db")) as store:
+        run_id = begun(store)
+        made = metric_rows(store.evidence(run_id))
+        store.save_metrics(run_id, [replace(row, value=row.value / 100, lower=None, upper=None) for row in made])
+    said = ["frontier", run_id, "--policy", str(tmp_path / "policy.yaml"), "--store", str(tmp_path / "b.db")]
+    code, told, _ = answer(*said)
+    assert (code, "the store keeps other numbers of" in told) == (0, True)
+    assert "The cheapest that passes is candidate (PASS): $5.5" in told

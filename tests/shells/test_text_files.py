@@ -1,0 +1,58 @@
+"""Files that a reader names: none is read that has no end, or is larger than such a file may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchgate.cli.measure_commands import read_suite
+from benchgate.cli.waiver_files import read_waivers, today
+from benchgate.errors import BenchgateError
+from benchgate.load.prompt_files import load_prompts_file
+from benchgate.shadow.sample import load_prompts
+from benchgate.spending import objective_of
+from benchgate.suite.error_budget import ErrorBudget
+from benchgate.text_files import RECORDED_BYTES, text_of
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "suite": read_suite,
+    "waivers": lambda file: read_waivers(file, today()),
+    "openslo": lambda file: objective_of(
+        ErrorBudget.model_validate({"openslo": file.name, "spent": "40%"}), file.parent
+    ),
+    "prompts": lambda file: load_prompts_file(file, conversing=False),
+    "recorded": load_prompts,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_file_without_an_end_or_of_any_size_is_read(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / kind
+    for made, told in (
+        (lambda: os.mkfifo(file), "it is no regular file"),
+        (lambda: file.symlink_to("/dev/zero"), "it is no regular file"),
+        (lambda: _sized(file, RECORDED_BYTES + 1), "it is larger than 1,0"),
+        (lambda: file.write_bytes(b"\xff"), "cannot be read"),
+    ):
+        made()
+        with pytest.raises(BenchgateError) as caught:
+            KINDS[kind](file)
+        assert told in str(caught.value)
+        file.unlink()
+
+
+def _sized(file: Path, n_bytes: int) -> None:
+    with file.open("wb") as made:
+        made.truncate(n_bytes)
+
+
+def test_a_text_has_one_kind_of_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "of.txt"
+    file.write_bytes(b"one\r\ntwo\rthree\n")
+    assert text_of(file) == "one\ntwo\nthree\n"
+    assert text_of(file, 15) and file.stat().st_size == 15
+    with pytest.raises(OSError, match="larger than 14 bytes"):
+        text_of(file, 14)
