@@ -72,12 +72,14 @@ def the_samples_are_of_the_past() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def new_stores_are_made_quickly() -> Iterator[None]:
-    """See `quick_schema`; `test_store_open` goes through the migrations each time."""
+def stores_are_quick() -> Iterator[None]:
+    """See `quick_store`; `test_store_open` has its stores as users have them."""
     from alembic import command
 
-    from tests.fakes import quick_schema
+    from benchgate.store import engine
+    from tests.fakes import quick_store
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(command, "upgrade", quick_schema.upgrade)
+        patched.setattr(command, "upgrade", quick_store.upgrade)
+        patched.setattr(engine, "_SQLITE_PRAGMAS", quick_store.HURRIED_PRAGMAS)
         yield

@@ -41,9 +41,9 @@ def test_evidence_after_each_item_has_seen_no_later_one() -> None:
     ],
 )
 def test_looking_after_every_item_finds_no_harm_in_what_has_none(margin: float, lost: float, gained: float) -> None:
-    runs = drawn(np.random.default_rng(5), 10_000, 100, lost, gained)
+    runs = drawn(np.random.default_rng(5), 5_000, 100, lost, gained)
     crossed = sum(anytime_p(differences, margin) <= 0.05 for differences in runs)
-    assert 20 <= crossed <= 500  # at most 5 %, and not because nothing is ever found
+    assert 10 <= crossed <= 250  # at most 5 %, and not because nothing is ever found; a standard error is 15
 
 
 def test_a_collapsed_model_is_found_within_60_items() -> None:

@@ -156,24 +156,24 @@ def test_stratified_harm_is_found_in_equal_models_at_most_as_often_as_promised()
 
 
 def test_clusters_keep_the_size_that_items_taken_for_independent_do_not() -> None:
-    generator, runs, margin = np.random.default_rng(15), 2_000, 0.04
+    generator, runs, margin = np.random.default_rng(15), 1_000, 0.04
     naive = robust = 0
     for _ in range(runs):
         one = as_pairs(clustered_differences(generator, 60, 10, harm=margin, flips=0.2, icc=0.3))
         robust += answers_harm([one], 0.05).limits.upper < margin
         naive += answers_harm([ScorePairs(one.baseline, one.candidate)], 0.05).limits.upper < margin
-    assert robust / runs <= 0.06  # a simulation's own noise is 0.5 points
+    assert robust / runs <= 0.06  # a simulation's own noise is 0.7 points
     assert naive / runs >= 0.12
 
 
 def test_clusters_find_harm_in_equal_models_at_most_as_often_as_promised() -> None:
-    generator, runs = np.random.default_rng(16), 2_000
+    generator, runs = np.random.default_rng(16), 1_000
     naive = robust = 0
     for _ in range(runs):
         one = as_pairs(clustered_differences(generator, 40, 8, harm=0.0, flips=0.2, icc=0.3))
         robust += answers_harm([one], 0.05).p_harm <= 0.05
         naive += answers_harm([ScorePairs(one.baseline, one.candidate)], 0.05).p_harm <= 0.05
-    assert robust / runs <= 0.06
+    assert robust / runs <= 0.06  # as above
     assert naive / runs >= 0.12
 
 

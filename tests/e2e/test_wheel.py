@@ -7,8 +7,10 @@ is not there, and neither is the checkout.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -55,6 +57,7 @@ def links_of(distribution: metadata.Distribution, shared: set[str]) -> set[tuple
     return links
 
 
+@functools.cache
 def shared_folders() -> set[str]:
     """Top-level folders in which several installed distributions have files."""
     owners = Counter(
@@ -75,8 +78,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def environment_with(wheel: Path, profile: str, folder: Path) -> Path:
-    """An environment of the wheel and one profile's locked dependencies; returns its `benchgate`."""
+def environment_of(profile: str, folder: Path) -> Path:
+    """An environment of one profile's locked dependencies; returns where its packages lie."""
     venv.create(folder, symlinks=True)
     (site_packages,) = folder.glob("lib/python*/site-packages")
     shared = shared_folders()
@@ -85,6 +88,11 @@ def environment_with(wheel: Path, profile: str, folder: Path) -> Path:
             target = site_packages / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(source)
+    return site_packages
+
+
+def installed(wheel: Path, folder: Path) -> Path:
+    """Installs the wheel into an environment; returns its `benchgate`."""
     python = str(folder / "bin/python")
     install = [
         sys.executable,
@@ -105,13 +113,22 @@ def environment_with(wheel: Path, profile: str, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """benchgate without any extra."""
-    return environment_with(wheel, "base", tmp_path_factory.mktemp("base") / "venv")
+    folder = tmp_path_factory.mktemp("base") / "venv"
+    environment_of("base", folder)
+    return installed(wheel, folder)
 
 
 @pytest.fixture(scope="module")
-def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """benchgate with the extra `demo`."""
-    return environment_with(wheel, "demo", tmp_path_factory.mktemp("full") / "venv")
+def full(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """benchgate with the extra `demo`: the same files, as they were installed, beside more dependencies."""
+    folder = tmp_path_factory.mktemp("full") / "venv"
+    site_packages = environment_of("demo", folder)
+    for part in next(base.parent.parent.glob("lib/python*/site-packages")).glob("benchgate*"):
+        shutil.copytree(part, site_packages / part.name)
+    program = folder / "bin" / base.name
+    program.write_text(base.read_text().replace(str(base.parent), str(program.parent)))
+    program.chmod(0o755)
+    return program
 
 
 def run(program: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -167,7 +184,8 @@ def test_the_shipped_suite_blocks_a_broken_model_from_the_wheel_in_another_folde
     """With less of everything than `benchgate demo` asks, which takes a minute and runs in CI on every push."""
     (shipped,) = full.parent.parent.glob("lib/python*/site-packages/benchgate/_suites/demo.yaml")
     shorter = {
-        "blocks: 16": "blocks: 2",
+        "blocks: 16": "blocks: 2\n  warmup_requests: 1",
+        "output: 96 tokens": "output: 16 tokens",
         "quality:\n": "quality:\n  limit: 40\n",
         "shadow:\n": "shadow:\n  limit: 20\n",
     }

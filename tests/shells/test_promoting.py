@@ -26,7 +26,6 @@ from benchgate.suite.loader import parse_suite
 from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, CHECK, begun, days_ago, judged, promote
 
-
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 

@@ -23,12 +23,12 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, LATER, RequestColumns
 from benchgate.model.run import LOAD_ENDED, LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
-from benchgate.store import migrate
+from benchgate.store import engine, migrate
 from benchgate.store.engine import Address, Database
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.repository import Store
 from benchgate.store.tables import metadata
-from tests.fakes import quick_schema
+from tests.fakes import quick_store
 from tests.shells.store_samples import (
     PLAN,
     assert_same_requests,
@@ -52,8 +52,9 @@ ENCODED = "s3cr3t%2Fpass"
 
 
 @pytest.fixture(autouse=True)
-def each_store_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "upgrade", quick_schema.in_earnest)
+def stores_are_as_users_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "upgrade", quick_store.in_earnest)
+    monkeypatch.setattr(engine, "_SQLITE_PRAGMAS", quick_store.KEPT_PRAGMAS)
 
 
 def execute(address: str, *statements: str) -> None:

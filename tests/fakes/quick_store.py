@@ -1,7 +1,8 @@
-"""The tables of a new store without the way there: what the migrations told one empty database is told the next one.
+"""Stores that take less time than a user's: nothing waits for the disk, and the way to new tables is gone once.
 
-Alembic takes some fifty milliseconds for a store, and tests make hundreds. Only the statements are kept, in their
-order; whatever is not empty, and the first store of each kind in a process, goes through the migrations themselves.
+What the migrations told one empty database is told the next one: alembic takes some fifty milliseconds for a store, and
+tests make hundreds. Only the statements are kept, in their order; whatever is not empty, and the first store of each
+kind in a process, goes through the migrations themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, event, inspect
 
+from benchgate.store import engine
+
 in_earnest = command.upgrade
+KEPT_PRAGMAS = engine._SQLITE_PRAGMAS
+HURRIED_PRAGMAS = tuple("synchronous=OFF" if one.startswith("synchronous") else one for one in KEPT_PRAGMAS)
 _READS = ("SELECT", "PRAGMA")
 _Statement = tuple[str, Any]  # as it goes to the driver, with its parameters
 _told: dict[tuple[str, str, str], list[_Statement]] = {}
