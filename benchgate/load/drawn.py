@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from benchgate.plan.arrivals import arrival_offsets_ns
 from benchgate.plan.replay import TracedRequest
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.plan.texts import Texts
-from benchgate.plan.workloads import VOCABULARIES
+from benchgate.plan.workloads import VOCABULARIES, keyed_text
 
 _NS = 1_000_000_000
 
@@ -46,16 +47,15 @@ class Drawn:
         texts = Texts(options.seed, 0, VOCABULARIES["words"], prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False))
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
-            generator = np.random.default_rng([options.seed, 1, index])
             yield PlannedRequest(
                 index=index,
                 offset_ns=offset_ns,
                 ask=text_ask(
                     options.endpoint,
-                    _prompt(texts, options, row, generator),
+                    _prompt(texts, options, row, index),
                     row.output_tokens or options.output_tokens,
                 ),
-                seed=int(generator.integers(2**31)),
+                seed=zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1,
             )
 
     def share(self, worker: int, workers: int) -> Drawn:
@@ -70,9 +70,11 @@ class Drawn:
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
-def _prompt(texts: Texts, options: BareOptions, row: TracedRequest, generator: np.random.Generator) -> str:
+def _prompt(texts: Texts, options: BareOptions, row: TracedRequest, index: int) -> str:
     tokens = row.input_tokens or options.input_tokens
-    return texts.hashed(row.hash_ids, tokens, generator) if row.hash_ids else texts.own(tokens, generator)
+    if row.hash_ids:
+        return texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
+    return keyed_text(texts.vocabulary, tokens, f"{options.seed}/{index}")
 
 
 def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic_ns
@@ -23,6 +24,9 @@ MAY_END = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
 _WHOLE = b"[DONE]\n\n\r\n0\r\n\r\n"
 """What nearly every stream in chunks ends with, and nothing else that a server says. Taken at its word while the stage
 runs, where following the chunks would hold up other streams; checked when the body is read (`RawBody.flaw`)."""
+
+SHORT = 16
+"""A read of fewer bytes may be the second half of what ends a response."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 _NEAR_THE_END = 64  # bytes
@@ -73,24 +77,28 @@ class Response:
 class Exchange:
     """A response under way. `over` is its future; nothing here raises into the event loop.
 
-    The connection keeps what it reads, adds its instant and the `size` so far to the marks, and calls `look` when a
-    read may be the last. Only the framing is followed here, in one go.
+    Who reads keeps the bytes, marks their instant and their number, and calls `look` when they may be the last: any
+    may, until the response is `trusted` to end as streams in chunks do. Only the framing is followed here, in one go.
     """
 
     __slots__ = (
         "_begins", "_begun", "_dechunker", "_followed", "_has_begun", "_head", "_length", "_limits", "_linger", "_loop",
-        "_marks", "_reads", "_timer", "keep", "mark", "over", "sent_ns", "size", "trusted",
+        "_marks", "_over_size", "_reads", "_size", "_sized", "_timer", "keep", "mark", "over", "sent_ns", "trusted",
+        "unweighed",
     )  # fmt: skip  # read several times for every read of a socket
 
     def __init__(self, limits: Limits, begun: Begun) -> None:
         loop = asyncio.get_running_loop()
         self._reads: list[bytes] = []  # a buffer that grows with every read would be moved again and again
         self.keep = self._reads.append
-        self.size = 0
-        self.trusted = 0  # up to this size only what may be the end is worth a look: none, until the body is in chunks
-        self.sent_ns = monotonic_ns()
-        self._marks: list[int] = []
+        self._marks = array("q")  # numbers that need no object each, which nobody would have near
         self.mark = self._marks.append
+        self._size = 0
+        self._sized = 0  # how many marks are in it
+        self._over_size = 0  # that of the whole response, once it is over
+        self.unweighed = 0  # bytes since `weigh`, for the one that reads
+        self.trusted = False  # only what may be the end is worth a look: not until the body is in chunks
+        self.sent_ns = monotonic_ns()
         self.over: asyncio.Future[Response] = loop.create_future()
         self._loop = loop
         self._limits = limits
@@ -139,10 +147,24 @@ class Exchange:
         self._finish(Fault(ErrorClass.STREAM_BROKEN, detail), unanswered=not self.size)
 
     @property
+    def size(self) -> int:
+        """How many bytes came."""
+        self._size += sum(self._marks[self._sized + 1 :: 2])
+        self._sized = len(self._marks)
+        return self._size
+
+    def weigh(self, longest_read_bytes: int) -> None:
+        """End a response that has become too long; to be called now and then where nobody looks at its reads."""
+        self.unweighed = 0
+        reads = (len(self._marks) - self._sized) // 2
+        if self._size + reads * longest_read_bytes > LARGEST_RESPONSE_BYTES and self.size > LARGEST_RESPONSE_BYTES:
+            self.look()
+
+    @property
     def surplus(self) -> bool:
         """Whether bytes came after the end of the response: the next one on this connection would begin with them."""
         if self._dechunker is not None:
-            return self._dechunker.surplus
+            return self._dechunker.surplus or self.size > self._over_size
         return self._length is not None and self.size > self._begins + self._length
 
     def leave(self) -> None:
@@ -160,6 +182,7 @@ class Exchange:
     ) -> None:
         if self.over.done():
             return
+        self._over_size = self.size
         self.over.set_result(
             Response(
                 sent_ns=self.sent_ns,
@@ -198,7 +221,7 @@ class Exchange:
         self._length = head.content_length
         if head.chunked:
             self._dechunker = Dechunker()
-            self.trusted = LARGEST_RESPONSE_BYTES
+            self.trusted = True
         self._head = head  # now that it is known to be sound: without it there is no body either
         self._begins = self._followed = self.size - len(rest)
         return True
@@ -212,7 +235,8 @@ class Exchange:
     def _body(self) -> Iterable[Read]:
         if self._head is None:
             return ()
-        return RawBody(self._raw(), self._marks, self._begins, self._length, self._dechunker is not None)
+        marks = self._marks[:]  # for more may be added to them
+        return RawBody(self._raw(), marks, self._begins, self._length, self._dechunker is not None)
 
     def _said_done(self) -> bool:
         if b"[DONE]" not in self._raw()[-_NEAR_THE_END:]:

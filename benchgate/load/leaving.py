@@ -45,7 +45,7 @@ class LeavingExchange(Exchange):
     def look(self) -> None:
         """As ever, and leave when enough has come."""
         super().look()
-        self.trusted = 0  # look at the next one too
+        self.trusted = False  # look at the next one too
         if self._after is None or self._look_at is None or self.over.done():
             return
         begin = max(0, self._hinted - len(_HINT) + 1)

@@ -5,11 +5,12 @@ While a stage runs, the bytes of a response are only kept: taking them apart wou
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -27,14 +28,14 @@ _NEEDLE = 12  # bytes
 
 @dataclass(frozen=True, slots=True)
 class RawBody:
-    """Bytes from the beginning of the response, and after each read its instant and how many there were by then.
+    """Bytes from the beginning of the response, and of each read its instant and how many they were.
 
     The body begins at `begins`; it is in chunks, or of a declared `length`, or ends with the connection. Iterating
     gives its reads; what is no valid chunk ends it.
     """
 
     raw: bytes | bytearray
-    marks: Sequence[int]
+    marks: array[int]
     begins: int = 0
     length: int | None = None
     chunked: bool = False
@@ -42,10 +43,10 @@ class RawBody:
     @classmethod
     def of(cls, reads: Iterable[Read]) -> RawBody:
         """A body that has no framing."""
-        raw, marks = bytearray(), list[int]()
+        raw, marks = bytearray(), array("q")
         for at_ns, data in reads:
             raw += data
-            marks.extend((at_ns, len(raw)))
+            marks.extend((at_ns, len(data)))
         return cls(raw, marks)
 
     def __iter__(self) -> Reads:
@@ -79,7 +80,8 @@ class Reads(Iterator[Read]):
         last = None if body.chunked or body.length is None else body.begins + body.length
         self._raw = bytes(body.raw[:last])
         self._at = body.begins
-        self._instants_ns, self._sizes = body.marks[::2], body.marks[1::2]
+        self._instants_ns = body.marks[::2]
+        self._sizes = array("q", accumulate(body.marks[1::2]))  # how many there were with each
         self._mark = 0
         self._chunked = body.chunked
         self._between = not body.chunked  # whether a chunk may begin here: not inside one, nor past a broken one

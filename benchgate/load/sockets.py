@@ -3,8 +3,10 @@
 The event loop watches that one epoll. Of five hundred streams a handful have something to read at any moment, and
 reading them in one go costs less than having the loop call for each. When tens of thousands of reads come in a
 second, a look waits a moment first, so that more of them are there: what arrived meanwhile is read a fraction of a
-millisecond later, which the canary of a stage sees like any other delay. TLS, proxies and systems without epoll take
-the loop's own transports.
+millisecond later, which the canary of a stage sees like any other delay. A stream in full flow is read here and now,
+past its own transport and connection, until what came may be its end: a processor that serves hundreds of them has
+forgotten each one's objects by the time of its next token. TLS, proxies and systems without epoll take the loop's own
+transports.
 
 Audited, sockets are read by `recvmsg`, which gives the kernel's stamps with the bytes and costs more.
 """
@@ -17,10 +19,11 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns, time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
+from benchgate.load.exchange import MAY_END, SHORT
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _READ_BYTES = 2**14  # what is left is read at the next look
@@ -28,6 +31,7 @@ _ANCILLARY_BYTES = 256
 _GATHER_S = 0.0002  # and some 0.1 ms until the kernel wakes us
 _GATHER_ABOVE_RPS = 8_000  # reads a second; below, waiting gathers next to nothing
 _RATE_OVER_NS = 10_000_000
+_WEIGH_BYTES = 2**24  # of all streams together: so often each is asked whether it has become too long
 _NS = 1_000_000_000
 _READABLE = getattr(select, "EPOLLIN", 0)  # Linux alone has it
 _WRITABLE = getattr(select, "EPOLLOUT", 0)
@@ -40,6 +44,15 @@ OnEvents = Callable[[int], None]
 """Called with the mask of what epoll has seen at a socket."""
 
 
+class Flow(NamedTuple):
+    """What is done with the reads of a stream in full flow, of which only its end is of interest."""
+
+    keep: Callable[[bytes], None]
+    mark: Callable[[int], None]  # gets the instant of each, in ns, and then its bytes
+    look: Callable[[], None]  # called after what may be its end
+    weigh: Callable[[int], None]  # called now and then with how long a read may be: have too many bytes come?
+
+
 class Sockets:
     """Every plain socket of a stage; with `audited`, and how late each read from one of them was. Must be closed."""
 
@@ -47,11 +60,13 @@ class Sockets:
         self.delays = ReadDelays() if audited else None
         self._loop = asyncio.get_running_loop()
         self._watched: dict[int, OnEvents] = {}
+        self._flowing: dict[int, _Flowing] = {}
         self._epoll = select.epoll()
         self._loop.add_reader(self._epoll.fileno(), self._look)
         self._reads = 0  # of the stretch that is being counted
         self._since_ns = 0
         self._gathers = False
+        self._unweighed = 0  # bytes
 
     async def open(self, host: str, port: int, protocol: asyncio.Protocol) -> None:
         """Connect a protocol to the first address of the host that takes it. Raises OSError."""
@@ -77,8 +92,17 @@ class Sockets:
 
     def unwatch(self, sock: socket.socket) -> None:
         """Forget a socket, which is still open."""
+        self.ebb(sock)
         if self._watched.pop(sock.fileno(), None) is not None and not self._epoll.closed:
             self._epoll.unregister(sock.fileno())
+
+    def flow(self, sock: socket.socket, flow: Flow, transport: SocketTransport) -> None:
+        """Read this one here from now on; `transport` gets the end of the connection, and every error."""
+        self._flowing[sock.fileno()] = (sock.recv, flow.keep, flow.mark, flow, transport)
+
+    def ebb(self, sock: socket.socket) -> None:
+        """Leave its reads to whoever watches it again."""
+        self._flowing.pop(sock.fileno(), None)
 
     def close(self) -> None:
         """Watch no more. To be called where the loop still runs."""
@@ -91,16 +115,48 @@ class Sockets:
         if self._gathers:
             time.sleep(_GATHER_S)
         ready = self._epoll.poll(0)
-        watched = self._watched
-        for descriptor, events in ready:
-            on_events = watched.get(descriptor)  # gone when one before it in this turn closed it
-            if on_events is not None:
-                on_events(events)
+        self._read(ready)
         self._reads += len(ready)
         now_ns = monotonic_ns()
         if now_ns - self._since_ns >= _RATE_OVER_NS:
             self._gathers = self._reads * _NS >= _GATHER_ABOVE_RPS * (now_ns - self._since_ns)
             self._reads, self._since_ns = 0, now_ns
+            if self._unweighed >= _WEIGH_BYTES:
+                self._unweighed = 0
+                for _, _, _, flow, _ in tuple(self._flowing.values()):
+                    flow.weigh(_READ_BYTES)
+
+    def _read(self, ready: Iterable[tuple[int, int]]) -> None:
+        """The hottest loop there is: nothing is done here that can be done later, and nothing is looked up twice."""
+        watched, flowing, unweighed, most = self._watched, self._flowing, self._unweighed, _READ_BYTES
+        readable, short, may_end, now_ns = _READABLE, SHORT, MAY_END, monotonic_ns
+        ended: list[Flow] = []
+        for descriptor, events in ready:
+            flowing_here = flowing.get(descriptor)
+            if flowing_here is None or events != readable:
+                on_events = watched.get(descriptor)  # gone when one before it in this turn closed it
+                if on_events is not None:
+                    on_events(events)
+                continue
+            recv, keep, mark, flow, transport = flowing_here
+            try:
+                data = recv(most)
+            except OSError as exc:
+                transport.failed(exc)
+                continue
+            size = len(data)
+            if size < short or data.endswith(may_end):
+                if not size:
+                    transport.came(data)
+                    continue
+                ended.append(flow)  # looked at when all have been read: it takes as long as ten reads
+            keep(data)
+            mark(now_ns())
+            mark(size)
+            unweighed += size
+        self._unweighed = unweighed
+        for flow in ended:
+            flow.look()
 
     async def _addresses(self, host: str, port: int) -> Sequence[_Found]:
         """Looked up for every connection: names may stand for many servers. What is no name needs no looking up."""
@@ -135,6 +191,9 @@ class Sockets:
             raise OSError(error, os.strerror(error))
 
 
+_Flowing = tuple[Callable[[int], bytes], Callable[[bytes], None], Callable[[int], None], Flow, "SocketTransport"]
+
+
 class SocketTransport(asyncio.Transport):
     """A connected socket as a transport; reads and writes when uvloop's own would."""
 
@@ -160,6 +219,19 @@ class SocketTransport(asyncio.Transport):
             self._flush()
             if self._unsent:
                 self._sockets.watch(self._socket, _READABLE | _WRITABLE, self._on_events)
+
+    def flow(self, flow: Flow) -> None:
+        """The stream under way is in full flow: `flow` gets its bytes, and its protocol no more than their end.
+
+        Not where reads are audited: each of them is looked at.
+        """
+        if self._sockets.delays is None and not self._closing:
+            self._sockets.flow(self._socket, flow, self)
+
+    def ebb(self) -> None:
+        """The protocol gets everything again."""
+        if not self._closing:
+            self._sockets.ebb(self._socket)
 
     def abort(self) -> None:
         """Drop the socket at once."""
@@ -188,15 +260,22 @@ class SocketTransport(asyncio.Transport):
                 return
         try:
             data = self._recv(_READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
         except OSError as exc:
-            self._end(exc)
-            return
+            self.failed(exc)
+        else:
+            self.came(data)
+
+    def came(self, data: bytes) -> None:
+        """This was read; no byte at all is the end."""
         if data:
             self._received(data)
         else:
             self._end(None)
+
+    def failed(self, exc: OSError) -> None:
+        """Reading gave nothing: there was nothing to be read after all, or there never will be."""
+        if not isinstance(exc, BlockingIOError | InterruptedError):
+            self._end(exc)
 
     def _stamped(self, most: int) -> bytes:
         """Read with the kernel's stamp, and note how long ago that was."""

@@ -1,8 +1,8 @@
 """Raw answers on disk until the stage is over: memory holds what is in flight, and a killed process loses only that.
 
 One frame per response, little-endian, written by one call: length and CRC-32 of what follows, then `_FIXED`, the head,
-the fault in words, the marks of the reads, and the bytes as they came. The file holds what the server said, so only its
-owner may read it, and who has read it removes it.
+the fault in words, the instants and sizes of the reads, and the bytes as they came. The file holds what the server
+said, so only its owner may read it, and who has read it removes it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _framed(spooled: Spooled) -> list[bytes | bytearray]:
     body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
     head = b"" if response.head is None else _head_bytes(response.head)
     words = b"" if response.fault is None else response.fault.detail.encode("utf-8", "surrogatepass")
-    marks = array("q", body.marks).tobytes()
+    marks = body.marks.tobytes()
     fixed = _FIXED.pack(
         number,
         intended_ns,

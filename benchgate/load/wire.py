@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.exchange import MAY_END, Exchange, Fault, Response
-from benchgate.load.sockets import Sockets
+from benchgate.load.exchange import MAY_END, SHORT, Exchange, Fault, Response
+from benchgate.load.sockets import Flow, Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
 from benchgate.targets.address import ServerAddress
@@ -29,7 +29,7 @@ Begin = Callable[[], Exchange]
 """Makes the exchange of a request that is about to be sent."""
 
 _GOODBYES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # of a server that closes a connection for having been idle
-_SHORT = 16  # a read of fewer bytes may be the second half of what ends a response
+_WEIGH_BYTES = 2**20  # longer than any single read
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -100,12 +100,16 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         exchange.keep(data)
-        size = exchange.size = exchange.size + len(data)
-        mark = exchange.mark
-        mark(now_ns)
-        mark(size)
-        if data.endswith(MAY_END) or len(data) < _SHORT or size > exchange.trusted:
+        exchange.mark(now_ns)
+        exchange.mark(len(data))
+        if not exchange.trusted or data.endswith(MAY_END) or len(data) < SHORT:
             exchange.look()
+            if exchange.trusted and isinstance(self._transport, SocketTransport) and not exchange.over.done():
+                self._transport.flow(Flow(exchange.keep, exchange.mark, exchange.look, exchange.weigh))
+        else:
+            exchange.unweighed += len(data)
+            if exchange.unweighed > _WEIGH_BYTES:
+                exchange.weigh(_WEIGH_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; a response in progress ends here, well or badly."""
@@ -138,6 +142,8 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._exchange = None
+            if isinstance(self._transport, SocketTransport):
+                self._transport.ebb()
             self.free_since_ns = monotonic_ns()
             exchange.forget()
         if response.reusable and not exchange.surplus:

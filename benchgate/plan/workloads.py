@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import string
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -51,6 +53,17 @@ def drawn_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generat
     pieces = vocabulary.pieces
     # What `generator.choice` draws, nine times as fast: the prompts of a long trace are millions of words.
     return vocabulary.between.join([pieces[at] for at in generator.integers(0, len(pieces), size=tokens).tolist()])
+
+
+def keyed_text(vocabulary: Vocabulary, tokens: int, key: str) -> str:
+    """A text of `tokens` pieces that follows from `key` alone.
+
+    From a hash: where texts are made while a stage runs, a generator for each would cost more than all that is done
+    with them. The pieces are as good as equally likely: of 2**32 values a few more fall to some of them.
+    """
+    drawn = struct.unpack(f"<{tokens}I", hashlib.shake_128(key.encode()).digest(4 * tokens))
+    pieces, count = vocabulary.pieces, len(vocabulary.pieces)
+    return vocabulary.between.join([pieces[at % count] for at in drawn])
 
 
 def stable_text(vocabulary: Vocabulary, tokens: int, key: Sequence[int]) -> str:

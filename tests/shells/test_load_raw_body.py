@@ -14,11 +14,10 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 def raw_body(reads: list[bytes], *, length: int | None = None, chunked: bool = False) -> RawBody:
     """A response whose read k came at instant k; the head came with the first."""
-    raw, marks = bytearray(HEAD), array("q")
+    marks = array("q")
     for at_ns, data in enumerate(reads):
-        raw += data
-        marks.extend((at_ns, len(raw)))
-    return RawBody(raw, marks, len(HEAD), length, chunked)
+        marks.extend((at_ns, len(data) if at_ns else len(HEAD + data)))
+    return RawBody(HEAD + b"".join(reads), marks, len(HEAD), length, chunked)
 
 
 def by_instant(reads: Iterable[Read]) -> list[Read]:

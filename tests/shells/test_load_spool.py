@@ -32,9 +32,7 @@ FRAMED = Response(  # as it is gathered: with its head, in chunks
     sent_ns=1,
     over_ns=80,
     head=Head("HTTP/1.1", 200, {"transfer-encoding": "chunked"}),
-    body=RawBody(
-        bytearray(b"HTTP 200\r\n\r\n3\r\nabc\r\n4\r\nde"), array("q", (20, 15, 30, 24, 40, 25)), 12, None, True
-    ),
+    body=RawBody(bytearray(b"HTTP 200\r\n\r\n3\r\nabc\r\n4\r\nde"), array("q", (20, 15, 30, 9, 40, 1)), 12, None, True),
 )
 SPOOLED = [
     Spooled(number, 10 * number, 1_000, response)

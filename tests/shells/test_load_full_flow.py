@@ -1,0 +1,220 @@
+"""A stream in full flow is read past its own connection: nothing of it is lost, and its end is its end all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic_ns
+from typing import TypeVar
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchgate.load.exchange import Exchange, Response
+from benchgate.load.raw_body import RawBody, Read
+from benchgate.load.sockets import Sockets, SocketTransport
+from benchgate.load.wire import Connection
+from benchgate.model.records import ErrorClass
+from tests.fakes.streams import MadeBody, chunked_bodies, reads_of
+from tests.shells.load_helpers import limits
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+
+T = TypeVar("T")
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+TOKEN = b'19\r\ndata: {"content": "word"}\r\n'
+END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+class Counting(Connection):
+    """Counts the reads that it was handed itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.handed += 1
+        super().data_received(data)
+
+
+class Wire:
+    """A connection over a real socket, and the server's end of it."""
+
+    def __init__(self, sockets: Sockets) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            sock = socket.create_connection(listener.getsockname())
+            self.peer = listener.accept()[0]
+        sock.setblocking(False)
+        self.connection = Counting()
+        self.transport = SocketTransport(sock, self.connection, sockets)
+
+    def ask(self) -> asyncio.Task[Response]:
+        return asyncio.create_task(self.connection.exchange(b"POST", lambda: Exchange(limits(), begun)))
+
+    async def tell(self, reads: Iterable[bytes]) -> None:
+        """Send these so that each is a read of its own."""
+        for data in reads:
+            self.peer.sendall(data)
+            await turns()
+
+
+def begun(body: Iterable[Read]) -> bool:
+    return True
+
+
+async def turns() -> None:
+    """Enough of the loop's for what was sent to be read and looked at."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def over_a_wire(scenario: Callable[[Wire], Awaitable[T]], *, audited: bool = False) -> T:
+    async def run() -> T:
+        sockets = Sockets(audited=audited)
+        wire = Wire(sockets)
+        try:
+            return await scenario(wire)
+        finally:
+            wire.connection.close()
+            wire.peer.close()
+            sockets.close()
+
+    return uvloop.run(run())
+
+
+def payload(response: Response) -> bytes:
+    return b"".join(data for _, data in response.body)
+
+
+def test_each_read_has_its_own_instant_and_only_the_first_passes_through_the_connection() -> None:
+    async def scenario(wire: Wire) -> tuple[Response, int, list[tuple[int, int]]]:
+        asked = wire.ask()
+        spans = list[tuple[int, int]]()
+        await asyncio.sleep(0)
+        for data in [HEAD + TOKEN, *[TOKEN] * 20]:
+            before_ns = monotonic_ns()
+            await wire.tell([data])
+            spans.append((before_ns, monotonic_ns()))
+        await wire.tell([END])
+        return await asked, wire.connection.handed, spans
+
+    response, handed, spans = over_a_wire(scenario)
+    assert (response.whole, response.fault, handed) == (True, None, 1)
+    instants = [at_ns for at_ns, data in response.body if b"word" in data]
+    assert len(instants) == 21
+    assert all(before_ns <= at_ns <= after_ns for at_ns, (before_ns, after_ns) in zip(instants, spans, strict=True))
+
+
+@settings(max_examples=60)
+@given(chunked_bodies().flatmap(lambda made: st.tuples(st.just(made), reads_of(HEAD + made.raw))))
+def test_any_split_of_any_body_gives_all_of_it_and_its_last_byte_is_the_end(
+    made: tuple[MadeBody, list[bytes]],
+) -> None:
+    body, reads = made
+
+    async def scenario(wire: Wire) -> tuple[Response, bool]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell(data for data in reads if data)
+        over = asked.done()
+        wire.peer.close()
+        return await asked, over
+
+    response, over = over_a_wire(scenario)
+    assert (over, response.whole, response.fault, payload(response)) == (True, True, None, body.payload)
+
+
+def test_the_next_answer_on_the_same_connection_begins_with_its_own_head() -> None:
+    async def scenario(wire: Wire) -> list[tuple[bool, bytes]]:
+        seen = []
+        for word in (b"one", b"two"):
+            asked = wire.ask()
+            await asyncio.sleep(0)
+            await wire.tell([HEAD, TOKEN.replace(b"word", b"%4b" % word), TOKEN, END])
+            response = await asked
+            seen.append((response.reusable, payload(response)[:24]))
+        return seen
+
+    assert over_a_wire(scenario) == [(True, b'data: {"content": " one"'), (True, b'data: {"content": " two"')]
+
+
+@pytest.mark.parametrize(("reset", "said"), [(False, "closed"), (True, "reset")])
+def test_a_connection_that_goes_in_the_middle_says_how(reset: bool, said: str) -> None:
+    async def scenario(wire: Wire) -> Response:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN, TOKEN, TOKEN])
+        wire.peer.recv(16)
+        if reset:
+            wire.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.peer.close()
+        return await asked
+
+    response = over_a_wire(scenario)
+    assert response.fault is not None
+    assert response.fault.error is ErrorClass.STREAM_BROKEN
+    assert response.fault.detail == f"the server {said} the connection in the middle of the response"
+    assert payload(response) == b'data: {"content": "word"}' * 3
+
+
+def test_a_stream_without_end_is_ended_though_nobody_looks_at_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.sockets._WEIGH_BYTES", 4_000)
+    monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
+
+    async def scenario(wire: Wire) -> tuple[Response, int]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN])
+        sent = 0
+        while not asked.done() and sent < 2_000:
+            await wire.tell([TOKEN])
+            sent += 1
+        return await asked, sent
+
+    response, sent = over_a_wire(scenario)
+    assert response.fault is not None and "longer than 20000 bytes" in response.fault.detail
+    assert 20_000 < len(TOKEN) * (sent + 1) <= 30_000
+
+
+def test_what_follows_the_end_before_anybody_resumes_keeps_the_connection_from_being_used_again() -> None:
+    async def scenario(wire: Wire) -> tuple[bool, bytes, bool]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN])
+        wire.connection.data_received(END)
+        wire.connection.data_received(HEAD + TOKEN + END)  # in the same turn of the loop
+        response = await asked
+        return response.whole, payload(response), wire.connection.alive
+
+    whole, said, alive = over_a_wire(scenario)
+    assert (whole, said, alive) == (True, b'data: {"content": "word"}data: [DONE]\n\n', False)
+
+
+def test_audited_reads_all_pass_through_the_connection() -> None:
+    async def scenario(wire: Wire) -> tuple[Response, int]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN, TOKEN, TOKEN, END])
+        return await asked, wire.connection.handed
+
+    response, handed = over_a_wire(scenario, audited=True)
+    assert (response.whole, handed) == (True, 4)
+
+
+def test_marks_are_as_many_as_reads_and_add_up_to_the_bytes() -> None:
+    async def scenario(wire: Wire) -> Response:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD, TOKEN, TOKEN + TOKEN, END])
+        return await asked
+
+    body = over_a_wire(scenario).body
+    assert isinstance(body, RawBody)
+    assert list(body.marks[1::2]) == [len(HEAD), len(TOKEN), 2 * len(TOKEN), len(END)]
