@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
 
-from benchgate.load.exchange import MAY_END, SHORT
+from benchgate.load.exchange import IN_FLOW, MAY_END, SHORT
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _READ_BYTES = 2**14  # what is left is read at the next look
@@ -129,7 +129,7 @@ class Sockets:
     def _read(self, ready: Iterable[tuple[int, int]]) -> None:
         """The hottest loop there is: nothing is done here that can be done later, and nothing is looked up twice."""
         watched, flowing, unweighed, most = self._watched, self._flowing, self._unweighed, _READ_BYTES
-        readable, short, may_end, now_ns = _READABLE, SHORT, MAY_END, monotonic_ns
+        readable, in_flow, now_ns = _READABLE, IN_FLOW, monotonic_ns
         ended: list[Flow] = []
         for descriptor, events in ready:
             flowing_here = flowing.get(descriptor)
@@ -145,7 +145,7 @@ class Sockets:
                 transport.failed(exc)
                 continue
             size = len(data)
-            if size < short or data.endswith(may_end):
+            if not data.endswith(in_flow) and (size < SHORT or data.endswith(MAY_END)):
                 if not size:
                     transport.came(data)
                     continue
