@@ -4,7 +4,7 @@ The event loop watches that one epoll. Of five hundred streams a handful have so
 reading them in one go costs less than having the loop call for each. When tens of thousands of reads come in a
 second, a look waits a moment first, so that more of them are there: what arrived meanwhile is read a fraction of a
 millisecond later, which the canary of a stage sees like any other delay. A stream in full flow is read here and now,
-past its own transport and connection, until what came may be its end: a processor that serves hundreds of them has
+past its own transport and connection, until its answer is over: a processor that serves hundreds of them has
 forgotten each one's objects by the time of its next token. TLS, proxies and systems without epoll take the loop's own
 transports.
 
@@ -131,32 +131,34 @@ class Sockets:
         watched, flowing, unweighed, most = self._watched, self._flowing, self._unweighed, _READ_BYTES
         readable, in_flow, now_ns = _READABLE, IN_FLOW, monotonic_ns
         ended: list[Flow] = []
-        for descriptor, events in ready:
-            flowing_here = flowing.get(descriptor)
-            if flowing_here is None or events != readable:
-                on_events = watched.get(descriptor)  # gone when one before it in this turn closed it
-                if on_events is not None:
-                    on_events(events)
-                continue
-            recv, keep, mark, flow, transport = flowing_here
-            try:
-                data = recv(most)
-            except OSError as exc:
-                transport.failed(exc)
-                continue
-            size = len(data)
-            if not data.endswith(in_flow) and (size < SHORT or data.endswith(MAY_END)):
-                if not size:
-                    transport.came(data)
+        try:
+            for descriptor, events in ready:
+                flowing_here = flowing.get(descriptor)
+                if flowing_here is None or events != readable:
+                    on_events = watched.get(descriptor)  # gone when one before it in this turn closed it
+                    if on_events is not None:
+                        on_events(events)
                     continue
-                ended.append(flow)  # looked at when all have been read: it takes as long as ten reads
-            keep(data)
-            mark(now_ns())
-            mark(size)
-            unweighed += size
-        self._unweighed = unweighed
-        for flow in ended:
-            flow.look()
+                recv, keep, mark, flow, transport = flowing_here
+                try:
+                    data = recv(most)
+                except OSError as exc:
+                    transport.failed(exc)
+                    continue
+                size = len(data)
+                if not data.endswith(in_flow) and (size < SHORT or data.endswith(MAY_END)):
+                    if not size:
+                        transport.came(data)
+                        continue
+                    ended.append(flow)  # looked at when all have been read: it takes as long as ten reads
+                keep(data)
+                mark(now_ns())
+                mark(size)
+                unweighed += size
+        finally:  # what was read will not wake anybody again, whatever went wrong with another one
+            self._unweighed = unweighed
+            for flow in ended:
+                flow.look()
 
     async def _addresses(self, host: str, port: int) -> Sequence[_Found]:
         """Looked up for every connection: names may stand for many servers. What is no name needs no looking up."""
@@ -221,7 +223,7 @@ class SocketTransport(asyncio.Transport):
                 self._sockets.watch(self._socket, _READABLE | _WRITABLE, self._on_events)
 
     def flow(self, flow: Flow) -> None:
-        """The stream under way is in full flow: `flow` gets its bytes, and its protocol no more than their end.
+        """The stream under way is in full flow: `flow` gets its bytes, and its protocol what comes with anything else.
 
         Not where reads are audited: each of them is looked at.
         """

@@ -130,7 +130,7 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
     if not seen.from_records:
         yield (
             "Its raw records were removed: this rests on the figures that the store kept, held against nothing. How"
-            " long a request stays is none of them."
+            " long a request stays is none of them, and whether requests piled up at its levels cannot be looked up."
         )
     if seen.unlike:
         yield (

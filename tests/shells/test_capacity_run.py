@@ -225,7 +225,7 @@ def test_run_whose_records_are_gone_or_damaged_is_not_counted_on_for_them(tmp_pa
     assert found["cache_not_checked"] == "the run's raw records were removed"
     assert (found["figures"]["from"], len(found["care"])) == ("stored figures", 1)
     assert (found["question"]["residence_s"], found["measured"]["e2e_mean_s"]) == (None, None)
-    assert "held against nothing. How long a request stays is none of them." in capacity(
+    assert "held against nothing. How long a request stays is none of them, and whether requests piled up" in capacity(
         folder, form="text", run=first.run_id
     )
     altered(folder, "DROP TRIGGER observation_no_update", "UPDATE observation SET meta = replace(meta, '70.0', '7.0')")

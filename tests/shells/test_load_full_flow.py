@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import struct
 import sys
@@ -48,11 +49,12 @@ class Wire:
 
     def __init__(self, sockets: Sockets) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            sock = socket.create_connection(listener.getsockname())
+            self.sock = socket.create_connection(listener.getsockname())
             self.peer = listener.accept()[0]
-        sock.setblocking(False)
+        self.sock.setblocking(False)
+        self.sockets = sockets
         self.connection = Counting()
-        self.transport = SocketTransport(sock, self.connection, sockets)
+        _ = SocketTransport(self.sock, self.connection, sockets)
 
     def ask(self) -> asyncio.Task[Response]:
         return asyncio.create_task(self.connection.exchange(b"POST", lambda: Exchange(limits(), begun)))
@@ -195,6 +197,27 @@ def test_what_follows_the_end_before_anybody_resumes_keeps_the_connection_from_b
 
     whole, said, alive = over_a_wire(scenario)
     assert (whole, said, alive) == (True, b'data: {"content": "word"}data: [DONE]\n\n', False)
+
+
+def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn() -> None:
+    def fails(_: int) -> None:
+        raise RuntimeError("beside it")
+
+    async def scenario(wire: Wire) -> bool:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN])
+        wire.peer.sendall(END)
+        broken, other = socket.socketpair()
+        with broken, other:
+            wire.sockets.watch(broken, select.EPOLLIN, fails)
+            with pytest.raises(RuntimeError, match="beside it"):
+                wire.sockets._read([(wire.sock.fileno(), select.EPOLLIN), (broken.fileno(), select.EPOLLIN)])
+            wire.sockets.unwatch(broken)
+        await turns()
+        return asked.done() and (await asked).whole
+
+    assert over_a_wire(scenario)
 
 
 def test_audited_reads_all_pass_through_the_connection() -> None:
