@@ -28,7 +28,7 @@ runs, where following the chunks would hold up other streams; checked when the b
 IN_FLOW = b"}\n\n\r\n"
 """What an event ends with that is a JSON object and all that there is in its chunk: no response ends so."""
 
-SHORT = 16
+SHORT_BYTES = 16
 """A read of fewer bytes may be the second half of what ends a response."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
@@ -80,8 +80,8 @@ class Response:
 class Exchange:
     """A response under way. `over` is its future; nothing here raises into the event loop.
 
-    Who reads keeps the bytes, marks their instant and their number, and calls `look` when they may be the last: any
-    may, until the response is `trusted` to end as streams in chunks do. Only the framing is followed here, in one go.
+    Who reads keeps the bytes, marks their instant and how many they are, and calls `look` when they may be the last:
+    any may, until the response is `trusted` to end as streams in chunks do. Only the framing is followed here.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Exchange:
         loop = asyncio.get_running_loop()
         self._reads: list[bytes] = []  # a buffer that grows with every read would be moved again and again
         self.keep = self._reads.append
-        self._marks: list[int] = []  # to which a number is added in a third of the time that an array takes
+        self._marks: list[int] = []  # a list takes a number sooner than an array does
         self.mark = self._marks.append
         self._size = 0
         self._sized = 0  # how many marks are in it

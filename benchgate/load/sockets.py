@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
 
-from benchgate.load.exchange import IN_FLOW, MAY_END, SHORT
+from benchgate.load.exchange import IN_FLOW, MAY_END, SHORT_BYTES
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _READ_BYTES = 2**14  # what is left is read at the next look
@@ -146,7 +146,7 @@ class Sockets:
                     transport.failed(exc)
                     continue
                 size = len(data)
-                if not data.endswith(in_flow) and (size < SHORT or data.endswith(MAY_END)):
+                if not data.endswith(in_flow) and (size < SHORT_BYTES or data.endswith(MAY_END)):
                     if not size:
                         transport.came(data)
                         continue

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.exchange import MAY_END, SHORT, Exchange, Fault, Response
+from benchgate.load.exchange import MAY_END, SHORT_BYTES, Exchange, Fault, Response
 from benchgate.load.sockets import Flow, Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
@@ -29,7 +29,7 @@ Begin = Callable[[], Exchange]
 """Makes the exchange of a request that is about to be sent."""
 
 _GOODBYES = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # of a server that closes a connection for having been idle
-_WEIGH_BYTES = 2**20  # longer than any single read
+_WEIGH_BYTES = 2**20  # of one response, where the loop's own transports read it: longer than any single read
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
         exchange.keep(data)
         exchange.mark(now_ns)
         exchange.mark(len(data))
-        if not exchange.trusted or data.endswith(MAY_END) or len(data) < SHORT:
+        if not exchange.trusted or data.endswith(MAY_END) or len(data) < SHORT_BYTES:
             exchange.look()
             if exchange.trusted and isinstance(self._transport, SocketTransport) and not exchange.over.done():
                 self._transport.flow(Flow(exchange.keep, exchange.mark, exchange.look, exchange.weigh))

@@ -58,8 +58,8 @@ def drawn_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generat
 def keyed_text(vocabulary: Vocabulary, tokens: int, key: str) -> str:
     """A text of `tokens` pieces that follows from `key` alone.
 
-    From a hash: where texts are made while a stage runs, a generator for each would cost more than all that is done
-    with them. The pieces are as good as equally likely: of 2**32 values a few more fall to some of them.
+    From a hash: where texts are made while a stage runs, a generator for each would hold up what arrives. The pieces
+    are as good as equally likely: of 2**32 values a few more fall to some of them.
     """
     drawn = struct.unpack(f"<{tokens}I", hashlib.shake_128(key.encode()).digest(4 * tokens))
     pieces, count = vocabulary.pieces, len(vocabulary.pieces)

@@ -113,6 +113,27 @@ def test_each_read_has_its_own_instant_and_only_the_first_passes_through_the_con
     assert all(before_ns <= at_ns <= after_ns for at_ns, (before_ns, after_ns) in zip(instants, spans, strict=True))
 
 
+def test_events_as_servers_send_them_are_kept_whole_though_none_of_them_is_looked_at() -> None:
+    event = b'1b\r\ndata: {"content": "word"}\n\n\r\n'
+    looks: list[int] = []
+
+    class Looking(Exchange):
+        def look(self) -> None:
+            looks.append(self.size)
+            super().look()
+
+    async def scenario(wire: Wire) -> Response:
+        asked = asyncio.create_task(wire.connection.exchange(b"POST", lambda: Looking(limits(), begun)))
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + event, *[event] * 5, event[:20], event[20:], END])
+        return await asked
+
+    response = over_a_wire(scenario)
+    begins = len(HEAD) + len(event)
+    assert (response.whole, looks) == (True, [begins, begins + 6 * len(event) + len(END)])
+    assert payload(response) == b'data: {"content": "word"}\n\n' * 7 + b"data: [DONE]\n\n"
+
+
 @settings(max_examples=60)
 @given(chunked_bodies().flatmap(lambda made: st.tuples(st.just(made), reads_of(HEAD + made.raw))))
 def test_any_split_of_any_body_gives_all_of_it_and_its_last_byte_is_the_end(
