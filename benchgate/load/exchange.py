@@ -81,12 +81,13 @@ class Exchange:
     """A response under way. `over` is its future; nothing here raises into the event loop.
 
     Who reads keeps the bytes, marks their instant and how many they are, and calls `look` when they may be the last:
-    any may, until the response is `trusted` to end as streams in chunks do. Only the framing is followed here.
+    any may, until the response is `trusted` to end as streams in chunks do. Only the framing is followed here. A time
+    limit may have passed at `check_ns`: then `check_limits` is to be called, and no timer is needed before.
     """
 
     __slots__ = (
         "_begins", "_begun", "_dechunker", "_followed", "_has_begun", "_head", "_length", "_limits", "_linger", "_loop",
-        "_marks", "_over_size", "_reads", "_size", "_sized", "_timer", "keep", "mark", "over", "sent_ns", "trusted",
+        "_marks", "_over_reads", "_reads", "_size", "_sized", "check_ns", "keep", "mark", "over", "sent_ns", "trusted",
         "unweighed",
     )  # fmt: skip  # read several times for every read of a socket
 
@@ -98,7 +99,7 @@ class Exchange:
         self.mark = self._marks.append
         self._size = 0
         self._sized = 0  # how many marks are in it
-        self._over_size = 0  # that of the whole response, once it is over
+        self._over_reads: int | None = None  # how many were kept when the response was over
         self.unweighed = 0  # bytes since `weigh`, for the one that reads
         self.trusted = False  # only what may be the end is worth a look: not until the body is in chunks
         self.sent_ns = monotonic_ns()
@@ -113,8 +114,7 @@ class Exchange:
         self._dechunker: Dechunker | None = None
         self._followed = 0  # how much of it the dechunker has seen
         self._linger: asyncio.TimerHandle | None = None
-        first_check_s = min(limits.first_token_s, limits.stall_s, limits.total_s)
-        self._timer = loop.call_later(first_check_s, self._check_limits)
+        self.check_ns = self.sent_ns + int(min(limits.first_token_s, limits.stall_s, limits.total_s) * _NS)
 
     def look(self) -> None:
         """Take apart what has come; finish when that was all of it."""
@@ -163,11 +163,35 @@ class Exchange:
         if self._size + reads * longest_read_bytes > LARGEST_RESPONSE_BYTES and self.size > LARGEST_RESPONSE_BYTES:
             self.look()
 
+    def check_limits(self) -> None:
+        """End the wait when a limit has passed, else look again when the next one may have."""
+        self.look()
+        if self.over.done():
+            return
+        self._has_begun = self._has_begun or self._begun(self._body())
+        limits = self._limits
+        expected = [(self.sent_ns + int(limits.total_s * _NS), f"not over within {limits.total_s:g} s")]
+        if self._has_begun:
+            stalled = f"nothing more came for {limits.stall_s:g} s in the middle of the response"
+            last_ns = self._marks[-2]
+            expected.append((last_ns + int(limits.stall_s * _NS), stalled))
+        else:
+            silent = f"no output within {limits.first_token_s:g} s"
+            expected.append((self.sent_ns + int(limits.first_token_s * _NS), silent))
+        deadline_ns, detail = min(expected)
+        left_s = (deadline_ns - monotonic_ns()) / _NS
+        if left_s <= 0:
+            self._finish(Fault(ErrorClass.TIMEOUT, detail))
+        else:
+            # output may begin at any time from here, and a stall in it would be over unseen at a later look
+            again_s = left_s if self._has_begun else min(left_s, limits.stall_s)
+            self.check_ns = monotonic_ns() + int(again_s * _NS)
+
     @property
     def surplus(self) -> bool:
         """Whether bytes came after the end of the response: the next one on this connection would begin with them."""
         if self._dechunker is not None:
-            return self._dechunker.surplus or self.size > self._over_size
+            return self._dechunker.surplus or len(self._reads) != self._over_reads
         return self._length is not None and self.size > self._begins + self._length
 
     def leave(self) -> None:
@@ -176,7 +200,6 @@ class Exchange:
 
     def forget(self) -> None:
         """Stop all timers."""
-        self._timer.cancel()
         if self._linger is not None:
             self._linger.cancel()
 
@@ -185,13 +208,15 @@ class Exchange:
     ) -> None:
         if self.over.done():
             return
-        self._over_size = self.size
+        over_ns = monotonic_ns()
+        body = self._body()
+        self._over_reads = len(self._reads)
         self.over.set_result(
             Response(
                 sent_ns=self.sent_ns,
-                over_ns=monotonic_ns(),
+                over_ns=over_ns,
                 head=self._head,
-                body=self._body(),
+                body=body,
                 whole=whole,
                 fault=fault,
                 unanswered=unanswered,
@@ -215,7 +240,8 @@ class Exchange:
 
     def _take_head(self) -> bool:
         """Read the head; True when it was there."""
-        split = split_head(self._raw())
+        raw = self._raw()
+        split = split_head(raw)
         if split is None:
             return False
         head, rest = split
@@ -226,7 +252,7 @@ class Exchange:
             self._dechunker = Dechunker()
             self.trusted = True
         self._head = head  # now that it is known to be sound: without it there is no body either
-        self._begins = self._followed = self.size - len(rest)
+        self._begins = self._followed = len(raw) - len(rest)
         return True
 
     def _raw(self) -> bytes:
@@ -246,27 +272,3 @@ class Exchange:
             return False
         tail = b"".join([data for _, data in self._body()][-_NEAR_THE_END:])[-_NEAR_THE_END:]
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)
-
-    def _check_limits(self) -> None:
-        """End the wait when a limit has passed, else look again when the next one may have."""
-        self.look()
-        if self.over.done():
-            return
-        self._has_begun = self._has_begun or self._begun(self._body())
-        limits = self._limits
-        expected = [(self.sent_ns + int(limits.total_s * _NS), f"not over within {limits.total_s:g} s")]
-        if self._has_begun:
-            stalled = f"nothing more came for {limits.stall_s:g} s in the middle of the response"
-            last_ns = self._marks[-2]
-            expected.append((last_ns + int(limits.stall_s * _NS), stalled))
-        else:
-            silent = f"no output within {limits.first_token_s:g} s"
-            expected.append((self.sent_ns + int(limits.first_token_s * _NS), silent))
-        deadline_ns, detail = min(expected)
-        left_s = (deadline_ns - monotonic_ns()) / _NS
-        if left_s <= 0:
-            self._finish(Fault(ErrorClass.TIMEOUT, detail))
-        else:
-            # output may begin at any time from here, and a stall in it would be over unseen at a later look
-            again_s = left_s if self._has_begun else min(left_s, limits.stall_s)
-            self._timer = self._loop.call_later(again_s, self._check_limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 _LONGEST_LINE = 8192  # of a chunk's size or a trailer
 _LONGEST_HEAD = 65536
@@ -15,15 +15,18 @@ class MalformedResponse(ValueError):
     """What came is not HTTP/1.1; the message says what was found."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
-    """Status and headers of a response. Header names are lower case; repeated ones are joined by a comma."""
+    """Status and headers of a response. Header names are lower case; repeated ones are joined by a comma.
+
+    What follows from them is worked out once: most answers of a server share one head.
+    """
 
     version: str
     status: int
     headers: Mapping[str, str]
 
-    @property
+    @cached_property
     def chunked(self) -> bool:
         """Whether the body comes in chunks. MalformedResponse when it is coded in a way that was not asked for."""
         codings = self._listed("transfer-encoding") - {"identity"}
@@ -31,7 +34,7 @@ class Head:
             raise MalformedResponse(f"transfer-encoding {self.headers['transfer-encoding'][:40]!r} was not asked for")
         return bool(codings)
 
-    @property
+    @cached_property
     def content_length(self) -> int | None:
         """Declared length of the body in bytes; None when it is chunked or ends with the connection.
 
@@ -51,12 +54,12 @@ class Head:
             raise MalformedResponse(f"content-length is {text[:40]!r}, not a number")
         return int(text)
 
-    @property
+    @cached_property
     def coded(self) -> str | None:
         """How the content is coded, although it was asked for as it is; None when it is not."""
         return ", ".join(sorted(self._listed("content-encoding") - {"identity", ""})) or None
 
-    @property
+    @cached_property
     def keeps_alive(self) -> bool:
         """Whether the connection can carry another request after this response.
 
@@ -64,6 +67,12 @@ class Head:
         """
         framed_twice = "transfer-encoding" in self.headers and "content-length" in self.headers
         return self.version == "HTTP/1.1" and "close" not in self._listed("connection") and not framed_twice
+
+    @cached_property
+    def as_bytes(self) -> bytes:
+        """The head as it came over the wire, so that what read it once reads it again."""
+        lines = [f"{self.version} {self.status}", *(f"{name}:{value}" for name, value in self.headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def _listed(self, name: str) -> set[str]:
         """The entries of a header that is a list; empty when it is not there."""
@@ -86,7 +95,7 @@ def split_head(raw: bytes) -> tuple[Head, bytes] | None:
             raise MalformedResponse(f"the response head is longer than {_LONGEST_HEAD} bytes")
         if end < 0:
             return None
-        head = _parse_head(raw[at:end].decode("latin-1"))
+        head = _parse_head(raw[at:end])
         at = end + 4
         if head.status >= 200:
             return head, raw[at:]
@@ -95,8 +104,8 @@ def split_head(raw: bytes) -> tuple[Head, bytes] | None:
 
 
 @lru_cache(maxsize=8)  # the heads of a server differ by the second of their dates, where nothing numbers them
-def _parse_head(text: str) -> Head:
-    status_line, *lines = text.split("\r\n")
+def _parse_head(raw: bytes) -> Head:
+    status_line, *lines = raw.decode("latin-1").split("\r\n")
     version, _, rest = status_line.partition(" ")
     code = rest[:3]
     if not (len(code) == 3 and code.isascii() and code.isdigit() and code >= "100"):

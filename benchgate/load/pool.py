@@ -10,6 +10,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import NamedTuple
 
+from benchgate.load.deadlines import Deadlines
 from benchgate.load.decode import output_begun
 from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.manner import Manner
@@ -40,6 +41,7 @@ class Pool:
         self._audit = audit
         self._sockets: Sockets | None = None
         self._limits = limits
+        self._deadlines = Deadlines()
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._unasked = 0  # of connections that are no more
@@ -66,6 +68,7 @@ class Pool:
         for connection in tuple(self._open):
             connection.close()
             self._forget(connection)
+        self._deadlines.close()
         if self._sockets is not None:
             self._sockets.close()
 
@@ -151,7 +154,7 @@ class Pool:
             raise ConnectFailed(Fault(error, f"not tried after {self._down.attempts} failed connections: {detail}"))
         began_ns = monotonic_ns()
         try:
-            connection = await connect(self._address, self._limits.connect_s, self._sockets)
+            connection = await connect(self._address, self._limits.connect_s, self._sockets, self._deadlines)
         except ConnectFailed as exc:
             now_ns = monotonic_ns()
             before = self._down or _Down(now_ns, now_ns, 0, exc.fault)

@@ -27,6 +27,8 @@ from benchgate.load.exchange import IN_FLOW, MAY_END, SHORT_BYTES
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _READ_BYTES = 2**14  # what is left is read at the next look
+_EVENT_BYTES = 479  # in a full flow: as long a text as Python has memory of its own for, which is cheaper than malloc's
+_LONG_ONE_IN = 8  # reads: where so many are longer, that would mean two reads for one
 _ANCILLARY_BYTES = 256
 _GATHER_S = 0.0002  # and some 0.1 ms until the kernel wakes us
 _GATHER_ABOVE_RPS = 8_000  # reads a second; below, waiting gathers next to nothing
@@ -67,6 +69,8 @@ class Sockets:
         self._since_ns = 0
         self._gathers = False
         self._unweighed = 0  # bytes
+        self._long = 0  # reads of `_EVENT_BYTES` or more, of the stretch that is being counted
+        self._at_first = _EVENT_BYTES  # bytes asked for of a stream in full flow
 
     async def open(self, host: str, port: int, protocol: asyncio.Protocol) -> None:
         """Connect a protocol to the first address of the host that takes it. Raises OSError."""
@@ -120,7 +124,8 @@ class Sockets:
         now_ns = monotonic_ns()
         if now_ns - self._since_ns >= _RATE_OVER_NS:
             self._gathers = self._reads * _NS >= _GATHER_ABOVE_RPS * (now_ns - self._since_ns)
-            self._reads, self._since_ns = 0, now_ns
+            self._at_first = _READ_BYTES if self._long * _LONG_ONE_IN > self._reads else _EVENT_BYTES
+            self._reads, self._long, self._since_ns = 0, 0, now_ns
             if self._unweighed >= _WEIGH_BYTES:
                 self._unweighed = 0
                 for _, _, _, flow, _ in tuple(self._flowing.values()):
@@ -128,9 +133,10 @@ class Sockets:
 
     def _read(self, ready: Iterable[tuple[int, int]]) -> None:
         """The hottest loop there is: nothing is done here that can be done later, and nothing is looked up twice."""
-        watched, flowing, unweighed, most = self._watched, self._flowing, self._unweighed, _READ_BYTES
-        readable, in_flow, now_ns = _READABLE, IN_FLOW, monotonic_ns
+        watched, flowing, unweighed, at_first = self._watched, self._flowing, self._unweighed, self._at_first
+        readable, in_flow, now_ns, longer_from = _READABLE, IN_FLOW, monotonic_ns, _EVENT_BYTES
         ended: list[Flow] = []
+        failed: list[tuple[SocketTransport, OSError]] = []
         try:
             for descriptor, events in ready:
                 flowing_here = flowing.get(descriptor)
@@ -141,11 +147,19 @@ class Sockets:
                     continue
                 recv, keep, mark, flow, transport = flowing_here
                 try:
-                    data = recv(most)
+                    data = recv(at_first)
                 except OSError as exc:
                     transport.failed(exc)
                     continue
                 size = len(data)
+                if size >= longer_from:
+                    self._long += 1
+                    if size == at_first:
+                        try:
+                            data += recv(_READ_BYTES - size)
+                            size = len(data)
+                        except OSError as exc:  # mostly that this was all
+                            failed.append((transport, exc))
                 if not data.endswith(in_flow) and (size < SHORT_BYTES or data.endswith(MAY_END)):
                     if not size:
                         transport.came(data)
@@ -159,6 +173,8 @@ class Sockets:
             self._unweighed = unweighed
             for flow in ended:
                 flow.look()
+            for transport, error in failed:
+                transport.failed(error)
 
     async def _addresses(self, host: str, port: int) -> Sequence[_Found]:
         """Looked up for every connection: names may stand for many servers. What is no name needs no looking up."""

@@ -62,12 +62,14 @@ class Spool:
         """Keep one response."""
         parts = _framed(spooled)
         size = sum(map(len, parts))
-        with writing(self.path):
+        try:
             written = os.writev(self._fd, parts)
             if written < size:  # a full disk: the next write says so
                 left = memoryview(b"".join(parts))[written:]
                 while left:
                     left = left[os.write(self._fd, left) :]
+        except OSError as error:
+            raise _not_kept(self.path, error) from error
 
 
 def read_spool(path: Path) -> Iterator[Spooled]:
@@ -108,7 +110,7 @@ def _framed(spooled: Spooled) -> list[bytes | bytearray]:
     """The frame in parts: an answer is not copied once more only to be written."""
     number, intended_ns, epoch_ns, response = spooled
     body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
-    head = b"" if response.head is None else _head_bytes(response.head)
+    head = b"" if response.head is None else response.head.as_bytes
     words = b"" if response.fault is None else response.fault.detail.encode("utf-8", "surrogatepass")
     marks = body.marks.tobytes()
     fixed = _FIXED.pack(
@@ -126,22 +128,19 @@ def _framed(spooled: Spooled) -> list[bytes | bytearray]:
         len(words),
         len(marks),
     )
-    parts = [fixed, head, words, marks, body.raw]
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return [_FRAME.pack(sum(map(len, parts)), crc), *parts]
+    about = b"".join((fixed, head, words, marks))
+    crc = zlib.crc32(body.raw, zlib.crc32(about))
+    return [_FRAME.pack(len(about) + len(body.raw), crc), about, body.raw]
 
 
 def _flags(response: Response, body: RawBody) -> int:
-    set_flags = (
-        (response.sent_ns is not None, _SENT),
-        (response.whole, _WHOLE),
-        (response.unanswered, _UNANSWERED),
-        (response.left, _LEFT),
-        (body.chunked, _CHUNKED),
+    return (
+        _SENT * (response.sent_ns is not None)
+        | _WHOLE * response.whole
+        | _UNANSWERED * response.unanswered
+        | _LEFT * response.left
+        | _CHUNKED * body.chunked
     )
-    return sum(flag for is_set, flag in set_flags if is_set)
 
 
 def _unpacked(payload: bytes) -> Spooled:
@@ -167,12 +166,6 @@ def _unpacked(payload: bytes) -> Spooled:
     return Spooled(number, intended_ns, epoch_ns, response)
 
 
-def _head_bytes(head: Head) -> bytes:
-    """As it came over the wire, so that what read it once reads it again."""
-    lines = [f"{head.version} {head.status}", *(f"{name}:{value}" for name, value in head.headers.items()), "", ""]
-    return "\r\n".join(lines).encode("latin-1")
-
-
 def _head_of(raw: bytes) -> Head | None:
     split = split_head(raw) if raw else None
     return None if split is None else split[0]
@@ -184,7 +177,11 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NothingKept(
-            f"a load stage could not write {path}: {error.strerror}; "
-            "free some space there, or choose another place (--work-dir, or TMPDIR for a bare load)"
-        ) from error
+        raise _not_kept(path, error) from error
+
+
+def _not_kept(path: Path, error: OSError) -> NothingKept:
+    return NothingKept(
+        f"a load stage could not write {path}: {error.strerror}; "
+        "free some space there, or choose another place (--work-dir, or TMPDIR for a bare load)"
+    )

@@ -12,9 +12,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic_ns
 from typing import cast
 
+from benchgate.load.deadlines import Deadlines
 from benchgate.load.exchange import MAY_END, SHORT_BYTES, Exchange, Fault, Response
 from benchgate.load.sockets import Flow, Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
@@ -74,7 +76,9 @@ def _port_of(url: str) -> Port:
 class Connection(asyncio.Protocol):
     """A connection that carries one exchange at a time. Never waits or retries on its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines | None = None) -> None:
+        self._deadlines = deadlines or Deadlines()
+        self._check_ns: int | None = None  # when they will look here again
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._lost: Exception | None = None  # what took the socket away, while nothing was under way
@@ -131,6 +135,9 @@ class Connection(asyncio.Protocol):
     async def exchange(self, request: bytes, begin: Begin) -> Response:
         """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
         exchange = self._exchange = begin()
+        if self._check_ns is None or exchange.check_ns < self._check_ns:  # mostly, that of an earlier one comes first
+            self._check_ns = exchange.check_ns
+            self._deadlines.check_at(exchange.check_ns, self._check_limits)
         if self._transport is None:
             exchange.lost(self._lost)
         else:
@@ -153,12 +160,25 @@ class Connection(asyncio.Protocol):
             self.close()
         return response
 
+    def _check_limits(self) -> int | None:
+        """Have what is under way look whether a time limit has passed; gives the instant to look again."""
+        now_ns = monotonic_ns()
+        if self._check_ns is None or now_ns < self._check_ns:
+            return None  # called for an exchange that is over; for what has followed it another call will come
+        exchange = self._exchange
+        if exchange is not None and exchange.check_ns <= now_ns:
+            exchange.check_limits()
+        self._check_ns = None if exchange is None or exchange.over.done() else exchange.check_ns
+        return self._check_ns
 
-async def connect(address: Address, connect_s: float, sockets: Sockets | None = None) -> Connection:
+
+async def connect(
+    address: Address, connect_s: float, sockets: Sockets | None = None, deadlines: Deadlines | None = None
+) -> Connection:
     """A fresh connection, one of `sockets` where it needs no more than a plain one; raises ConnectFailed."""
     try:
         async with asyncio.timeout(connect_s):
-            return await _open(address, sockets)
+            return await _open(address, sockets, partial(Connection, deadlines))
     except TimeoutError as exc:
         raise ConnectFailed(Fault(ErrorClass.CONNECT, f"no connection within {connect_s:g} s")) from exc
     except TunnelRefused as exc:
@@ -175,27 +195,29 @@ async def connect(address: Address, connect_s: float, sockets: Sockets | None = 
         raise ConnectFailed(Fault(kind, str(exc))) from exc
 
 
-async def _open(address: Address, sockets: Sockets | None) -> Connection:
+async def _open(address: Address, sockets: Sockets | None, fresh: Callable[[], Connection]) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address.proxy or (address.host, address.port)
     if sockets is not None and address.tls is None:
-        connection = Connection()
+        connection = fresh()
         if address.socket is None:
             await sockets.open(host, port, connection)
         else:
             await sockets.open_unix(address.socket, connection)
         return connection
     if address.socket is not None:
-        return (await loop.create_unix_connection(Connection, address.socket))[1]
+        return (await loop.create_unix_connection(fresh, address.socket))[1]
     if address.proxy is not None and address.tls is not None:
-        return await _open_in_tunnel(address, host, port, address.tls)
-    return (await loop.create_connection(Connection, host, port, ssl=address.tls))[1]
+        return await _open_in_tunnel(address, host, port, address.tls, fresh)
+    return (await loop.create_connection(fresh, host, port, ssl=address.tls))[1]
 
 
-async def _open_in_tunnel(address: Address, proxy_host: str, proxy_port: int, tls: ssl.SSLContext) -> Connection:
+async def _open_in_tunnel(
+    address: Address, proxy_host: str, proxy_port: int, tls: ssl.SSLContext, fresh: Callable[[], Connection]
+) -> Connection:
     server = f"[{address.host}]" if ":" in address.host else address.host
     tunnel = await open_tunnel(proxy_host, proxy_port, f"{server}:{address.port}")
-    connection = Connection()
+    connection = fresh()
     loop = asyncio.get_running_loop()
     try:
         transport = await loop.start_tls(tunnel, connection, tls, server_hostname=address.host)

@@ -48,13 +48,16 @@ def text_ask(endpoint: Endpoint, text: str, output_tokens: int | None, *, ignore
     """A request of one text: one message of a user, a prompt, an input. ValueError for rerank, which takes several."""
     if endpoint == "rerank":
         raise ValueError("a rerank request is a query and documents, not one text")
-    content: dict[str, object]
-    if endpoint == "chat":
-        content = {"messages": [{"role": "user", "content": text}]}
-    else:
-        content = {"prompt" if endpoint == "completions" else "input": text}
+    content = text_content(endpoint, text)
     generates = endpoint in GENERATING
     return Ask(endpoint, content, output_tokens if generates else None, stream=generates, ignore_eos=ignore_eos)
+
+
+def text_content(endpoint: Endpoint, text: str) -> dict[str, object]:
+    """The `content` of a request of one text."""
+    if endpoint == "chat":
+        return {"messages": [{"role": "user", "content": text}]}
+    return {"prompt" if endpoint == "completions" else "input": text}
 
 
 def carried_on(ask: Ask, earlier: Sequence[str]) -> Ask:

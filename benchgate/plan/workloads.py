@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import string
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -61,9 +60,9 @@ def keyed_text(vocabulary: Vocabulary, tokens: int, key: str) -> str:
     From a hash: where texts are made while a stage runs, a generator for each would hold up what arrives. The pieces
     are as good as equally likely: of 2**32 values a few more fall to some of them.
     """
-    drawn = struct.unpack(f"<{tokens}I", hashlib.shake_128(key.encode()).digest(4 * tokens))
-    pieces, count = vocabulary.pieces, len(vocabulary.pieces)
-    return vocabulary.between.join([pieces[at % count] for at in drawn])
+    drawn = np.frombuffer(hashlib.shake_128(key.encode()).digest(4 * tokens), dtype="<u4")
+    places = (drawn % len(vocabulary.pieces)).tolist()
+    return vocabulary.between.join(map(vocabulary.pieces.__getitem__, places))
 
 
 def stable_text(vocabulary: Vocabulary, tokens: int, key: Sequence[int]) -> str:

@@ -262,3 +262,58 @@ def test_marks_are_as_many_as_reads_and_add_up_to_the_bytes() -> None:
     body = over_a_wire(scenario).body
     assert isinstance(body, RawBody)
     assert list(body.marks[1::2]) == [len(HEAD), len(TOKEN), 2 * len(TOKEN), len(END)]
+
+
+def event_of(size: int) -> bytes:
+    """A chunk that is so many bytes long and one event."""
+    payload = size - len(b"100\r\n\r\n")
+    return b'%03x\r\n{"content": "%b"}\n\n\r\n' % (payload, b"w" * (payload - len(b'{"content": ""}\n\n')))
+
+
+@pytest.mark.parametrize("size", [100, 478, 479, 480, 958, 959, 3_000])
+def test_an_event_that_came_at_once_is_one_read_however_long_it_is(size: int) -> None:
+    async def scenario(wire: Wire) -> Response:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD, *[event_of(size)] * 3, END])
+        return await asked
+
+    response = over_a_wire(scenario)
+    assert isinstance(response.body, RawBody)
+    assert (response.whole, response.fault) == (True, None)
+    assert list(response.body.marks[1::2]) == [len(HEAD), size, size, size, len(END)]
+
+
+def test_long_events_are_read_in_one_go_once_there_are_many_of_them_and_short_ones_again_after_them() -> None:
+    async def scenario(wire: Wire) -> tuple[list[int], Response]:
+        asked = wire.ask()
+        asked_for = list[int]()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD])
+        for size in (3_000, 100):
+            until_ns = monotonic_ns() + 30_000_000
+            while monotonic_ns() < until_ns:
+                await wire.tell([event_of(size)])
+            asked_for.append(wire.sockets._at_first)
+        await wire.tell([END])
+        return asked_for, await asked
+
+    asked_for, response = over_a_wire(scenario)
+    assert (asked_for, response.whole) == ([2**14, 479], True)
+
+
+def test_a_connection_that_is_reset_right_after_a_read_of_the_shortest_length_says_so() -> None:
+    async def scenario(wire: Wire) -> Response:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD, TOKEN])
+        wire.peer.recv(16)
+        wire.peer.sendall(event_of(479))
+        wire.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.peer.close()
+        return await asked
+
+    response = over_a_wire(scenario)
+    assert response.fault is not None
+    assert response.fault.detail == "the server reset the connection in the middle of the response"
+    assert len(payload(response)) == len(b'data: {"content": "word"}') + 479 - len(b"100\r\n\r\n")

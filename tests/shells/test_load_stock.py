@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from itertools import islice
 
+import pytest
+
 from benchgate.load.tickets import Stock, Ticket
 
 
@@ -40,3 +42,21 @@ def test_what_ends_after_all_ends_for_who_takes() -> None:
         return [first, *(ticket.number for ticket in stock)]
 
     assert asyncio.run(taken()) == [0, 1, 2]
+
+
+def test_once_more_than_half_are_missing_they_are_made_without_further_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.tickets._MAKE_LATER_S", 3600)
+    made: list[int] = []
+
+    async def taken() -> int:
+        stock = Stock(numbered(made), 4)
+        next(stock)
+        await asyncio.sleep(0.02)
+        few = len(made)
+        for _ in range(2):
+            next(stock)
+        while len(made) < 7:
+            await asyncio.sleep(0)
+        return few
+
+    assert asyncio.run(asyncio.wait_for(taken(), 20)) == 4
