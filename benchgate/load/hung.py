@@ -13,7 +13,6 @@ import numpy as np
 
 from benchgate.model.metrics import succeeded
 from benchgate.model.records import ABSENT, ErrorClass, RequestColumns
-from benchgate.model.text_column import TextColumn
 
 _PATIENCE = 2  # times as long as any answer of the class was silent: a queue may have grown since
 _LEAST_NS = 250_000_000  # what a pause of a machine may take
@@ -52,10 +51,9 @@ def with_failures(columns: RequestColumns, numbers: frozenset[int]) -> RequestCo
     if not numbers:
         return columns
     are = np.isin(columns.index, sorted(numbers))
-    error = [ErrorClass.TIMEOUT if now else was for was, now in zip(columns.error, are, strict=True)]
-    detail = [_HUNG if now else was for was, now in zip(columns.error_detail, are, strict=True)]
+    error, detail = columns.error.but(are, ErrorClass.TIMEOUT), columns.error_detail.but(are, _HUNG)
     left = np.where(are, 0, columns.left)
-    return replace(columns, left=left, error=TextColumn.of(error), error_detail=TextColumn.of(detail))
+    return replace(columns, left=left, error=error, error_detail=detail)
 
 
 def _silence_ns(columns: RequestColumns, row: int, over_ns: int) -> int:

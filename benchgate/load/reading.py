@@ -18,7 +18,6 @@ from benchgate.load.spool import read_spool
 from benchgate.model.ask import Ask
 from benchgate.model.packing import ColumnBuilder, parted
 from benchgate.model.records import ErrorClass, IntArray, RequestColumns
-from benchgate.model.text_column import TextColumn
 from benchgate.targets.refusals import Secret
 
 _NS = 1_000_000_000
@@ -69,11 +68,12 @@ def _without_repeats(columns: RequestColumns, names: IntArray) -> RequestColumns
     time. A model that says the same twice says it under two ids; where a server gives none, or few, it differs in
     something else.
     """
-    _, firsts = np.unique(names, return_index=True)
-    repeated = names != _NO_NAME
-    repeated[firsts] = False
-    if not repeated.any():
+    order = np.argsort(names, kind="stable")
+    in_order = names[order]
+    again = order[1:][(in_order[1:] == in_order[:-1]) & (in_order[1:] != _NO_NAME)]
+    if not len(again):
         return columns
-    error = [ErrorClass.PROTOCOL if again else was for was, again in zip(columns.error, repeated, strict=True)]
-    detail = [_TWICE if again else was for was, again in zip(columns.error_detail, repeated, strict=True)]
-    return replace(columns, error=TextColumn.of(error), error_detail=TextColumn.of(detail))
+    repeated = np.zeros(len(names), dtype=np.bool_)
+    repeated[again] = True
+    error, detail = columns.error.but(repeated, ErrorClass.PROTOCOL), columns.error_detail.but(repeated, _TWICE)
+    return replace(columns, error=error, error_detail=detail)

@@ -2,80 +2,86 @@
 
 from __future__ import annotations
 
-from array import array
+import mmap
 from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
 
-from benchgate.model.records import ABSENT, IntArray, RequestColumns, RequestRecord
+from benchgate.model.records import IntArray, RequestColumns, RequestRecord
 from benchgate.model.text_column import TextBuilder, TextColumn
 
 _BLOCK_ROWS = 65536
+_MOST_HELD = 1 << 15
+"""Numbers in records that wait to be packed: a megabyte or two."""
+_OURS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_TEXTS = ("token_source", "finish_reason", "error", "error_detail")
+_NUMBERS = tuple(f.name for f in fields(RequestColumns) if f.name not in (*_TEXTS, "chunk_start"))
 
 
 class ColumnBuilder:
     """Takes records in any order; memory is about that of the columns it makes."""
 
     def __init__(self) -> None:
-        self._index, self._intended_ns, self._sent_ns, self._end_ns = _column(), _column(), _column(), _column()
-        self._input_tokens, self._output_tokens = _column(), _column()
-        self._http_status, self._reconnects = _column(), _column()
-        self._chunk_start, self._chunk_ns = array("q", [0]), _column()
-        self._first_answer_ns, self._reasoning_tokens, self._cached_tokens = _column(), _column(), _column()
-        self._valid, self._left, self._tokenless = _column(), _column(), _column()
-        self._token_source, self._finish_reason = TextBuilder(), TextBuilder()
-        self._error, self._error_detail = TextBuilder(), TextBuilder()
+        self._records: list[RequestRecord] = []  # not packed yet
+        self._held = 0  # how many numbers they hold, about
+        self._chunk_lengths = _Growing()
+        self._numbers = {name: _Growing() for name in _NUMBERS}
+        self._texts = {name: TextBuilder() for name in _TEXTS}
 
     def add(self, record: RequestRecord) -> None:
         """Add one row."""
-        self._index.append(record.index)
-        self._intended_ns.append(record.intended_ns)
-        self._sent_ns.append(_or_absent(record.sent_ns))
-        self._end_ns.append(_or_absent(record.end_ns))
-        self._input_tokens.append(_or_absent(record.input_tokens))
-        self._output_tokens.append(_or_absent(record.output_tokens))
-        self._http_status.append(_or_absent(record.http_status))
-        self._reconnects.append(record.reconnects)
-        self._chunk_ns.extend(record.chunk_ns)
-        self._chunk_start.append(len(self._chunk_ns))
-        self._first_answer_ns.append(_or_absent(record.first_answer_ns))
-        self._reasoning_tokens.append(_or_absent(record.reasoning_tokens))
-        self._cached_tokens.append(_or_absent(record.cached_tokens))
-        self._valid.append(_or_absent(record.valid))
-        self._left.append(record.left)
-        self._tokenless.append(record.tokenless)
-        self._token_source.add(record.token_source)
-        self._error.add(record.error)
-        self._finish_reason.add(record.finish_reason)
-        self._error_detail.add(record.error_detail)
+        self._records.append(record)
+        self._held += len(_NUMBERS) + len(record.chunk_ns)
+        if self._held >= _MOST_HELD:
+            self._pack()
 
     def columns(self) -> RequestColumns:
         """The rows in order of their index. The builder is spent: its memory is theirs."""
-        return in_order(
-            RequestColumns(
-                index=_array(self._index),
-                intended_ns=_array(self._intended_ns),
-                sent_ns=_array(self._sent_ns),
-                end_ns=_array(self._end_ns),
-                input_tokens=_array(self._input_tokens),
-                output_tokens=_array(self._output_tokens),
-                http_status=_array(self._http_status),
-                reconnects=_array(self._reconnects),
-                chunk_start=_array(self._chunk_start),
-                chunk_ns=_array(self._chunk_ns),
-                first_answer_ns=_array(self._first_answer_ns),
-                reasoning_tokens=_array(self._reasoning_tokens),
-                cached_tokens=_array(self._cached_tokens),
-                valid=_array(self._valid),
-                left=_array(self._left),
-                tokenless=_array(self._tokenless),
-                token_source=self._token_source.column(),
-                finish_reason=self._finish_reason.column(),
-                error=self._error.column(),
-                error_detail=self._error_detail.column(),
-            )
-        )
+        self._pack()
+        columns: dict[str, object] = {name: self._numbers.pop(name).whole() for name in _NUMBERS}
+        columns["chunk_start"] = _starts(self._chunk_lengths.whole())
+        columns |= {name: builder.column() for name, builder in self._texts.items()}
+        return in_order(RequestColumns(**columns))  # type: ignore[arg-type]  # typed by name
+
+    def _pack(self) -> None:
+        packed = RequestColumns.pack(self._records)
+        self._records, self._held = [], 0
+        self._chunk_lengths.extend(np.diff(packed.chunk_start))
+        for name, numbers in self._numbers.items():
+            numbers.extend(getattr(packed, name))
+        for name, texts in self._texts.items():
+            texts.extend(getattr(packed, name))
+
+
+class _Growing:
+    """Numbers that become one array once there are no more.
+
+    They stand in blocks of memory that come from the system and go back to it one by one. In the heap, columns that
+    grow side by side are moved again and again, and each move leaves a gap that stays.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[IntArray] = []
+        self._room = 0  # in the last one
+
+    def extend(self, numbers: IntArray) -> None:
+        """Put these behind the others."""
+        while len(numbers):
+            if not self._room:
+                self._blocks.append(np.frombuffer(mmap.mmap(-1, 8 * _BLOCK_ROWS, flags=_OURS), dtype=np.int64))
+                self._room = _BLOCK_ROWS
+            now, numbers = numbers[: self._room], numbers[self._room :]
+            self._blocks[-1][_BLOCK_ROWS - self._room :][: len(now)] = now
+            self._room -= len(now)
+
+    def whole(self) -> IntArray:
+        """All of them. They are here no more."""
+        whole = np.empty(len(self._blocks) * _BLOCK_ROWS - self._room, dtype=np.int64)
+        for first in range(0, len(whole), _BLOCK_ROWS):
+            part = whole[first : first + _BLOCK_ROWS]
+            part[:] = self._blocks.pop(0)[: len(part)]
+        return whole
 
 
 def in_order(columns: RequestColumns) -> RequestColumns:
@@ -135,16 +141,6 @@ def _chunks_in(columns: RequestColumns, order: IntArray) -> tuple[IntArray, IntA
 
 
 def _starts(lengths: IntArray) -> IntArray:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def _column() -> array[int]:
-    return array("q")
-
-
-def _or_absent(value: int | None) -> int:
-    return ABSENT if value is None else value
-
-
-def _array(values: array[int]) -> IntArray:
-    return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, dtype=np.int64)
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

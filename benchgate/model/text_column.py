@@ -36,12 +36,10 @@ class TextColumn(Sequence[str | None]):
     @classmethod
     def joined(cls, parts: Sequence[TextColumn]) -> TextColumn:
         """All rows of all parts, in order."""
-        places: dict[str | None, int] = {}
-        codes = [
-            np.array([places.setdefault(word, len(places)) for word in part.words], dtype=np.int32)[part.codes]
-            for part in parts
-        ]
-        return cls(tuple(places), np.concatenate(codes) if codes else np.empty(0, dtype=np.int32))
+        builder = TextBuilder()
+        for part in parts:
+            builder.extend(part)
+        return builder.column()
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -72,6 +70,11 @@ class TextColumn(Sequence[str | None]):
         """These rows, in this order."""
         return TextColumn(self.words, self.codes[rows])
 
+    def but(self, rows: npt.NDArray[np.bool_], text: str | None) -> TextColumn:
+        """The same with another text in these rows."""
+        words = self.words if text in self.words else (*self.words, text)
+        return TextColumn(words, np.where(rows, np.int32(words.index(text)), self.codes))
+
     def are(self, wanted: Collection[str | None]) -> npt.NDArray[np.bool_]:
         """Whether each row is one of these texts."""
         hits = np.array([word in wanted for word in self.words], dtype=np.bool_)
@@ -84,7 +87,7 @@ class TextColumn(Sequence[str | None]):
 
 
 class TextBuilder:
-    """Takes a column's texts one at a time; memory is about that of the column it makes."""
+    """Takes a column's texts part by part; memory is about that of the column it makes."""
 
     __slots__ = ("_codes", "_places")
 
@@ -92,9 +95,10 @@ class TextBuilder:
         self._codes = array("i")
         self._places: dict[str | None, int] = {}
 
-    def add(self, text: str | None) -> None:
-        """Add one row."""
-        self._codes.append(self._places.setdefault(text, len(self._places)))
+    def extend(self, texts: TextColumn) -> None:
+        """Add these rows."""
+        codes = np.array([self._places.setdefault(word, len(self._places)) for word in texts.words], dtype=np.int32)
+        self._codes.frombytes(codes[texts.codes].tobytes())
 
     def column(self) -> TextColumn:
         """The rows in order. The builder is spent: its memory is theirs."""

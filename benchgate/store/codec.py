@@ -18,6 +18,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -38,6 +39,8 @@ _LEVEL = 6
 _HEADER_LENGTH = struct.Struct("<I")
 _INT64 = np.dtype("<i8")
 _NO_TEXT = -1
+_BLOCK_ROWS = 1 << 16
+"""Rows that are made into bytes at once: few enough to stay in a cache."""
 _LARGE = 1 << 18
 """From so many bytes on it pays to choose how each part is packed; below, beginning anew costs more than it saves."""
 # Bytes of equal weight are runs of one value, or noise: looking for longer matches there takes five times as long, and
@@ -81,14 +84,16 @@ def _deflated(parts: Iterable[tuple[int, bytes]]) -> bytes:
     Where the strategy changes, the stream goes on behind a byte border with a window of its own; no part looks back
     into one before it, so what is pieced together is what any zlib reads.
     """
-    checksum, pieces = zlib.adler32(b""), [_ZLIB_BEGIN]
+    checksum, stream = zlib.adler32(b""), BytesIO()  # which gives its bytes away without a copy
+    stream.write(_ZLIB_BEGIN)
     for strategy, group in groupby(parts, key=itemgetter(0)):
         squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, strategy=strategy)
         for _, part in group:
             checksum = zlib.adler32(part, checksum)
-            pieces.append(squeeze.compress(part))
-        pieces.append(squeeze.flush(zlib.Z_SYNC_FLUSH))
-    return b"".join([*pieces, _ZLIB_END, checksum.to_bytes(4, "big")])
+            stream.write(squeeze.compress(part))
+        stream.write(squeeze.flush(zlib.Z_SYNC_FLUSH))
+    stream.write(_ZLIB_END + checksum.to_bytes(4, "big"))
+    return stream.getvalue()
 
 
 def digest(data: bytes) -> str:
@@ -135,7 +140,8 @@ def _body(head: _ColumnHead, column: Array | Sequence[str | None]) -> Iterator[b
         encoded = [_encoded(text) for text in texts.words]
         lengths = [_NO_TEXT if text is None else len(of) for text, of in zip(texts.words, encoded, strict=True)]
         yield from _int64_body(np.array(lengths, dtype=np.int64)[texts.codes])
-        yield b"".join(map(encoded.__getitem__, texts.codes.tolist()))
+        for first in range(0, len(texts), _BLOCK_ROWS):
+            yield b"".join(map(encoded.__getitem__, texts.codes[first : first + _BLOCK_ROWS].tolist()))
     elif head.kind == "int64":
         yield from _int64_body(column)
     else:
@@ -151,13 +157,29 @@ def _encoded(text: str | None) -> bytes:
 
 
 def _int64_body(values: IntArray) -> Iterator[bytes]:
-    steps = values.astype(_INT64)
-    steps[1:] -= values[:-1]
+    """Of many blocks each is computed anew for every byte that is not 0: a large column is not in memory twice."""
+    at, steps, most = 0, _zigzag(values, 0), 0
+    for weight in range(_INT64.itemsize):
+        for first in range(0, len(values), _BLOCK_ROWS):
+            if weight and not most >> 8 * weight:
+                yield bytes(min(_BLOCK_ROWS, len(values) - first))
+                continue
+            if at != first:
+                at, steps = first, _zigzag(values, first)
+            if not weight:
+                most = max(most, int(steps.view("<u8").max()))
+            yield steps.view(np.uint8)[weight :: _INT64.itemsize].tobytes()
+
+
+def _zigzag(values: IntArray, first: int) -> IntArray:
+    """The differences of a block of rows: small ones of either sign become small unsigned numbers."""
+    steps = values[first : first + _BLOCK_ROWS].astype(_INT64)
+    alone = 0 if first else 1  # the first row of all has none before it
+    steps[alone:] -= values[first + alone - 1 : first + len(steps) - 1]
     backwards = steps < 0
     steps <<= 1
-    np.invert(steps, out=steps, where=backwards)  # zigzag: small steps of either sign become small unsigned numbers
-    for plane in steps.view(np.uint8).reshape(len(values), _INT64.itemsize).T:
-        yield plane.tobytes()
+    np.invert(steps, out=steps, where=backwards)
+    return steps
 
 
 def _decode_int64(body: memoryview, rows: int) -> IntArray:
@@ -195,9 +217,12 @@ def _different(packed: npt.NDArray[np.uint8], starts: IntArray, length: int) -> 
         return [None], np.zeros(len(starts), dtype=np.int64)
     if length == 0:
         return [""], np.zeros(len(starts), dtype=np.int64)
-    every = packed[starts[:, None] + np.arange(length)]
-    found, which = np.unique(every.view(f"V{length}").reshape(-1), return_inverse=True)
-    return [bytes(word).decode("utf-8", "surrogatepass") for word in found], which
+    every = packed[starts[:, None] + np.arange(length)].view(f"V{length}").reshape(-1)
+    others = np.flatnonzero(every != every[0])  # nearly all rows of a column of classes are one text: no need to sort
+    found, which = np.unique(every[others], return_inverse=True)
+    codes = np.zeros(len(every), dtype=np.int64)
+    codes[others] = 1 + which
+    return [bytes(word).decode("utf-8", "surrogatepass") for word in (every[0], *found)], codes
 
 
 def _decode_plain(plain: bytes) -> dict[str, Array | TextColumn]:

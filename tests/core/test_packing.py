@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchgate.model import packing
 from benchgate.model.packing import ColumnBuilder, in_order, joined, parted
 from benchgate.model.records import LATER, ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.text_column import TextColumn
@@ -52,6 +54,22 @@ def plain(columns: RequestColumns) -> dict[str, list[object]]:
 @given(RECORDS)
 def test_rows_added_one_by_one_are_those_packed_at_once(records: list[RequestRecord]) -> None:
     assert plain(built(records)) == plain(RequestColumns.pack(records))
+
+
+@given(RECORDS, st.integers(1, 200), st.integers(1, 9))
+def test_rows_are_the_same_however_many_are_packed_at_once(records: list[RequestRecord], held: int, rows: int) -> None:
+    """Also where they fill many blocks, and one answer's chunks more than one."""
+    with pytest.MonkeyPatch.context() as few:
+        few.setattr(packing, "_MOST_HELD", held)
+        few.setattr(packing, "_BLOCK_ROWS", rows)
+        columns = built(records)
+    assert plain(columns) == plain(RequestColumns.pack(records))
+
+
+def test_a_built_column_is_written_to_like_one_that_was_packed() -> None:
+    columns = built([RequestRecord(0, 0, None, (), None, None, None, None, None, None, None, None)])
+    columns.left[0] = 1
+    assert columns.left.tolist() == [1]
 
 
 @given(RECORDS, st.integers(1, 4))

@@ -41,12 +41,19 @@ def test_rows_are_counted_taken_and_found_by_their_text(texts: list[str | None])
     assert column.take(backwards).counts() == column.counts()
 
 
-@given(WORDS)
-def test_texts_added_one_by_one_are_the_column_of_them(texts: list[str | None]) -> None:
+@given(st.lists(WORDS, max_size=5))
+def test_texts_added_part_by_part_are_the_column_of_them(parts: list[list[str | None]]) -> None:
     builder = TextBuilder()
-    for text in texts:
-        builder.add(text)
-    assert builder.column() == texts
+    for part in parts:
+        builder.extend(TextColumn.of(part))
+    assert builder.column() == [text for part in parts for text in part]
+
+
+@given(WORDS, st.sampled_from([None, "b", "length"]), st.integers(1, 3))
+def test_some_rows_get_another_text(texts: list[str | None], other: str | None, every: int) -> None:
+    column, rows = TextColumn.of(texts), np.arange(len(texts)) % every == 0
+    assert column.but(rows, other) == [other if k % every == 0 else text for k, text in enumerate(texts)]
+    assert column == texts
 
 
 def test_a_column_of_a_column_is_itself_and_shows_its_texts() -> None:

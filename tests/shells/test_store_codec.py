@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from benchgate.errors import EvidenceError
+from benchgate.model.text_column import TextColumn
 from benchgate.store import codec
 
 _ARRAYS = hnp.arrays(
@@ -109,6 +111,33 @@ def test_large_columns_of_every_kind_are_one_stream_that_any_zlib_reads() -> Non
         broken = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
         with pytest.raises(EvidenceError):
             codec.decode(broken, codec=codec.CODEC, sha256=codec.digest(packed))
+
+
+def test_columns_are_the_same_bytes_however_many_rows_are_made_into_bytes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits, generator, rows = np.iinfo(np.int64), np.random.default_rng(4), 1000
+    columns: dict[str, Any] = {
+        "wild": generator.integers(limits.min, limits.max, rows),
+        "instants": np.cumsum(generator.exponential(1e6, rows)).astype(np.int64),
+        "kinds": ["usage", None, "", "größe"] * (rows // 4),
+    }
+    plain = zlib.decompress(codec.encode(columns))
+    for block_rows in (1, 7, rows - 1, rows, rows + 1):
+        monkeypatch.setattr(codec, "_BLOCK_ROWS", block_rows)
+        assert zlib.decompress(codec.encode(columns)) == plain
+
+
+@pytest.mark.parametrize("column", [np.zeros(1_000_000, dtype=np.int64), TextColumn.of([None] * 1_000_000)])
+def test_a_large_column_is_not_in_memory_a_second_time_when_it_is_encoded(column: Any) -> None:
+    tracemalloc.start()
+    try:
+        codec.encode({"x": column})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    beside = 0 if isinstance(column, np.ndarray) else 8 * len(column)  # texts have a column of their lengths
+    assert most < beside + 8e6, most
 
 
 @pytest.mark.parametrize(
