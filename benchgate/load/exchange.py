@@ -18,8 +18,11 @@ from benchgate.targets.route import tls_fault
 
 LARGEST_RESPONSE_BYTES = 64 * 2**20
 
-MAY_END = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
-"""What a chunked response ends with, whole or but for the end of its framing: only these are worth a look."""
+_ENDINGS = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
+"""What a chunked response ends with, whole or but for the end of its framing."""
+
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+_SHORT_BYTES = 16  # a read of fewer bytes may be the second half of what ends a response
 
 _WHOLE = b"[DONE]\n\n\r\n0\r\n\r\n"
 """What nearly every stream in chunks ends with, and nothing else that a server says. Taken at its word while the stage
@@ -28,9 +31,6 @@ runs, where following the chunks would hold up other streams; checked when the b
 IN_FLOW = b"}\n\n\r\n"
 """What an event ends with that is a JSON object and all that there is in its chunk: no response ends so."""
 
-SHORT_BYTES = 16
-"""A read of fewer bytes may be the second half of what ends a response."""
-
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 _NEAR_THE_END = 64  # bytes
 _LINGER_S = 0.05  # how long the end of the body may trail `[DONE]`: a server shutting down holds it for seconds
@@ -38,6 +38,11 @@ _NS = 1_000_000_000
 
 Begun = Callable[[Iterable[Read]], bool]
 """Tells from a body so far whether output has begun. Asked only when a time limit may have passed."""
+
+
+def may_end(data: bytes) -> bool:
+    """Whether what was read may hold the end of a response in chunks: only that is worth a look."""
+    return data.endswith(_ENDINGS) or len(data) < _SHORT_BYTES or _LAST_CHUNK in data
 
 
 class Fault(NamedTuple):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
 
-from benchgate.load.exchange import IN_FLOW, MAY_END, SHORT_BYTES
+from benchgate.load.exchange import IN_FLOW, may_end
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _READ_BYTES = 2**14  # what is left is read at the next look
@@ -160,7 +160,7 @@ class Sockets:
                             size = len(data)
                         except OSError as exc:  # mostly that this was all
                             failed.append((transport, exc))
-                if not data.endswith(in_flow) and (size < SHORT_BYTES or data.endswith(MAY_END)):
+                if not data.endswith(in_flow) and may_end(data):
                     if not size:
                         transport.came(data)
                         continue

@@ -17,7 +17,7 @@ from time import monotonic_ns
 from typing import cast
 
 from benchgate.load.deadlines import Deadlines
-from benchgate.load.exchange import MAY_END, SHORT_BYTES, Exchange, Fault, Response
+from benchgate.load.exchange import Exchange, Fault, Response, may_end
 from benchgate.load.sockets import Flow, Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         exchange.keep(data)
         exchange.mark(now_ns)
         exchange.mark(len(data))
-        if not exchange.trusted or data.endswith(MAY_END) or len(data) < SHORT_BYTES:
+        if not exchange.trusted or may_end(data):
             exchange.look()
             if exchange.trusted and isinstance(self._transport, SocketTransport) and not exchange.over.done():
                 self._transport.flow(Flow(exchange.keep, exchange.mark, exchange.look, exchange.weigh))

@@ -220,6 +220,22 @@ def test_what_follows_the_end_before_anybody_resumes_keeps_the_connection_from_b
     assert (whole, said, alive) == (True, b'data: {"content": "word"}data: [DONE]\n\n', False)
 
 
+@pytest.mark.parametrize("after", [b"x", HEAD, HEAD + TOKEN, b"\r\n"])
+def test_an_answer_is_over_though_other_bytes_came_with_its_end_and_its_connection_is_not_used_again(
+    after: bytes,
+) -> None:
+    async def scenario(wire: Wire) -> tuple[bool, Response, bool]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN, TOKEN, TOKEN + END + after])
+        over = asked.done()
+        return over, await asked, wire.connection.alive
+
+    over, response, alive = over_a_wire(scenario)
+    assert (over, response.whole, response.fault, alive) == (True, True, None, False)
+    assert payload(response) == b'data: {"content": "word"}' * 3 + b"data: [DONE]\n\n"
+
+
 def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn() -> None:
     def fails(_: int) -> None:
         raise RuntimeError("beside it")
