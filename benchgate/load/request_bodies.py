@@ -34,7 +34,7 @@ class RequestBodies:
     def write(self, ask: Ask, seed: int) -> bytes:
         """The body of one request."""
         text = ask.prompt
-        if text is None or ask.fields or ask.content != text_content(ask.endpoint, text):
+        if text is None or ask.fields or not _is_plain(ask, text):
             return whole_body(self._target, ask, seed)
         shape = (ask.endpoint, ask.output_tokens is None, ask.stream, ask.ignore_eos, ask.model)
         if shape not in self._formats:
@@ -60,6 +60,15 @@ class RequestBodies:
         limit = None if ask.output_tokens is None else tokens
         other = replace(ask, content=text_content(ask.endpoint, text), output_tokens=limit)
         return whole_body(self._target, other, seed)
+
+
+def _is_plain(ask: Ask, text: str) -> bool:
+    """Whether it says no more than the text, and in the order in which it is written here."""
+    plain = text_content(ask.endpoint, text)
+    if ask.content != plain:
+        return False
+    messages = ask.content.get("messages")
+    return not isinstance(messages, list) or list(messages[0]) == ["role", "content"]
 
 
 def _filled(form: bytes, values: _Values) -> bytes:

@@ -158,7 +158,9 @@ class Sockets:
                         try:
                             data += recv(_READ_BYTES - size)
                             size = len(data)
-                        except OSError as exc:  # mostly that this was all
+                        except (BlockingIOError, InterruptedError):
+                            pass  # this was all
+                        except OSError as exc:
                             failed.append((transport, exc))
                 if not data.endswith(in_flow) and may_end(data):
                     if not size:
@@ -317,6 +319,8 @@ class SocketTransport(asyncio.Transport):
         if self._closing:
             return
         self._closing = True
+        if exc is not None:  # which keeps, by its frames, what was being read, and nothing collects that in a stage
+            exc = exc.with_traceback(None)
         self._unsent.clear()
         self._sockets.unwatch(self._socket)
         self._socket.close()

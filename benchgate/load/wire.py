@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import cast
 
-from benchgate.load.deadlines import Deadlines
+from benchgate.load.deadlines import Deadlines, Due
 from benchgate.load.exchange import Exchange, Fault, Response, may_end
 from benchgate.load.sockets import Flow, Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, deadlines: Deadlines | None = None) -> None:
         self._deadlines = deadlines or Deadlines()
-        self._check_ns: int | None = None  # when they will look here again
+        self._due: Due | None = None  # when they will look here again
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._lost: Exception | None = None  # what took the socket away, while nothing was under way
@@ -121,6 +121,7 @@ class Connection(asyncio.Protocol):
         self._lost = exc
         if self._exchange is not None:
             self._exchange.lost(exc)
+        self._check_at(None)
 
     @property
     def alive(self) -> bool:
@@ -135,9 +136,8 @@ class Connection(asyncio.Protocol):
     async def exchange(self, request: bytes, begin: Begin) -> Response:
         """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
         exchange = self._exchange = begin()
-        if self._check_ns is None or exchange.check_ns < self._check_ns:  # mostly, that of an earlier one comes first
-            self._check_ns = exchange.check_ns
-            self._deadlines.check_at(exchange.check_ns, self._check_limits)
+        if self._due is None or exchange.check_ns < self._due.at_ns:  # mostly, that of an earlier one comes first
+            self._check_at(exchange.check_ns)
         if self._transport is None:
             exchange.lost(self._lost)
         else:
@@ -160,16 +160,20 @@ class Connection(asyncio.Protocol):
             self.close()
         return response
 
-    def _check_limits(self) -> int | None:
-        """Have what is under way look whether a time limit has passed; gives the instant to look again."""
-        now_ns = monotonic_ns()
-        if self._check_ns is None or now_ns < self._check_ns:
-            return None  # called for an exchange that is over; for what has followed it another call will come
+    def _check_at(self, instant_ns: int | None) -> None:
+        """Look at this instant whether a time limit has passed, and at no other; None: never."""
+        if self._due is not None:
+            self._deadlines.forget(self._due)
+        self._due = None if instant_ns is None else self._deadlines.check_at(instant_ns, self._check_limits)
+
+    def _check_limits(self) -> None:
+        """Have what is under way look, and look again when the next limit may have passed."""
+        self._due = None
         exchange = self._exchange
-        if exchange is not None and exchange.check_ns <= now_ns:
+        if exchange is not None and exchange.check_ns <= monotonic_ns():
             exchange.check_limits()
-        self._check_ns = None if exchange is None or exchange.over.done() else exchange.check_ns
-        return self._check_ns
+        if exchange is not None and not exchange.over.done():
+            self._check_at(exchange.check_ns)
 
 
 async def connect(

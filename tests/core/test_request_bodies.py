@@ -72,6 +72,7 @@ def test_a_request_of_more_than_one_text_is_written_by_itself() -> None:
         replace(plain, content={"messages": messages}),
         replace(plain, content={"messages": [{"role": "system", "content": "be brief"}, *messages]}),
         replace(plain, content={**plain.content, "tools": []}),
+        replace(plain, content={"messages": [{"content": "hello", "role": "user"}]}),
     ]
     bodies = RequestBodies(target())
     for ask in (plain, *others, plain):

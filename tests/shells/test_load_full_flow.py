@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import select
 import socket
 import struct
 import sys
+import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic_ns
 from typing import TypeVar
@@ -333,3 +335,40 @@ def test_a_connection_that_is_reset_right_after_a_read_of_the_shortest_length_sa
     assert response.fault is not None
     assert response.fault.detail == "the server reset the connection in the middle of the response"
     assert len(payload(response)) == len(b'data: {"content": "word"}') + 479 - len(b"100\r\n\r\n")
+
+
+@pytest.mark.parametrize("size", [200, 479, 3_000])
+@pytest.mark.parametrize("reset", [False, True])
+def test_nothing_keeps_an_answer_in_memory_while_nothing_is_collected(size: int, reset: bool) -> None:
+    kept: list[weakref.ref[Exchange]] = []
+
+    class Kept(Exchange):
+        __slots__ = ("__weakref__",)
+
+    def begin() -> Exchange:
+        exchange = Kept(limits(), begun)
+        kept.append(weakref.ref(exchange))
+        return exchange
+
+    async def scenario(wire: Wire) -> int:
+        asked = asyncio.create_task(wire.connection.exchange(b"POST", begin))
+        await asyncio.sleep(0)
+        await wire.tell([HEAD, event_of(size)])
+        if reset:
+            wire.peer.recv(16)
+            wire.peer.sendall(event_of(size))
+            wire.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wire.peer.close()
+        else:
+            await wire.tell([event_of(size), END])
+        assert (await asked).whole is not reset
+        del asked
+        await turns()
+        return sum(ref() is not None for ref in kept)
+
+    gc.collect()
+    gc.disable()  # as a stage does
+    try:
+        assert over_a_wire(scenario) == 0
+    finally:
+        gc.enable()
