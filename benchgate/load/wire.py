@@ -136,12 +136,12 @@ class Connection(asyncio.Protocol):
     async def exchange(self, request: bytes, begin: Begin) -> Response:
         """Send one request and gather its response; failures are in it, never raised. Cancellation closes."""
         exchange = self._exchange = begin()
-        if self._due is None or exchange.check_ns < self._due.at_ns:  # mostly, that of an earlier one comes first
-            self._check_at(exchange.check_ns)
         if self._transport is None:
             exchange.lost(self._lost)
         else:
             self._transport.write(request)
+            if self._due is None or exchange.check_ns < self._due.at_ns:  # mostly, that of an earlier one comes first
+                self._check_at(exchange.check_ns)
         try:
             response = await exchange.over
         except asyncio.CancelledError:
