@@ -113,3 +113,9 @@ def reads_of(data: bytes) -> st.SearchStrategy[list[bytes]]:
     cuts = st.lists(st.integers(0, len(data)), max_size=12).map(sorted)
     anywhere = cuts.map(lambda at: [data[a:b] for a, b in itertools.pairwise([0, *at, len(data)])])
     return st.one_of(st.just([data]), st.just([data[at : at + 1] for at in range(len(data))]), anywhere)
+
+
+def ends_once(made: MadeBody) -> bool:
+    """Whether nothing inside of a body looks like the end of a stream, which is taken at its word while it comes."""
+    end = b"[DONE]\n\n\r\n0\r\n\r\n"
+    return end not in made.raw[:-1]

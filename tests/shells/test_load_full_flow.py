@@ -18,12 +18,13 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.load.exchange import Exchange, Response
+from benchgate.load.decode import fault_in
+from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.raw_body import RawBody, Read
 from benchgate.load.sockets import Sockets, SocketTransport
 from benchgate.load.wire import Connection
 from benchgate.model.records import ErrorClass
-from tests.fakes.streams import MadeBody, chunked_bodies, reads_of
+from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
@@ -137,7 +138,7 @@ def test_events_as_servers_send_them_are_kept_whole_though_none_of_them_is_looke
 
 
 @settings(max_examples=60)
-@given(chunked_bodies().flatmap(lambda made: st.tuples(st.just(made), reads_of(HEAD + made.raw))))
+@given(chunked_bodies().filter(ends_once).flatmap(lambda made: st.tuples(st.just(made), reads_of(HEAD + made.raw))))
 def test_any_split_of_any_body_gives_all_of_it_and_its_last_byte_is_the_end(
     made: tuple[MadeBody, list[bytes]],
 ) -> None:
@@ -236,6 +237,20 @@ def test_an_answer_is_over_though_other_bytes_came_with_its_end_and_its_connecti
     over, response, alive = over_a_wire(scenario)
     assert (over, response.whole, response.fault, alive) == (True, True, None, False)
     assert payload(response) == b'data: {"content": "word"}' * 3 + b"data: [DONE]\n\n"
+
+
+def test_what_looks_like_the_end_inside_of_a_chunk_ends_the_answer_and_makes_it_a_failure() -> None:
+    early = b"10\r\n[DONE]\n\n\r\n0\r\n\r\n"  # one byte less than the chunk says
+
+    async def scenario(wire: Wire) -> Response:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD, TOKEN, early])
+        return await asked
+
+    response = over_a_wire(scenario)
+    assert response.whole
+    assert fault_in(response) == Fault(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
 
 
 def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn() -> None:
