@@ -39,8 +39,10 @@ _LEVEL = 6
 _HEADER_LENGTH = struct.Struct("<I")
 _INT64 = np.dtype("<i8")
 _NO_TEXT = -1
-_BLOCK_ROWS = 1 << 16
-"""Rows that are made into bytes at once: few enough to stay in a cache."""
+_BLOCK_NUMBERS = 1 << 19
+"""So many are made into bytes at once: a few megabytes, and all there are in most columns, for each is worked out anew
+for every byte of its weight that is not 0."""
+_BLOCK_TEXTS = 1 << 16
 _LARGE = 1 << 18
 """From so many bytes on it pays to choose how each part is packed; below, beginning anew costs more than it saves."""
 # Bytes of equal weight are runs of one value, or noise: looking for longer matches there takes five times as long, and
@@ -140,8 +142,8 @@ def _body(head: _ColumnHead, column: Array | Sequence[str | None]) -> Iterator[b
         encoded = [_encoded(text) for text in texts.words]
         lengths = [_NO_TEXT if text is None else len(of) for text, of in zip(texts.words, encoded, strict=True)]
         yield from _int64_body(np.array(lengths, dtype=np.int64)[texts.codes])
-        for first in range(0, len(texts), _BLOCK_ROWS):
-            yield b"".join(map(encoded.__getitem__, texts.codes[first : first + _BLOCK_ROWS].tolist()))
+        for first in range(0, len(texts), _BLOCK_TEXTS):
+            yield b"".join(map(encoded.__getitem__, texts.codes[first : first + _BLOCK_TEXTS].tolist()))
     elif head.kind == "int64":
         yield from _int64_body(column)
     else:
@@ -160,9 +162,9 @@ def _int64_body(values: IntArray) -> Iterator[bytes]:
     """Of many blocks each is computed anew for every byte that is not 0: a large column is not in memory twice."""
     at, steps, most = 0, _zigzag(values, 0), 0
     for weight in range(_INT64.itemsize):
-        for first in range(0, len(values), _BLOCK_ROWS):
+        for first in range(0, len(values), _BLOCK_NUMBERS):
             if weight and not most >> 8 * weight:
-                yield bytes(min(_BLOCK_ROWS, len(values) - first))
+                yield bytes(min(_BLOCK_NUMBERS, len(values) - first))
                 continue
             if at != first:
                 at, steps = first, _zigzag(values, first)
@@ -173,7 +175,7 @@ def _int64_body(values: IntArray) -> Iterator[bytes]:
 
 def _zigzag(values: IntArray, first: int) -> IntArray:
     """The differences of a block of rows: small ones of either sign become small unsigned numbers."""
-    steps = values[first : first + _BLOCK_ROWS].astype(_INT64)
+    steps = values[first : first + _BLOCK_NUMBERS].astype(_INT64)
     alone = 0 if first else 1  # the first row of all has none before it
     steps[alone:] -= values[first + alone - 1 : first + len(steps) - 1]
     backwards = steps < 0
