@@ -100,7 +100,7 @@ class Exchange:
         loop = asyncio.get_running_loop()
         self._reads: list[bytes] = []  # a buffer that grows with every read would be moved again and again
         self.keep = self._reads.append
-        self._marks: list[int] = []  # a list takes a number sooner than an array does
+        self._marks: list[int] = []  # instant and size of each read, one after the other
         self.mark = self._marks.append
         self._size = 0
         self._sized = 0  # how many marks are in it
