@@ -23,7 +23,8 @@ from benchgate.targets.refusals import Secret
 _NS = 1_000_000_000
 _PLAIN = Ask("chat", {}, None)
 _NO_NAME = 0
-_TWICE = "the same answer, byte for byte, under the same id as that of an earlier request"
+_TWICE = "the same answer, byte for byte, under the same id as that of an earlier request, in no time"
+_FASTER_THAN_ANSWERED = 4  # times: what waits before the first of two equal answers is seldom so long as three more
 
 
 def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
@@ -31,7 +32,7 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
     if not spool.exists():
         return ClassResult(part.name, no_rows(), 0.0)
     find = part.requests.find()
-    builder, names = ColumnBuilder(), array("q")
+    builder, names, took_ns = ColumnBuilder(), array("q"), array("q")
     first_ns, last_ns = None, 0
     broken_off_ns: dict[int, int] = {}
     for number, intended_ns, epoch_ns, response in read_spool(spool):
@@ -48,7 +49,10 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
             first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
         builder.add(record)
         names.append(_NO_NAME if name is None or record.error is not None else _digest(name, response))
-    columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64))
+        took_ns.append(ended_ns - (intended_ns if record.sent_ns is None else record.sent_ns))
+    columns = _without_repeats(
+        builder.columns(), np.frombuffer(names, dtype=np.int64), np.frombuffer(took_ns, dtype=np.int64)
+    )
     unanswered = hung(columns, broken_off_ns)
     last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])
     requests, left = parted(with_failures(columns, unanswered))
@@ -61,16 +65,20 @@ def _digest(name: str, response: Response) -> int:
     return hash((name, bytes(body.raw[body.begins :]))) or 1
 
 
-def _without_repeats(columns: RequestColumns, names: IntArray) -> RequestColumns:
-    """The same, where an answer that was there before is a failure; rows and names are in order of their requests.
+def _without_repeats(columns: RequestColumns, names: IntArray, took_ns: IntArray) -> RequestColumns:
+    """The same, where an answer that was there before and came again in no time is a failure.
 
-    A server or proxy that sends an answer twice answers the next request of a closed loop with the second copy, in no
-    time. A model that says the same twice says it under two ids; where a server gives none, or few, it differs in
-    something else.
+    Rows, names and how long each answer took are in order of their requests. A server or proxy that sends an answer
+    twice answers the next request of a closed loop with the second copy, and a cache answers with what it has kept. A
+    model that says the same twice says it under two ids. Some servers draw their ids from few, or have one for each
+    connection: their equal answers take as long as the first did.
     """
     order = np.argsort(names, kind="stable")
     in_order = names[order]
-    again = order[1:][(in_order[1:] == in_order[:-1]) & (in_order[1:] != _NO_NAME)]
+    is_first = np.append(True, in_order[1:] != in_order[:-1])[: len(order)]
+    first = order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))]
+    in_no_time = took_ns[order] * _FASTER_THAN_ANSWERED < took_ns[first]
+    again = order[~is_first & (in_order != _NO_NAME) & in_no_time]
     if not len(again):
         return columns
     repeated = np.zeros(len(names), dtype=np.bool_)

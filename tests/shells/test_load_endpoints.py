@@ -107,14 +107,28 @@ def seen(*bodies: bytes, endpoint: Endpoint = "chat") -> RequestColumns:
         return run_stage(target_at(server.url), closed(len(bodies), endpoint=endpoint), limits=limits()).requests
 
 
-def test_later_of_two_answers_that_are_one_is_a_failure() -> None:
-    columns = seen(streamed("c-1", "A"), streamed("c-2", "A"), streamed("c-1", "A"), streamed("c-2", "A"))
+def taking(*answers: tuple[float, bytes]) -> RequestColumns:
+    """What is seen of a server that takes so long, in seconds, before each of these."""
+    left = iter(answers)
+    with ScriptedServer(lambda received: list(next(left))) as server:
+        return run_stage(target_at(server.url), closed(len(answers), endpoint="chat"), limits=limits()).requests
+
+
+def test_later_of_two_answers_that_are_one_is_a_failure_when_it_came_in_no_time() -> None:
+    one, other = streamed("c-1", "A"), streamed("c-2", "A")
+    columns = taking((0.6, one), (0.6, other), (0.0, one), (0.0, other))
     assert columns.error == (None, None, "protocol", "protocol")
     assert (
         columns.error_detail[2]
         == columns.error_detail[3]
-        == ("the same answer, byte for byte, under the same id as that of an earlier request")
+        == ("the same answer, byte for byte, under the same id as that of an earlier request, in no time")
     )
+
+
+def test_equal_answers_under_one_id_that_each_took_their_time_are_no_failure() -> None:
+    """Some servers, paced ones for practice among them, have one id for each connection."""
+    answer = streamed("c-1", "A")
+    assert set(taking((0.3, answer), (0.3, answer), (0.4, answer)).error) == {None}
 
 
 def test_ids_that_a_server_gives_twice_are_no_failure_by_themselves() -> None:
