@@ -13,6 +13,7 @@ from benchgate.load.decode_document import whole_document
 from benchgate.load.raw_body import Read
 from benchgate.load.sse import EventParser, OverlongEvent
 from benchgate.model.ask import Ask
+from benchgate.targets.content import arguments_text, calls_in, text_in
 from benchgate.targets.refusals import json_object
 
 _TEXT_DELTA = "response.output_text.delta"
@@ -35,19 +36,15 @@ class Words:
     def take(self, holder: dict[str, object]) -> None:
         """Add a message, or a piece of one, as chat and completions have them."""
         for name in ("content", "text"):
-            value = holder.get(name)
-            if isinstance(value, str):
-                self.text += value
-        calls = holder.get("tool_calls")
-        for place, call in enumerate(calls if isinstance(calls, list) else ()):
-            function = call.get("function") if isinstance(call, dict) else None
-            if isinstance(function, dict):
+            self.text += text_in(holder.get(name)) or ""
+        for place, call in enumerate(calls_in(holder.get("tool_calls")) or ()):
+            if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
                 index = _place(call.get("index"), place)
                 call_id = call.get("id")
                 if isinstance(call_id, str) and call_id:
                     self._ids[index] = call_id
                 key = index, self._ids.get(index, "")  # some count every call as the first
-                self.take_call(key, function.get("name"), function.get("arguments"))
+                self.take_call(key, function.get("name"), arguments_text(function.get("arguments")))
 
     def take_call(self, key: Key, name: object, piece: object) -> None:
         """Add to the arguments of one call, and note its name where it comes with one."""

@@ -162,15 +162,19 @@ def _feed(stream: Stream, parser: EventParser, at_ns: int, data: bytes) -> None:
 
 def _take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> dict[str, object] | None:
     """Note what an event says; gives it back when it is one."""
+    if name != "error" and not text.strip():  # a heartbeat
+        return None
     stream.events += 1
     if name == "error":  # whatever it carries
         stream.error = stream.error or message(json_object(text) or {}) or text or WORDLESS_ERROR
         return None
-    if text == "[DONE]":
+    if text.strip() == "[DONE]":
         stream.done_ns = at_ns
         stream.is_over = True
         return None
     data = json_object(text)
+    if data is None and name:  # a ping under a name of its own: the events of these streams have none
+        return None
     if data is None:
         stream.malformed = (
             stream.malformed or f"an event that is not a JSON object: {without(text, stream.secret)[:120]!r}"
@@ -191,16 +195,17 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> dict[s
 
 
 def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
-    if choice.get("error") is not None:
+    if choice.get("error"):
         stream.error = stream.error or message(choice) or WORDLESS_ERROR
     delta = choice.get("delta")
+    before = len(stream.chunk_ns)
     if has_answer(delta if isinstance(delta, dict) else choice):
         stream.take_chunk(at_ns, answers=True)
     elif isinstance(delta, dict) and has_reasoning(delta):
         stream.take_chunk(at_ns, answers=False)
     reason = choice.get("finish_reason")
     if reason is not None:
-        stream.take_finish(at_ns, str(reason))
+        stream.take_finish(at_ns, reason, with_output=len(stream.chunk_ns) > before)
 
 
 def _output_tokens(stream: Stream) -> tuple[int | None, TokenSource | None]:

@@ -57,7 +57,7 @@ def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
 
 
 def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
-    if choice.get("error") is not None:
+    if choice.get("error"):
         stream.error = stream.error or message(choice) or WORDLESS_ERROR
     told = choice.get("message")
     holder = told if isinstance(told, dict) else choice
@@ -65,6 +65,4 @@ def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
         stream.take_chunk(at_ns, answers=True)
     elif has_reasoning(holder):
         stream.take_chunk(at_ns, answers=False)
-    reason = choice.get("finish_reason")
-    if reason is not None:
-        stream.take_finish(at_ns, str(reason))
+    stream.take_finish(at_ns, choice.get("finish_reason"))

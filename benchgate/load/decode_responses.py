@@ -14,7 +14,15 @@ from benchgate.load.seen import Stream, is_text
 from benchgate.load.sse import EventParser, OverlongEvent
 from benchgate.targets.refusals import WORDLESS_ERROR, Secret, json_object, message, without
 
-_LAST = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_LAST = {
+    "response.completed": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+    "response.done": None,  # some gateways end every response so: its status is in it
+}
+"""The events that end a response, and the status that each stands for where none is told."""
+
 _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})
 _MOST_EVENTS = 1_000_000
 
@@ -54,35 +62,39 @@ def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> S
 
 
 def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
+    if name != "error" and not text.strip():  # a heartbeat
+        return
     stream.events += 1
-    if text == "[DONE]" or stream.events > _MOST_EVENTS:
+    if text.strip() == "[DONE]" or stream.events > _MOST_EVENTS:
         if stream.events > _MOST_EVENTS:
             stream.malformed = stream.malformed or f"more than {_MOST_EVENTS} events"
         stream.done_ns, stream.is_over = at_ns, True
         return
     data = json_object(text)
+    if data is None and name and name != "error" and not name.startswith("response."):
+        return  # a ping under a name of its own
     if data is None:
         shown = without(text, stream.secret)[:120]
         stream.malformed = stream.malformed or f"an event that is not a JSON object: {shown!r}"
         return
     told = data.get("type")
     kind = told if isinstance(told, str) else name
-    if kind == "error" or data.get("error") is not None:
+    if kind == "error" or data.get("error"):
         stream.error = stream.error or message(data) or WORDLESS_ERROR
     elif kind.endswith(".delta") and is_text(data.get("delta")):
         stream.take_chunk(at_ns, answers=not kind.startswith("response.reasoning"))
     elif kind in _LAST:
         response = data.get("response")
-        _take_response(stream, at_ns, response if isinstance(response, dict) else {})
+        _take_response(stream, at_ns, response if isinstance(response, dict) else {}, _LAST[kind])
         stream.is_over = True
 
 
-def _take_response(stream: Stream, at_ns: int, response: dict[str, object]) -> None:
+def _take_response(stream: Stream, at_ns: int, response: dict[str, object], otherwise: str | None = None) -> None:
     """How a response ended, in the words of chat: `stop`, `length`, or what it says itself."""
     stream.take_usage(response)
     stream.take_id(response)
-    status = response.get("status")
-    if status == "failed" or response.get("error") is not None:
+    status = response.get("status") or otherwise
+    if status == "failed" or response.get("error"):
         stream.error = stream.error or message(response) or WORDLESS_ERROR
     elif status == "completed":
         stream.take_finish(at_ns, "stop")

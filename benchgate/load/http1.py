@@ -57,7 +57,7 @@ class Head:
     @cached_property
     def coded(self) -> str | None:
         """How the content is coded, although it was asked for as it is; None when it is not."""
-        return ", ".join(sorted(self._listed("content-encoding") - {"identity", ""})) or None
+        return ", ".join(sorted(self._listed("content-encoding") - {"identity", "none", ""})) or None
 
     @cached_property
     def keeps_alive(self) -> bool:

@@ -63,7 +63,7 @@ def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> R
         answers = (response for row, (_, _, _, response) in enumerate(read_spool(spool)) if row in wanted)
         return np.array([_digest(response) for response in answers], dtype=np.int64)
 
-    again = came_again(names, columns.end_ns - columns.sent_ns, bodies)
+    again = came_again(columns, names, bodies)
     if not len(again):
         return columns
     repeated = np.zeros(len(names), dtype=np.bool_)

@@ -2,7 +2,7 @@
 
 In a closed loop the second copy is there as soon as the next request leaves, and a cache answers with what it has
 kept. A model that says the same twice says it under two ids. Some servers draw their ids from few, or have one for each
-connection: equal answers of theirs take as long as the first one did.
+connection: equal answers of theirs come at the pace of the first one, also where that one had to wait for its turn.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchgate.model.records import IntArray
+from benchgate.model.records import IntArray, RequestColumns
 
 NO_NAME = 0
-_FASTER = 4  # times: what waits before the first of two equal answers is seldom so long as three more
+_FASTER = 4  # times
+_AT_ONCE_NS = 5_000_000  # all of an answer: a copy comes in one piece, and so does what is made faster than this
 
 
-def came_again(names: IntArray, took_ns: IntArray, bodies: Callable[[IntArray], IntArray]) -> IntArray:
+def came_again(columns: RequestColumns, names: IntArray, bodies: Callable[[IntArray], IntArray]) -> IntArray:
     """The rows of answers that had come before, byte for byte and under the same id, and came in no time now.
 
-    `names` tells ids apart, `took_ns` is from sending to the end of the answer, both in the order of the requests;
-    `NO_NAME` is one without an id, and one that failed. `bodies` gives for some rows what tells their bytes apart. It
-    is asked once, and only when an id came again in much less time, which it seldom does: to read so much costs time.
+    That is both from its sending to its end and from its first output to its last, beside the first with these bytes.
+    `names` tells the ids of all rows apart; `NO_NAME` is a row without one, and one that failed. `bodies` gives for
+    some rows what tells their bytes apart. It is asked once, and only when an id came again in much less time, which it
+    seldom does: to read so much costs time.
     """
     rows = _shared(names)
     _, group = np.unique(names[rows], return_inverse=True)
-    took = took_ns[rows]
+    took = columns.end_ns[rows] - columns.sent_ns[rows]
     slowest = np.zeros(len(rows), dtype=np.int64)
     np.maximum.at(slowest, group, took)
     quick = took * _FASTER < slowest[group]
@@ -35,7 +37,9 @@ def came_again(names: IntArray, took_ns: IntArray, bodies: Callable[[IntArray], 
     suspects = np.isin(group, group[quick])
     rows, took = rows[suspects], took[suspects]
     _, first, group = np.unique(bodies(rows), return_index=True, return_inverse=True)
-    return rows[took * _FASTER < took[first[group]]]
+    first = first[group]
+    spoke = _spoke_ns(columns, rows)
+    return rows[(took * _FASTER < took[first]) & (spoke <= np.maximum(spoke[first] // _FASTER, _AT_ONCE_NS))]
 
 
 def _shared(names: IntArray) -> IntArray:
@@ -45,3 +49,8 @@ def _shared(names: IntArray) -> IntArray:
     shared = np.zeros(len(names), dtype=np.bool_)
     shared[order[same]] = shared[order[same + 1]] = True
     return np.flatnonzero(shared & (names != NO_NAME))
+
+
+def _spoke_ns(columns: RequestColumns, rows: IntArray) -> IntArray:
+    """From the first output to the last of some answers, each of which has some."""
+    return columns.chunk_ns[columns.chunk_start[rows + 1] - 1] - columns.chunk_ns[columns.chunk_start[rows]]

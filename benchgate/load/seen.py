@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.targets.answer import token_count
+from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
+from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, one_line
 
 _LONGEST_REASON = 40
-_ANSWER_FIELDS = ("content", "text")  # of a chat message, or a piece of one; `text` of completions
+_ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
@@ -21,6 +24,7 @@ class Stream:
     finish_reason: str | None = None
     finish_ns: int | None = None
     finish_at: int | None = None  # how many chunks with output there were when the finish reason had come
+    reasoned: int = 0  # how many chunks with output came with a finish reason
     done_ns: int | None = None  # of `[DONE]`
     input_tokens: int | None = None
     usage_tokens: int | None = None
@@ -42,7 +46,10 @@ class Stream:
 
     @property
     def goes_on(self) -> bool:
-        """Whether output came after the finish reason, which then ended nothing."""
+        """Whether output came after the finish reason, which then ended nothing.
+
+        Some servers give a reason with every chunk (Gemini behind gateways): there only the last one is one.
+        """
         return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
 
     def take_chunk(self, at_ns: int, *, answers: bool) -> None:
@@ -51,11 +58,17 @@ class Stream:
         if answers and self.answer_ns is None:
             self.answer_ns = at_ns
 
-    def take_finish(self, at_ns: int, reason: str) -> None:
-        """The server said why it stopped; what it says again changes nothing."""
-        if self.finish_reason is None:
-            self.finish_reason = one_line(reason, _LONGEST_REASON, secret=self.secret)
+    def take_finish(self, at_ns: int, told: object, *, with_output: bool = False) -> None:
+        """The server said why it stopped. It stopped when it first did; a reason that is no success stays."""
+        reason = finish_reason(told)
+        if reason is None:
+            return
+        self.reasoned += with_output
+        with_every_chunk = with_output and self.reasoned == len(self.chunk_ns)
+        if self.finish_reason is None or with_every_chunk:
             self.finish_ns, self.finish_at = at_ns, len(self.chunk_ns)
+        if self.finish_reason is None or self.finish_reason in ACCEPTED_FINISH:
+            self.finish_reason = one_line(reason, _LONGEST_REASON, secret=self.secret)
 
     def take_id(self, data: dict[str, object]) -> None:
         """Note what the server calls this answer, when it says it."""
@@ -85,14 +98,15 @@ def has_answer(holder: dict[str, object]) -> bool:
     """Whether a message, or a piece of one, holds text or a tool call: output that is not reasoning."""
     for name in _ANSWER_FIELDS:  # a plain loop: this runs for every chunk
         value = holder.get(name)
-        if value and isinstance(value, str):
+        if value and (isinstance(value, str) or text_in(value)):
             return True
     return _has_tool_text(holder.get("tool_calls"))
 
 
 def has_reasoning(holder: dict[str, object]) -> bool:
     """Whether a message, or a piece of one, holds reasoning."""
-    return any(is_text(holder.get(name)) for name in _REASONING_FIELDS)
+    told = any(is_text(holder.get(name)) for name in _REASONING_FIELDS)
+    return told or bool(text_in(holder.get("reasoning_details"))) or holds_thinking(holder.get("content"))
 
 
 def is_text(value: object) -> bool:
@@ -101,11 +115,10 @@ def is_text(value: object) -> bool:
 
 
 def _has_tool_text(calls: object) -> bool:
-    if not isinstance(calls, list):
-        return False
-    functions = [call.get("function") for call in calls if isinstance(call, dict)]
+    functions = [call.get("function") for call in calls_in(calls) or () if isinstance(call, dict)]
     return any(
-        isinstance(function, dict) and (is_text(function.get("name")) or is_text(function.get("arguments")))
+        isinstance(function, dict)
+        and (is_text(function.get("name")) or bool(arguments_text(function.get("arguments"))))
         for function in functions
     )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from pydantic_core import from_json
 
+from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import event_error, json_object
 
 _CONTROL = bytes(range(0x20))
@@ -79,10 +80,10 @@ def _text(event: dict[str, object]) -> str | None:
     if not isinstance(choices, list) or len(choices) != 1:
         return None
     choice = choices[0]
-    if not isinstance(choice, dict) or choice.get("error") is not None:
+    if not isinstance(choice, dict) or choice.get("error"):
         return None
     delta = choice.get("delta")
     if isinstance(delta, dict) and any(value for name, value in delta.items() if name not in ("content", "role")):
         return None  # without its text it might still carry output
     text = delta.get("content") if isinstance(delta, dict) else choice.get("text")
-    return text if isinstance(text, str) and text and choice.get("finish_reason") is None else None
+    return text if isinstance(text, str) and text and finish_reason(choice.get("finish_reason")) is None else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from benchgate.load.answer_text import Key, Words
 from benchgate.model.ask import Ask
 from benchgate.targets.answer_form import accepts, callable_tools, json_value
@@ -31,6 +33,12 @@ def is_valid(ask: Ask, words: Words) -> bool | None:
 
 
 def _calls(ask: Ask, words: Words, key: Key) -> bool:
-    """Whether this is a call that was asked for."""
-    offered = callable_tools(ask.fields.get("tools"), ask.fields.get("tool_choice"))
-    return words.names.get(key) in offered and isinstance(json_value(words.arguments[key]), dict)
+    """Whether this is a call that was asked for. A tool that needs no argument may be called with an empty text."""
+    name, arguments = words.names.get(key), words.arguments[key]
+    tools = ask.fields.get("tools")
+    if name is None or name not in callable_tools(tools, ask.fields.get("tool_choice")):
+        return False
+    if arguments.strip():
+        return isinstance(json_value(arguments), dict)
+    parameters = callable_tools(tools, None).get(name, {}).get("parameters")
+    return isinstance(parameters, Mapping) and accepts(parameters, "{}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from benchgate.errors import TargetError
 from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
+from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, json_object, one_line, said, without
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -85,16 +87,17 @@ def _read(endpoint: Endpoint, status: int, body: bytes, accepted: frozenset[str]
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise TargetError(f"HTTP 200 without choices: {words}")
-    finish_reason = choices[0].get("finish_reason")
-    if not isinstance(finish_reason, str) or finish_reason not in accepted:
+    told = choices[0].get("finish_reason")
+    reason = finish_reason(told)
+    if reason is None or reason not in accepted:
         named = ", ".join(sorted(accepted))
-        raise TargetError(f"the answer ended with finish reason {finish_reason!r}, which is none of {named}")
+        raise TargetError(f"the answer ended with finish reason {told!r}, which is none of {named}")
     text, holder = _text(endpoint, choices[0]), choices[0].get("message")
     message = holder if isinstance(holder, dict) else {}
     refusal = message.get("refusal")
     return Answer(
         text,
-        finish_reason,
+        reason,
         _tokens(data.get("usage"), "completion_tokens"),
         _calls(message.get("tool_calls")),
         _whole(refusal) if isinstance(refusal, str) and refusal else None,
@@ -114,12 +117,13 @@ def _text(endpoint: Endpoint, choice: dict[str, object]) -> str | None:
     key = "content" if endpoint == "chat" else "text"
     if not isinstance(holder, dict):
         raise TargetError("HTTP 200 without a message in its first choice")
-    text = holder.get(key)
-    if text is None:
+    told = holder.get(key)
+    if told is None:
         return None
-    if not isinstance(text, str):
+    text = text_in(told)
+    if text is None and not holds_thinking(told):
         raise TargetError(f"HTTP 200 with a {key} that is not a text in its first choice")
-    return _whole(text)
+    return None if text is None else _whole(text)
 
 
 def _whole(text: str) -> str:
@@ -131,13 +135,15 @@ def _calls(found: object) -> tuple[ToolCall, ...]:
     """The calls of a message in their order; TargetError for what is none, for an answer must not lose one."""
     if found is None:
         return ()
-    if not isinstance(found, list):
+    told = calls_in(found)
+    if told is None:
         raise TargetError("HTTP 200 with tool_calls that are no list in its first choice")
     calls = []
-    for call in found:
+    for call in told:
         function = call.get("function") if isinstance(call, dict) else None
-        name, arguments = (function or {}).get("name"), (function or {}).get("arguments")
-        if not isinstance(function, dict) or not isinstance(name, str) or not isinstance(arguments, str | None):
+        name, written = (function or {}).get("name"), (function or {}).get("arguments")
+        arguments = arguments_text(written)
+        if not isinstance(function, dict) or not isinstance(name, str) or (arguments is None and written is not None):
             raise TargetError("HTTP 200 with a tool call that has no name, or arguments that are no text")
         calls.append(ToolCall(_whole(name), _whole(arguments or "")))
     return tuple(calls)

@@ -37,12 +37,15 @@ def message(document: dict[str, object]) -> str | None:
 def event_error(event: dict[str, object]) -> str | None:
     """What an event of a stream reports as an error; None when it reports none.
 
-    `message` and `detail` are errors only where nothing of an answer stands beside them: servers add fields as they
-    like.
+    `message`, `detail` and an `error` that says nothing are errors only where nothing of an answer stands beside them:
+    servers add fields as they like.
     """
-    if event.get("error") is not None or event.get("object") == "error" or event.get("type") == "error":
+    error = event.get("error")
+    if error or event.get("object") == "error" or event.get("type") == "error":
         return message(event) or WORDLESS_ERROR
-    return None if event.get("choices") or event.get("usage") else message(event)
+    if event.get("choices") or event.get("usage"):
+        return None
+    return message(event) or (None if error is None else WORDLESS_ERROR)
 
 
 def _findings(found: list[object]) -> str:

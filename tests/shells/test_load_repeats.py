@@ -3,60 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from benchgate.load.repeats import NO_NAME, came_again
-from benchgate.model.records import IntArray
+from benchgate.model.records import IntArray, RequestColumns, RequestRecord
+
+MS = 1_000_000
 
 
+class Came(NamedTuple):
+    """An answer: under which id, which bytes, how long after the request its first and its last output, in ms."""
+
+    name: int
+    body: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass
 class Bodies:
     """Of each row; remembers which were asked for."""
 
-    def __init__(self, *of_rows: int) -> None:
-        self.asked: list[list[int]] = []
-        self._of_rows = np.array(of_rows, dtype=np.int64)
+    of_rows: IntArray
+    asked: list[int] | None = None
 
     def __call__(self, rows: IntArray) -> IntArray:
-        self.asked.append(rows.tolist())
-        return self._of_rows[rows]
+        assert self.asked is None
+        self.asked = rows.tolist()
+        return self.of_rows[rows]
 
 
-def rows_that_came_again(names: Sequence[int], took_ns: Sequence[int], bodies: Bodies) -> list[int]:
-    return list(came_again(np.array(names, dtype=np.int64), np.array(took_ns, dtype=np.int64), bodies))
+def record(row: int, came: Came) -> RequestRecord:
+    return RequestRecord(
+        index=row,
+        intended_ns=row * MS,
+        sent_ns=row * MS,
+        chunk_ns=tuple((row + at) * MS for at in (came.first_ms, came.last_ms)),
+        end_ns=(row + came.last_ms) * MS,
+        input_tokens=1,
+        output_tokens=2,
+        token_source=None,
+        finish_reason="stop",
+        http_status=200,
+        error=None,
+        error_detail=None,
+    )
+
+
+def again(*answers: Came) -> tuple[list[int], list[int] | None]:
+    """The rows that came again, and those of which the bytes were read."""
+    columns = RequestColumns.pack([record(row, came) for row, came in enumerate(answers)])
+    bodies = Bodies(np.array([came.body for came in answers], dtype=np.int64))
+    names = np.array([came.name for came in answers], dtype=np.int64)
+    return list(came_again(columns, names, bodies)), bodies.asked
+
+
+def copies(*answers: Came) -> list[int]:
+    return again(*answers)[0]
 
 
 def test_a_copy_is_one_by_its_name_its_bytes_and_its_haste() -> None:
-    names, took_ns = (7, 8, 7, 8, 7), (1000, 1000, 249, 250, 3)
-    assert rows_that_came_again(names, took_ns, Bodies(1, 2, 1, 2, 1)) == [2, 4]
+    one, other = Came(7, 1, 300, 1000), Came(8, 2, 300, 1000)
+    assert copies(one, other, Came(7, 1, 1, 2), Came(8, 2, 249, 250), Came(7, 1, 100, 240)) == [2, 4]
+
+
+def test_answer_that_only_waited_less_than_the_first_is_no_copy() -> None:
+    """The first one met a cold server, or a queue."""
+    assert copies(Came(7, 1, 2000, 2040), *[Came(7, 1, 60, 100)] * 5) == []
+
+
+def test_answer_that_is_all_there_at_once_is_held_against_the_time_of_the_first() -> None:
+    assert copies(Came(7, 1, 300, 300), Came(7, 1, 1, 1), Came(7, 1, 250, 250)) == [1]
 
 
 def test_what_came_first_is_no_copy_of_what_came_later_and_slower() -> None:
-    assert rows_that_came_again((7, 7), (3, 1000), Bodies(1, 1)) == []
+    assert copies(Came(7, 1, 1, 2), Came(7, 1, 300, 1000)) == []
 
 
 def test_another_answer_under_the_same_name_is_no_copy_however_quick() -> None:
-    assert rows_that_came_again((7, 7, 7), (1000, 3, 900), Bodies(1, 2, 1)) == []
+    assert copies(Came(7, 1, 300, 1000), Came(7, 2, 1, 2), Came(7, 1, 300, 900)) == []
 
 
 def test_each_answer_is_held_against_the_first_with_its_bytes() -> None:
-    """Connection 7 answered 2 before 1: the copy is of what took 1000."""
-    assert rows_that_came_again((7, 7, 7), (20, 1000, 30), Bodies(2, 1, 1)) == [2]
+    assert copies(Came(7, 2, 20, 30), Came(7, 1, 300, 1000), Came(7, 1, 20, 30)) == [2]
 
 
 @pytest.mark.parametrize(
-    ("names", "took_ns"),
-    [((), ()), ((7,), (5,)), ((7, 8, 9), (1000, 3, 3)), ((7, 7, 7), (1000, 900, 400)), ((NO_NAME, NO_NAME), (1000, 1))],
+    "answers",
+    [
+        (),
+        (Came(7, 1, 2, 5),),
+        (Came(7, 1, 300, 1000), Came(8, 1, 1, 2), Came(9, 1, 1, 2)),
+        (Came(7, 1, 300, 1000), Came(7, 1, 300, 900), Came(7, 1, 300, 400)),
+        (Came(NO_NAME, 1, 300, 1000), Came(NO_NAME, 1, 1, 2)),
+    ],
     ids=["none", "one", "names of their own", "at the same pace", "without a name"],
 )
-def test_bytes_are_read_again_only_where_a_name_came_again_in_haste(names: list[int], took_ns: list[int]) -> None:
-    bodies = Bodies(1, 1, 1)
-    assert rows_that_came_again(names, took_ns, bodies) == []
-    assert bodies.asked == []
+def test_bytes_are_read_again_only_where_a_name_came_again_in_haste(answers: Sequence[Came]) -> None:
+    assert again(*answers) == ([], None)
 
 
 def test_only_the_rows_of_names_under_suspicion_are_read_again() -> None:
-    bodies = Bodies(1, 2, 1, 2, 3)
-    rows_that_came_again((7, 8, 7, 8, 9), (1000, 1000, 3, 900, 3), bodies)
-    assert bodies.asked == [[0, 2]]
+    slow, quick = Came(7, 1, 300, 1000), Came(7, 1, 1, 2)
+    _, read = again(slow, slow._replace(name=8), quick, slow._replace(name=8), quick._replace(name=9))
+    assert read == [0, 2]
