@@ -18,7 +18,7 @@ from benchgate.suite.schema import Suite
 
 _RESENT_GAP = 0.01
 _RESENT_LEAST = 3  # more than the baseline's share: one or two connections break anywhere
-_HABIT = 0.1  # of the baseline's requests; llama.cpp's server closes after every stream
+_HABIT = 0.1  # of the baseline's connections; llama.cpp's server closes after every stream
 _HABIT_ALONE = 0.5  # of the candidate's own, where no baseline was measured
 _CLOSING_ENGINES = ("llamacpp",)
 _PROMPT_GAP = 0.01
@@ -30,7 +30,8 @@ def sent_once(evidence: Evidence, suite: Suite) -> GuardResult:
 
     Where the baseline closes its connections as a habit, how many requests meet a closed one is a matter of pace (a
     faster server leaves more of them idle), so numbers that differ say nothing. Measured alone, a candidate has that
-    habit where its engine is known for it, or where it closed most of them.
+    habit where its engine is known for it, or where it closed most of them; beside a baseline, where the engine is the
+    change to judge, and it alone is known for it.
     """
     for place in places(suite):
         told = _unasked(evidence, place.name)
@@ -38,16 +39,19 @@ def sent_once(evidence: Evidence, suite: Suite) -> GuardResult:
             return tripped(
                 "sent-once", told, "see whether the candidate, or a proxy before it, answers twice", ("load",)
             )
-        theirs, _, scheduled = _resent(evidence, place.name, Arm.BASELINE)
-        share, resent, ours = _resent(evidence, place.name, Arm.CANDIDATE)
-        if theirs > _HABIT or (not scheduled and _is_habit(evidence, share)):
+        theirs, ours = (_closed(evidence, suite, place, arm) for arm in (Arm.BASELINE, Arm.CANDIDATE))
+        if theirs.habit > _HABIT or _is_habit(evidence, suite, theirs, ours):
             continue
-        if share - theirs > _RESENT_GAP and (share - theirs) * ours >= _RESENT_LEAST:
-            what = f"the candidate closed connections under {resent} of {ours} requests, which were sent again"
+        more = ours.share - theirs.share
+        if more > _RESENT_GAP and more * ours.requests >= _RESENT_LEAST:
+            found = f"the candidate closed connections under {ours.resent} of {ours.requests} requests"
+            what = f"{found}, which were sent again"
             remedy = (
                 "see in the candidate's log why it closes them; lost connections must not pass as answered requests"
             )
-            beside = f"{theirs:.1%} of the baseline's" if scheduled else "there is no baseline to have as many"
+            beside = (
+                f"{theirs.share:.1%} of the baseline's" if theirs.requests else "there is no baseline to have as many"
+            )
             told = f"stage {place.name}: {what} ({beside})"
             return tripped("sent-once", told, remedy, ("load",))
     return held("sent-once", "no more of the candidate's requests were sent again than the baseline's explain")
@@ -127,18 +131,41 @@ def _unasked(evidence: Evidence, stage: str) -> str | None:
     )
 
 
-def _is_habit(evidence: Evidence, share: float) -> bool:
-    """Whether a candidate that nothing is held against closes its connections after every answer."""
-    return evidence.run.arms[Arm.CANDIDATE].engine in _CLOSING_ENGINES or share > _HABIT_ALONE
+def _is_habit(evidence: Evidence, suite: Suite, theirs: _Closed, ours: _Closed) -> bool:
+    """Whether a candidate is known to close its connections after every answer, where no baseline can show that."""
+    closing = {arm: one.engine in _CLOSING_ENGINES for arm, one in evidence.run.arms.items()}
+    if not theirs.requests:
+        return closing[Arm.CANDIDATE] or ours.habit > _HABIT_ALONE
+    return "engine" in suite.gate.allow_different and closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
 
 
-def _resent(evidence: Evidence, stage: str, arm: Arm) -> tuple[float, int, int]:
-    """Share and number of the requests that were sent again, and how many requests there are."""
-    executions = load_of(evidence, stage, arm).values()
-    parts = [columns for o in executions for columns in (o.requests, o.left)]
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """What an arm's closed connections came to.
+
+    `resent` of the requests were sent again. `habit` is the share of those, and of the connections that were closed
+    right after an answer and before another request met that.
+    """
+
+    requests: int
+    resent: int
+    habit: float
+
+    @property
+    def share(self) -> float:
+        return self.resent / self.requests if self.requests else 0.0
+
+
+def _closed(evidence: Evidence, suite: Suite, place: Place, arm: Arm) -> _Closed:
+    """The classes of a stage share its connections, so those that nobody met are held against all of its requests."""
+    executions = load_of(evidence, place.name, arm)
+    parts = [columns for o in executions.values() for columns in (o.requests, o.left)]
     resent = sum(int(np.count_nonzero(columns.reconnects > 0)) for columns in parts)
-    scheduled = sum(map(len, parts))
-    return resent / scheduled if scheduled else 0.0, resent, scheduled
+    requests = sum(map(len, parts))
+    early = sum(o.client.closed_early for o in executions.values())
+    beside = [other.name for other in places(suite) if other.stage == place.stage]
+    in_all = sum(o.recorded for name in beside for o in load_of(evidence, name, arm).values())
+    return _Closed(requests, resent, (resent / requests if requests else 0.0) + (early / in_all if in_all else 0.0))
 
 
 def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[IntArray, IntArray]:

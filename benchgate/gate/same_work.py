@@ -24,6 +24,7 @@ from benchgate.suite.schema import Suite
 
 _TO_THE_LIMIT = 0.99  # of an arm's answers: it was told to go on to the limit, or all of its answers are cut there
 _GAP = 0.01
+_AS_MUCH = 0.95  # of what was asked for, and one token less at most: some servers (LM Studio) end so at their limit
 _HALF = 0.5
 _NOTHING_TOKENS = 2  # a word, or the end of the text alone
 _SOMETHING_TOKENS = 8
@@ -58,7 +59,7 @@ def _of_one(execution: LoadObservation, rows: IntArray, asked: int | None) -> tu
     """Tokens, and which answers went to their limit.
 
     A server that says "length" of a shorter answer than was asked for did not go there; one that only miscounts its
-    tokens has sent as many pieces.
+    tokens has sent as many pieces. One token less is as much.
     """
     columns = execution.requests
     tokens = columns.output_tokens[rows]
@@ -67,7 +68,7 @@ def _of_one(execution: LoadObservation, rows: IntArray, asked: int | None) -> tu
         return tokens, ended
     counted = columns.token_source.are((TokenSource.USAGE,))[rows]
     written = np.maximum(tokens, np.diff(columns.chunk_start)[rows])
-    return tokens, ended & (~counted | (written >= asked))
+    return tokens, ended & (~counted | (written >= max(asked - 1, _AS_MUCH * asked)))
 
 
 def _found(pairs: list[_Rows], alpha: float) -> Iterator[tuple[str, str]]:

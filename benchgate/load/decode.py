@@ -12,11 +12,11 @@ from benchgate.load.answer_text import Words, words_of
 from benchgate.load.decode_document import read_document
 from benchgate.load.decode_numbers import read_embeddings, read_ranking
 from benchgate.load.decode_responses import read_responses_document, read_responses_stream
-from benchgate.load.exchange import Fault, Response
+from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.faults import fault_of
 from benchgate.load.raw_body import RawBody, Read
 from benchgate.load.seen import Stream, has_answer, has_reasoning
-from benchgate.load.sse import EventParser, OverlongEvent, plain_event
+from benchgate.load.sse import HEARTBEATS, EventParser, OverlongEvent, plain_event
 from benchgate.load.template import Template
 from benchgate.load.validity import is_judged, is_valid
 from benchgate.model.ask import GENERATING, Ask
@@ -108,13 +108,17 @@ def _validity(response: Response, ask: Ask, fault: Fault | None) -> bool | None:
 
 def chunks_so_far(body: Iterable[Read], ask: Ask) -> int:
     """How many chunks with output a body so far holds, of what is streamed."""
-    read = read_responses_stream if ask.endpoint == "responses" else read_stream
-    return len(read(body).chunk_ns)
+    return len(_streamed(body, ask).chunk_ns)
 
 
-def output_begun(body: Iterable[Read]) -> bool:
-    """Whether a body so far holds a chunk with output."""
-    return bool(read_stream(body).chunk_ns)
+def heard(body: Iterable[Read], ask: Ask = _CHAT) -> Heard:
+    """How far a body so far has come, of what is streamed."""
+    stream = _streamed(body, ask)
+    return Heard(stream.chunk_ns[-1] if stream.chunk_ns else None, stream.finish_ns is not None)
+
+
+def _streamed(body: Iterable[Read], ask: Ask) -> Stream:
+    return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 
 def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
@@ -173,7 +177,7 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> dict[s
         stream.is_over = True
         return None
     data = json_object(text)
-    if data is None and name:  # a ping under a name of its own: the events of these streams have none
+    if data is None and name in HEARTBEATS:
         return None
     if data is None:
         stream.malformed = (

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from benchgate.load.decode_document import whole_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream, is_text
-from benchgate.load.sse import EventParser, OverlongEvent
+from benchgate.load.sse import HEARTBEATS, EventParser, OverlongEvent
 from benchgate.targets.refusals import WORDLESS_ERROR, Secret, json_object, message, without
 
 _LAST = {
@@ -71,8 +71,8 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
         stream.done_ns, stream.is_over = at_ns, True
         return
     data = json_object(text)
-    if data is None and name and name != "error" and not name.startswith("response."):
-        return  # a ping under a name of its own
+    if data is None and name in HEARTBEATS:
+        return
     if data is None:
         shown = without(text, stream.secret)[:120]
         stream.malformed = stream.malformed or f"an event that is not a JSON object: {shown!r}"

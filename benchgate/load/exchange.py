@@ -36,8 +36,18 @@ _NEAR_THE_END = 64  # bytes
 _LINGER_S = 0.05  # how long the end of the body may trail `[DONE]`: a server shutting down holds it for seconds
 _NS = 1_000_000_000
 
-Begun = Callable[[Iterable[Read]], bool]
-"""Tells from a body so far whether output has begun. Asked only when a time limit may have passed."""
+_TAIL_READS = 32  # of a stream under way one of the last reads brought output, and the others need no look
+
+
+class Heard(NamedTuple):
+    """How far an answer has come: when its last output so far did, if any has, and whether its finish reason has."""
+
+    output_ns: int | None = None
+    finished: bool = False
+
+
+Hear = Callable[[Iterable[Read]], Heard]
+"""Tells it from a body so far, or from the end of one. Asked only when a time limit may have passed."""
 
 
 def may_end(data: bytes) -> bool:
@@ -91,12 +101,12 @@ class Exchange:
     """
 
     __slots__ = (
-        "_begins", "_begun", "_dechunker", "_followed", "_has_begun", "_head", "_length", "_limits", "_linger", "_loop",
-        "_marks", "_over_reads", "_reads", "_size", "_sized", "check_ns", "keep", "mark", "over", "sent_ns", "trusted",
+        "_begins", "_dechunker", "_followed", "_head", "_hear", "_length", "_limits", "_linger", "_loop", "_marks",
+        "_over_reads", "_reads", "_size", "_sized", "check_ns", "keep", "mark", "over", "sent_ns", "trusted",
         "unweighed",
     )  # fmt: skip  # read several times for every read of a socket
 
-    def __init__(self, limits: Limits, begun: Begun) -> None:
+    def __init__(self, limits: Limits, hear: Hear) -> None:
         loop = asyncio.get_running_loop()
         self._reads: list[bytes] = []  # a buffer that grows with every read would be moved again and again
         self.keep = self._reads.append
@@ -111,8 +121,7 @@ class Exchange:
         self.over: asyncio.Future[Response] = loop.create_future()
         self._loop = loop
         self._limits = limits
-        self._begun = begun
-        self._has_begun = False
+        self._hear = hear
         self._head: Head | None = None
         self._begins = 0  # where in all that came the body does
         self._length: int | None = None  # of the body, where it is declared
@@ -169,16 +178,21 @@ class Exchange:
             self.look()
 
     def check_limits(self) -> None:
-        """End the wait when a limit has passed, else look again when the next one may have."""
+        """End the wait when a limit has passed, else look again when the next one may have.
+
+        Silence is the absence of output, whatever a server says to keep the connection: comments, events without a
+        text. Once it has said why it ended, only the absence of bytes is.
+        """
         self.look()
         if self.over.done():
             return
-        self._has_begun = self._has_begun or self._begun(self._body())
+        heard = self._heard()
         limits = self._limits
         expected = [(self.sent_ns + int(limits.total_s * _NS), f"not over within {limits.total_s:g} s")]
-        if self._has_begun:
-            stalled = f"nothing more came for {limits.stall_s:g} s in the middle of the response"
-            last_ns = self._marks[-2]
+        if heard.output_ns is not None:
+            what = "nothing more came" if heard.finished else "no further output came"
+            stalled = f"{what} for {limits.stall_s:g} s in the middle of the response"
+            last_ns = self._marks[-2] if heard.finished else heard.output_ns
             expected.append((last_ns + int(limits.stall_s * _NS), stalled))
         else:
             silent = f"no output within {limits.first_token_s:g} s"
@@ -189,7 +203,7 @@ class Exchange:
             self._finish(Fault(ErrorClass.TIMEOUT, detail))
         else:
             # output may begin at any time from here, and a stall in it would be over unseen at a later look
-            again_s = left_s if self._has_begun else min(left_s, limits.stall_s)
+            again_s = left_s if heard.output_ns is not None else min(left_s, limits.stall_s)
             self.check_ns = monotonic_ns() + int(again_s * _NS)
 
     @property
@@ -265,6 +279,17 @@ class Exchange:
         if len(self._reads) > 1:
             self._reads[:] = [b"".join(self._reads)]
         return self._reads[0] if self._reads else b""
+
+    def _heard(self) -> Heard:
+        """How far the answer has come. The whole of a long one would take as long to read as many reads of others."""
+        late = self._marks[-2 * _TAIL_READS :]
+        came = self.size - sum(late[1::2])  # before those
+        if came > self._begins and self._head is not None and self._length is None:
+            tail = RawBody(self._raw()[came:], array("q", late), chunked=self._dechunker is not None)
+            heard = self._hear(tail)  # nothing where it begins inside of a chunk
+            if heard.output_ns is not None:
+                return heard
+        return self._hear(self._body())
 
     def _body(self) -> Iterable[Read]:
         if self._head is None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from time import monotonic_ns
 
-from benchgate.load.exchange import Begun, Exchange
+from benchgate.load.exchange import Exchange, Hear
 from benchgate.load.raw_body import Read
 from benchgate.suite.schema import Limits
 
@@ -26,13 +26,13 @@ class LeavingExchange(Exchange):
     def __init__(
         self,
         limits: Limits,
-        begun: Begun,
+        hear: Hear,
         chunks: Callable[[Iterable[Read]], int],
         *,
         at_ns: int | None,
         after_chunks: int | None,
     ) -> None:
-        super().__init__(limits, begun)
+        super().__init__(limits, hear)
         self._chunks = chunks
         self._after = self._look_at = after_chunks
         self._hints = 0  # how often the hint came

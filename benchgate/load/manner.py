@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from benchgate.load.decode import chunks_so_far
-from benchgate.load.exchange import Exchange
+from benchgate.load.decode import chunks_so_far, heard
+from benchgate.load.exchange import Exchange, Heard
 from benchgate.load.leaving import LeavingExchange
 from benchgate.load.raw_body import Read
 from benchgate.model.ask import Ask
@@ -60,14 +60,14 @@ class Manner:
         if not self.ask.stream:
             never_s = 2 * limits.total_s
             limits = limits.model_copy(update={"first_token_s": never_s, "stall_s": never_s})
-        exchange = Exchange(limits, self.begun) if self.leave is None else self._leaving(self.leave, limits)
+        exchange = Exchange(limits, self.hear) if self.leave is None else self._leaving(self.leave, limits)
         if self.way_out is not None:
             self.way_out.enter(exchange)
         return exchange
 
-    def begun(self, body: Iterable[Read]) -> bool:
-        """Whether a body so far holds output."""
-        return self.ask.stream and self.chunks(body) > 0
+    def hear(self, body: Iterable[Read]) -> Heard:
+        """How far an answer has come, of which a body so far is there: all or nothing of one in one piece."""
+        return heard(body, self.ask) if self.ask.stream else Heard()
 
     def chunks(self, body: Iterable[Read]) -> int:
         """How many chunks with output a body so far holds."""
@@ -75,7 +75,7 @@ class Manner:
 
     def _leaving(self, leave: Leave, limits: Limits) -> Exchange:
         at_ns = None if leave.after_s is None else self.due_ns + int(leave.after_s * _NS)
-        return LeavingExchange(limits, self.begun, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
+        return LeavingExchange(limits, self.hear, self.chunks, at_ns=at_ns, after_chunks=leave.after_tokens)
 
 
 def manner_of(special: PlannedRequest | None, due_ns: int, way_out: WayOut | None) -> Manner | None:

@@ -49,6 +49,7 @@ def _use_of(uses: Sequence[ClientUse]) -> ClientUse:
         read_delay_max_s=_worst(use.read_delay_max_s for use in uses),
         read_delay_by=None if not by else "kernel" if by == {"kernel"} else "canary",
         unasked=sum(use.unasked for use in uses),
+        closed_early=sum(use.closed_early for use in uses),
         faults=tuple(chain.from_iterable(use.faults for use in uses)),
     )
 

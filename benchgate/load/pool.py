@@ -11,7 +11,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from benchgate.load.deadlines import Deadlines
-from benchgate.load.decode import output_begun
+from benchgate.load.decode import heard
 from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.manner import Manner
 from benchgate.load.sockets import Sockets
@@ -45,6 +45,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._unasked = 0  # of connections that are no more
+        self._closed_early = 0
         self._down: _Down | None = None
         self._keeps = False  # whether a connection outlived an answer: this server does not close after each
         self._connect_ns = _LONGEST_AT_ONCE_NS  # the shortest connect so far: the nearest to one round trip
@@ -90,6 +91,14 @@ class Pool:
         """How often something came over a connection that had no request under way."""
         return self._unasked + sum(connection.was_told_unasked for connection in self._open)
 
+    @property
+    def closed_early(self) -> int:
+        """How many kept connections the server had closed right after an answer, without a word and before another use.
+
+        Counted when a connection is looked for: an end that nobody would have met is none.
+        """
+        return self._closed_early
+
     def read_delays_s(self) -> FloatArray | None:
         """How long what arrived had waited until it was read, of each read or evenly many of them; None unaudited."""
         delays = None if self._sockets is None else self._sockets.delays
@@ -99,24 +108,23 @@ class Pool:
         """One request to its end, on an idle connection or else a fresh one; failures are in the response.
 
         A request that meets a kept connection the server had closed is sent again at once on a fresh one, and counted;
-        `sent_ns` stays the first send. Nothing else is ever sent twice: a dropped request is a failed one.
+        `sent_ns` stays the first send. Nothing else is ever sent twice: a dropped request is a failed one. One whose
+        connection is known to be closed before anything is sent on it is sent once, and not counted.
         """
-        met_closed = bool(self._idle) and not self._idle[-1].alive
         connection = self._take_idle()
         if connection is None:
-            return await self._ask_fresh(request, manner, reconnects=int(met_closed))
-        kept = connection.has_served or monotonic_ns() - connection.free_since_ns >= _IDLE_NS
+            return await self._ask_fresh(request, manner)
+        kept = connection.has_served or connection.unused_ns >= _IDLE_NS
         response = await self._exchange(connection, request, manner)
         if not (kept and self._met_close(response)):
             return response
-        return replace(await self._ask_fresh(request, manner, reconnects=1), sent_ns=response.sent_ns)
+        return replace(await self._ask_fresh(request, manner), sent_ns=response.sent_ns, reconnects=1)
 
-    async def _ask_fresh(self, request: bytes, manner: Manner | None, *, reconnects: int) -> Response:
+    async def _ask_fresh(self, request: bytes, manner: Manner | None) -> Response:
         try:
-            response = await self._exchange(await self._connect(), request, manner)
+            return await self._exchange(await self._connect(), request, manner)
         except ConnectFailed as exc:
-            response = Response.unsent(exc.fault)
-        return replace(response, reconnects=reconnects) if reconnects else response
+            return Response.unsent(exc.fault)
 
     async def _exchange(self, connection: Connection, request: bytes, manner: Manner | None) -> Response:
         outlived = connection.has_answered
@@ -137,6 +145,8 @@ class Pool:
             connection = self._idle.pop()
             if connection.alive:
                 return connection
+            by_server = connection.has_served and not connection.was_told_unasked
+            self._closed_early += by_server and connection.unused_ns < _IDLE_NS
             self._forget(connection)
         return None
 
@@ -145,7 +155,7 @@ class Pool:
         self._unasked += connection.was_told_unasked
 
     def _plain(self) -> Exchange:
-        return Exchange(self._limits, output_begun)
+        return Exchange(self._limits, heard)
 
     async def _connect(self) -> Connection:
         """A fresh connection; raises ConnectFailed."""

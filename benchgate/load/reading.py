@@ -11,7 +11,6 @@ import numpy as np
 from benchgate.load.decode import decode_named
 from benchgate.load.exchange import Response
 from benchgate.load.hung import hung, with_failures
-from benchgate.load.raw_body import RawBody
 from benchgate.load.repeats import NO_NAME, came_again
 from benchgate.load.result import ClassResult, no_rows
 from benchgate.load.shard import Part
@@ -33,7 +32,7 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
     find = part.requests.find()
     builder, names = ColumnBuilder(), array("q")
     first_ns, last_ns = None, 0
-    broken_off_ns: dict[int, int] = {}
+    broken_off_ns, in_one_piece = dict[int, int](), dict[int, int]()
     for number, intended_ns, epoch_ns, response in read_spool(spool):
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
@@ -43,13 +42,15 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
         ended_ns = record.end_ns if whole and record.end_ns is not None else response.over_ns - epoch_ns
         if part.background and response.left and (request is None or request.leave is None):
             broken_off_ns[number] = response.over_ns - epoch_ns
+            if not ask.stream and ask.output_tokens is not None:
+                in_one_piece[number] = ask.output_tokens
         if not leaves:
             last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
             first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
         builder.add(record)
         names.append(hash(name) or 1 if whole and name is not None else NO_NAME)
     columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64), spool)
-    unanswered = hung(columns, broken_off_ns)
+    unanswered = hung(columns, broken_off_ns, in_one_piece)
     last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])
     requests, left = parted(with_failures(columns, unanswered))
     return ClassResult(part.name, requests, max(0, last_ns - (first_ns or 0)) / _NS, left)
@@ -73,6 +74,5 @@ def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> R
 
 
 def _digest(response: Response) -> int:
-    """Of an answer as it came; what came before its body (a date) may differ between two copies."""
-    body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
-    return hash(bytes(body.raw[body.begins :]))
+    """Of what an answer says; its head (a date) and its chunks may differ between two copies."""
+    return hash(b"".join([data for _, data in response.body]))

@@ -21,7 +21,9 @@ _AT_ONCE_NS = 5_000_000  # all of an answer: a copy comes in one piece, and so d
 def came_again(columns: RequestColumns, names: IntArray, bodies: Callable[[IntArray], IntArray]) -> IntArray:
     """The rows of answers that had come before, byte for byte and under the same id, and came in no time now.
 
-    That is both from its sending to its end and from its first output to its last, beside the first with these bytes.
+    From its sending to its end that is much less than the one that it repeats, and than any answer that was the first
+    under its id; from first output to last it is much less than the one that it repeats. So neither an answer that did
+    not have to wait nor a short one of a server that is now slow and now quick is a copy.
     `names` tells the ids of all rows apart; `NO_NAME` is a row without one, and one that failed. `bodies` gives for
     some rows what tells their bytes apart. It is asked once, and only when an id came again in much less time, which it
     seldom does: to read so much costs time.
@@ -39,7 +41,10 @@ def came_again(columns: RequestColumns, names: IntArray, bodies: Callable[[IntAr
     _, first, group = np.unique(bodies(rows), return_index=True, return_inverse=True)
     first = first[group]
     spoke = _spoke_ns(columns, rows)
-    return rows[(took * _FASTER < took[first]) & (spoke <= np.maximum(spoke[first] // _FASTER, _AT_ONCE_NS))]
+    in_no_time = took * _FASTER < np.minimum(took[first], _quickest_first(columns, names))
+    at_once = spoke <= np.maximum(spoke[first] // _FASTER, _AT_ONCE_NS)
+    again: IntArray = rows[in_no_time & at_once]
+    return again
 
 
 def _shared(names: IntArray) -> IntArray:
@@ -49,6 +54,13 @@ def _shared(names: IntArray) -> IntArray:
     shared = np.zeros(len(names), dtype=np.bool_)
     shared[order[same]] = shared[order[same + 1]] = True
     return np.flatnonzero(shared & (names != NO_NAME))
+
+
+def _quickest_first(columns: RequestColumns, names: IntArray) -> int:
+    """The least time that an answer took which was the first under its name."""
+    told, first = np.unique(names, return_index=True)
+    first = first[told != NO_NAME]
+    return int((columns.end_ns[first] - columns.sent_ns[first]).min())
 
 
 def _spoke_ns(columns: RequestColumns, rows: IntArray) -> IntArray:

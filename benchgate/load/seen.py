@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.targets.answer import token_count
 from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, one_line
+from benchgate.targets.usage import cached_count, input_count, output_count, part_count, reasoning_count
 
 _LONGEST_REASON = 40
 _ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
@@ -78,20 +78,17 @@ class Stream:
     def take_usage(self, data: dict[str, object]) -> None:
         """Note what an event or a document says of token counts; the last one that says anything holds.
 
-        Chat, completions and embeddings have `prompt_tokens` and `completion_tokens`, responses `input_tokens` and
-        `output_tokens`; llama.cpp tells the part of a prompt it had cached in `timings`.
+        llama.cpp tells the part of a prompt it had cached in `timings`.
         """
         usage = data.get("usage")
         if isinstance(usage, dict):
-            self.input_tokens = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
-            self.usage_tokens = token_count(usage.get("completion_tokens", usage.get("output_tokens")))
-            cached = _detail(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens")
-            reasoned = _detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+            self.input_tokens, self.usage_tokens = input_count(usage), output_count(usage)
+            cached, reasoned = cached_count(usage), reasoning_count(usage)
             self.cached_tokens = self.cached_tokens if cached is None else cached
             self.reasoning_tokens = self.reasoning_tokens if reasoned is None else reasoned
         timings = data.get("timings")
         if isinstance(timings, dict) and self.cached_tokens is None:
-            self.cached_tokens = _part_count(timings.get("cache_n"))
+            self.cached_tokens = part_count(timings.get("cache_n"))
 
 
 def has_answer(holder: dict[str, object]) -> bool:
@@ -100,7 +97,7 @@ def has_answer(holder: dict[str, object]) -> bool:
         value = holder.get(name)
         if value and (isinstance(value, str) or text_in(value)):
             return True
-    return _has_tool_text(holder.get("tool_calls"))
+    return _has_tool_text(holder.get("tool_calls")) or _calls(holder.get("function_call"))
 
 
 def has_reasoning(holder: dict[str, object]) -> bool:
@@ -115,22 +112,11 @@ def is_text(value: object) -> bool:
 
 
 def _has_tool_text(calls: object) -> bool:
-    functions = [call.get("function") for call in calls_in(calls) or () if isinstance(call, dict)]
-    return any(
-        isinstance(function, dict)
-        and (is_text(function.get("name")) or bool(arguments_text(function.get("arguments"))))
-        for function in functions
-    )
+    return any(_calls(call.get("function")) for call in calls_in(calls) or () if isinstance(call, dict))
 
 
-def _detail(usage: dict[str, object], holders: tuple[str, ...], name: str) -> int | None:
-    for holder in holders:
-        details = usage.get(holder)
-        if isinstance(details, dict):
-            return _part_count(details.get(name))
-    return None
-
-
-def _part_count(value: object) -> int | None:
-    """A count of which 0 is an answer: nothing of the prompt was cached, no token went into reasoning."""
-    return 0 if value == 0 and not isinstance(value, bool) else token_count(value)
+def _calls(function: object) -> bool:
+    """Whether this is a piece of a call: of a tool, or of a function, as OpenAI had them before."""
+    if not isinstance(function, dict):
+        return False
+    return is_text(function.get("name")) or bool(arguments_text(function.get("arguments")))

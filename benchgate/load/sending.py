@@ -76,7 +76,8 @@ class Sending:
             use = canary.seen(ClientUse(cpu_s=time.process_time() - cpu_s, wall_s=wall_s, workers=1))
             if (stamped_s := self._pool.read_delays_s()) is not None:
                 use = with_stamps(use, stamped_s)
-            return Sent(replace(use, unasked=self._pool.unasked), self._down_after_s(), late_s)
+            use = replace(use, unasked=self._pool.unasked, closed_early=self._pool.closed_early)
+            return Sent(use, self._down_after_s(), late_s)
         finally:
             self._pool.close()
             for group in self._classes:

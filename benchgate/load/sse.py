@@ -12,6 +12,9 @@ from typing import NamedTuple
 LONGEST_EVENT_BYTES = 8 * 2**20
 """No server means one event to be longer."""
 
+HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})
+"""Names of events that say only that somebody is still there, in whatever words."""
+
 
 class OverlongEvent(ValueError):
     """An event that does not end; what it said so far is not worth keeping."""

@@ -82,6 +82,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._lost: Exception | None = None  # what took the socket away, while nothing was under way
+        self._lost_ns: int | None = None  # and when
         self.free_since_ns = monotonic_ns()  # when it was opened, or the exchange before was over
         self.has_served = False  # a whole response came over it before
         self.has_answered = False  # and the last one was no refusal
@@ -118,7 +119,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; a response in progress ends here, well or badly."""
         self._transport = None
-        self._lost = exc
+        self._lost, self._lost_ns = exc, monotonic_ns()
         if self._exchange is not None:
             self._exchange.lost(exc)
         self._check_at(None)
@@ -127,6 +128,11 @@ class Connection(asyncio.Protocol):
     def alive(self) -> bool:
         """Whether a request can still be sent; the server may have closed it all the same."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def unused_ns(self) -> int:
+        """For how long nothing has been under way, or was until it was lost."""
+        return (self._lost_ns or monotonic_ns()) - self.free_since_ns
 
     def close(self) -> None:
         """Drop the socket at once."""

@@ -92,7 +92,8 @@ class ClientUse:
     `faults` name workers that were lost or late: then the load was not the one that was planned.
     `start_uncertainty_s` is how far from the common instant the worst placed of several machines may have started, by
     what is known of their clocks; None on one machine. `unasked`: how often a server sent something over a connection
-    when no request was under way, other than that it closes it.
+    when no request was under way, other than that it closes it. `closed_early`: how many kept connections it had closed
+    within a second of an answer, before the next request was sent over them.
     """
 
     cpu_s: float
@@ -106,6 +107,7 @@ class ClientUse:
     faults: tuple[str, ...] = ()
     start_uncertainty_s: float | None = None
     unasked: int = 0
+    closed_early: int = 0
 
     @property
     def cpu_share(self) -> float:

@@ -22,8 +22,8 @@ from benchgate.quality.positions import (
     score_of,
     without_trailing_space,
 )
-from benchgate.targets.answer import token_count
 from benchgate.targets.dialect import PATHS
+from benchgate.targets.usage import input_count
 
 _HALF_CHARACTER = "\ufffd"  # what servers show of a token that is not whole characters
 _SHOWN = 40
@@ -87,7 +87,7 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
     choice = _first(document.get("choices"), "choices")
     told = choice.get("logprobs")
     usage = document.get("usage")
-    count = token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    count = input_count(usage)
     if not isinstance(told, dict):
         raise TargetError(f"the server returned no log-probabilities; {IGNORES_ECHO}")
     tokens, values = told.get("tokens"), told.get("token_logprobs")

@@ -10,12 +10,12 @@ from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, json_object, one_line, said, without
+from benchgate.targets.usage import input_count, output_count
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """A longer body is not an answer; clients stop reading there."""
 
 
-_MOST_TOKENS = 2**31  # of one answer; more is nonsense that would not fit a column
 _SHORTEST_SECRET = 8  # characters; a shorter one ("EMPTY", "eu") is a word that answers use
 
 
@@ -98,18 +98,11 @@ def _read(endpoint: Endpoint, status: int, body: bytes, accepted: frozenset[str]
     return Answer(
         text,
         reason,
-        _tokens(data.get("usage"), "completion_tokens"),
+        output_count(data.get("usage")),
         _calls(message.get("tool_calls")),
         _whole(refusal) if isinstance(refusal, str) and refusal else None,
-        _tokens(data.get("usage"), "prompt_tokens"),
+        input_count(data.get("usage")),
     )
-
-
-def token_count(value: object) -> int | None:
-    """A token count as a server tells it; null, zero and nonsense are unknown: servers send zeros for nothing."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 < value < _MOST_TOKENS else None
 
 
 def _text(endpoint: Endpoint, choice: dict[str, object]) -> str | None:
@@ -147,7 +140,3 @@ def _calls(found: object) -> tuple[ToolCall, ...]:
             raise TargetError("HTTP 200 with a tool call that has no name, or arguments that are no text")
         calls.append(ToolCall(_whole(name), _whole(arguments or "")))
     return tuple(calls)
-
-
-def _tokens(usage: object, key: str) -> int | None:
-    return token_count(usage.get(key)) if isinstance(usage, dict) else None

@@ -16,6 +16,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
         "end": "stop",
         "complete": "stop",  # Cohere
         "max_tokens": "length",  # Anthropic, Gemini
+        "max_output_tokens": "length",  # responses
         "model_length": "length",  # Mistral
         "tool_use": "tool_calls",  # Anthropic
         "function_call": "tool_calls",  # OpenAI, before there were tools

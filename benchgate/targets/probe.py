@@ -5,6 +5,8 @@ Health endpoints answer long before a model does, and some servers have none: on
 
 from __future__ import annotations
 
+import math
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -21,14 +23,21 @@ from benchgate.targets.dialect import PATHS, Target, ask_body
 from benchgate.targets.proof import answered, missing, probe_ask
 from benchgate.targets.refusals import json_object, message, one_line, said
 from benchgate.targets.route import tls_fault
-from benchgate.targets.told import cache_flags, facts_of, flags_of
+from benchgate.targets.told import beside_weights, cache_flags, facts_of, flags_of
 
 _LARGEST_BODY_BYTES = 4 * 2**20
 _POLL_S = 0.25
 _NOTE_EVERY_S = 5.0
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
 _ALIVE_S = 10.0
-_HOPELESS = frozenset({400, 401, 403, 405, 422})  # waiting does not mend these
+_HOPELESS = frozenset({401, 403, 405, 422})  # waiting does not mend these
+_DOUBTFUL = frozenset({400, 404})  # said of a wrong request and a wrong name, and for a moment of a model not yet there
+_SURE_AFTER_S = 3.0  # of one of those
+_COMING = re.compile(
+    r"\b(not (yet )?(ready|loaded|started|initiali[sz]ed)|(is|still|being|currently) loading|loading (the )?model"
+    r"|starting|start-?up|sleeping|asleep|waking|warming|initiali[sz]ing)\b",
+    re.IGNORECASE,
+)
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}  # "owned_by" of a model
 _FACTS = ("ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train", "max_model_len")
 
@@ -45,25 +54,31 @@ def wait_ready(
 
     The facts are only those that identify the engine and the model, so that the same deployment gives the same ones.
     `waiting` is told every few seconds that it is not there yet, and why.
-    Raises TargetError with arm, host and last reason when it is not ready within `ready_s`, or cannot become so.
+    Raises TargetError with arm, host and last reason when it is not ready within `ready_s`, or cannot become so: it
+    refuses in a way that time does not mend. Where that may be said of a model that is still coming too, it is so when
+    the answer has stayed the same for a few seconds.
     """
     where = f"the {target.arm} at {show_address(target.url)}"
     began_s = last_s = time.monotonic()
     deadline = began_s + ready_s
+    refused, refused_since_s = None, began_s
     with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
         while True:
             answer = _complete(client, target, endpoint)
             if answer.problem is None:
                 return _facts(client, target)
-            if answer.hopeless:
+            now_s = time.monotonic()
+            if answer.refused != refused:
+                refused, refused_since_s = answer.refused, now_s
+            over = now_s + _POLL_S >= deadline
+            if now_s - refused_since_s >= answer.hopeless_after_s or (over and answer.hopeless_after_s < math.inf):
                 others = _others(client, target, answer.problem)
                 said = f"{answer.problem.rstrip('.')}; it serves {others}" if others else answer.problem
                 raise TargetError(f"{where} {REFUSES}: {said}")
-            now_s = time.monotonic()
             if now_s - last_s >= _NOTE_EVERY_S:
                 last_s = now_s
                 waiting(f"{where} is not ready after {now_s - began_s:.0f} s of {ready_s:g}: {answer.problem}")
-            if now_s + _POLL_S >= deadline:
+            if over:
                 waited = f"was not ready within {ready_s:g} s"
                 raise TargetError(f"{where} {waited}; the last reason: {answer.problem}")
             time.sleep(_POLL_S)
@@ -105,10 +120,15 @@ def engine_of(entries: list[dict[str, object]]) -> str:
 
 
 class _Answer(NamedTuple):
-    """The outcome of one completion: `problem` is None when it came with output; `hopeless`: waiting cannot mend it."""
+    """The outcome of one completion: `problem` is None when it came with output.
+
+    `refused` is the status of one that was refused in a way that waiting does not mend; that is sure when it has been
+    for as long as `hopeless_after_s`.
+    """
 
     problem: str | None
-    hopeless: bool = False
+    refused: int | None = None
+    hopeless_after_s: float = math.inf
 
 
 def _client(target: Target, connect_s: float, answer_s: float) -> httpx2.Client:
@@ -122,16 +142,23 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         broken = tls_error(exc)
         reason = str(exc) if broken is None else tls_fault(broken)
-        return _Answer(in_one_line(reason or type(exc).__name__, target), hopeless=_is_about_certificates(broken))
+        never = _is_about_certificates(broken)
+        return _Answer(in_one_line(reason or type(exc).__name__, target), None, 0.0 if never else math.inf)
     document = answered(endpoint, content)
     if status != 200:
         problem = in_one_line(f"HTTP {status}: {said(content)}", target)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
-        in_own_words = status == 404 and document is not None and message(document) is not None
-        return _Answer(problem, hopeless=status in _HOPELESS or in_own_words)
+        in_own_words = document is not None and message(document) is not None
+        if _COMING.search(said(content).replace(target.model, "")):
+            return _Answer(problem)
+        if status in _HOPELESS:
+            return _Answer(problem, status, 0.0)
+        if status in _DOUBTFUL and (status != 404 or in_own_words):
+            return _Answer(problem, status, _SURE_AFTER_S)
+        return _Answer(problem)
     if document is None:
         return _Answer(in_one_line(f"HTTP 200 without a JSON object: {said(content)}", target))
-    if document.get("error") is not None:
+    if document.get("error"):
         return _Answer(in_one_line(f"HTTP 200 with an error: {message(document)}", target))
     return _Answer(missing(endpoint, document))
 
@@ -198,7 +225,8 @@ def _facts(client: httpx2.Client, target: Target) -> dict[str, object]:
     about = next((document for path in dialect.about_at if (document := at(path))), {})
     if dialect.version_at is None and isinstance(about.get("version"), str):
         facts["engine_version"] = one_line(str(about["version"]))
-    facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **about})
+    of_model = beside_weights(about) if len(_base_models(at("/v1/models"))) > 1 else about
+    facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **of_model})
     flags = flags_of(dialect.engine, about)
     if dialect.flags_page is not None:
         flags |= cache_flags(_text(client, dialect.flags_page))
@@ -225,6 +253,11 @@ def entries_of(models: dict[str, object]) -> list[dict[str, object]]:
     """The models in a server's list of them."""
     listed = models.get("data")
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _base_models(models: dict[str, object]) -> list[dict[str, object]]:
+    """Those that are no adapters of others."""
+    return [entry for entry in entries_of(models) if not entry.get("parent")]
 
 
 def _model_entry(models: dict[str, object], model: str) -> dict[str, object]:

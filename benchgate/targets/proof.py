@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from benchgate.model.ask import Ask, Endpoint, text_ask
+from benchgate.targets.content import calls_in, holds_thinking, text_in
+from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import json_object
+from benchgate.targets.usage import output_count
 
 _PROMPT = "Say hello."
 _TOKENS = 8  # one token of a reasoning model is a mark without any text
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
+_TEXT_FIELDS = ("content", "refusal", "reasoning_content", "reasoning", "reasoning_details")
 
 
 def probe_ask(endpoint: Endpoint) -> Ask:
@@ -38,8 +41,21 @@ def _choice(document: Mapping[str, object]) -> str | None:
     if choice is None:
         return "HTTP 200 without a choice in it"
     answer = choice.get("message")
-    texts = [answer.get(name) for name in _TEXT_FIELDS] if isinstance(answer, dict) else [choice.get("text")]
-    return None if any(isinstance(text, str) and text for text in texts) else "an empty answer"
+    if not isinstance(answer, dict):
+        return None if text_in(choice.get("text")) else "an empty answer"
+    hidden = thought_unseen(choice.get("finish_reason"), document.get("usage"))
+    return None if hidden or holds_output(answer) else "an empty answer"
+
+
+def holds_output(message: Mapping[str, object]) -> bool:
+    """Whether a message of a chat, or a piece of one, holds a text, what the model thinks, or a call of a tool."""
+    thinks = holds_thinking(message.get("content"))
+    return thinks or bool(calls_in(message.get("tool_calls"))) or any(text_in(message.get(n)) for n in _TEXT_FIELDS)
+
+
+def thought_unseen(reason: object, usage: object) -> bool:
+    """Whether an answer without a text was cut at its limit in thoughts that nobody is shown: tokens were made."""
+    return finish_reason(reason) == "length" and output_count(usage) is not None
 
 
 def _response(document: Mapping[str, object]) -> str | None:
@@ -49,7 +65,10 @@ def _response(document: Mapping[str, object]) -> str | None:
     held = [item.get(key) for item in output if isinstance(item, dict) for key in ("content", "summary")]
     parts = [part for found in held if isinstance(found, list) for part in found]
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return None if any(isinstance(text, str) and text for text in texts) else "an empty answer"
+    details = document.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    hidden = thought_unseen(reason, document.get("usage"))
+    return None if hidden or any(isinstance(text, str) and text for text in texts) else "an empty answer"
 
 
 def _embedding(document: Mapping[str, object]) -> str | None:

@@ -9,6 +9,8 @@ from pydantic_core import from_json
 LONGEST_DETAIL = 300  # characters
 WORDLESS_ERROR = "an error without a message"
 
+_REFUSED = 400  # a status of HTTP, which some gateways give as the `code` of an event
+
 Secret = str | tuple[str, ...] | None
 """What may not be shown: one text or several."""
 
@@ -37,15 +39,17 @@ def message(document: dict[str, object]) -> str | None:
 def event_error(event: dict[str, object]) -> str | None:
     """What an event of a stream reports as an error; None when it reports none.
 
-    `message`, `detail` and an `error` that says nothing are errors only where nothing of an answer stands beside them:
-    servers add fields as they like.
+    `message`, `detail`, the `code` of a refusal, the `status` error and an `error` that says nothing are errors only
+    where nothing of an answer stands beside them: servers add fields as they like.
     """
     error = event.get("error")
     if error or event.get("object") == "error" or event.get("type") == "error":
         return message(event) or WORDLESS_ERROR
     if event.get("choices") or event.get("usage"):
         return None
-    return message(event) or (None if error is None else WORDLESS_ERROR)
+    code = event.get("code")
+    fails = error is not None or event.get("status") == "error" or (isinstance(code, int) and code >= _REFUSED)
+    return message(event) or (str(event.get("msg") or WORDLESS_ERROR) if fails else None)
 
 
 def _findings(found: list[object]) -> str:

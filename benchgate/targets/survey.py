@@ -16,13 +16,14 @@ import httpx2
 
 from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.targets.answer import token_count
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
+from benchgate.targets.finish import finish_reason
 from benchgate.targets.probe import engine_of, entries_of, in_one_line, tls_error
-from benchgate.targets.proof import answered, missing, probe_ask
+from benchgate.targets.proof import answered, holds_output, missing, probe_ask, thought_unseen
 from benchgate.targets.refusals import event_error, json_object, message, one_line, said
 from benchgate.targets.route import tls_fault
+from benchgate.targets.usage import output_count
 
 WITHIN_S = 60.0
 """The first answer of a cold engine compiles and loads."""
@@ -33,7 +34,6 @@ _PROMPT = "Write a few sentences about rivers."
 _TOKENS = 32
 _LARGEST_BYTES = 4 * 2**20
 _MOST_MODELS = 1000
-_OUTPUT = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
 class Trouble(StrEnum):
@@ -165,7 +165,7 @@ def _whole(endpoint: Endpoint, content: bytes, whole_s: float, target: Target) -
     document = answered(endpoint, content)
     if document is None:
         return _odd(f"HTTP 200 without a JSON object: {said(content)}", target)
-    if document.get("error") is not None:
+    if document.get("error"):
         return _odd(f"HTTP 200 with an error: {message(document)}", target)
     if (lack := missing(endpoint, document)) is not None:
         return _odd(lack, target)
@@ -175,7 +175,7 @@ def _whole(endpoint: Endpoint, content: bytes, whole_s: float, target: Target) -
 def _streamed(response: httpx2.Response, began_s: float, until_s: float, target: Target) -> Trial:
     """What came of a stream: when its first output did, its end, its count of tokens, and how it finished."""
     first_s: float | None = None
-    tokens, finish, events = None, None, 0
+    tokens, finish, events, hidden = None, None, 0, False
     for event in _events(response, until_s):
         error = event_error(event)
         if error is not None:
@@ -184,7 +184,8 @@ def _streamed(response: httpx2.Response, began_s: float, until_s: float, target:
             events += 1
             first_s = time.monotonic() - began_s if first_s is None else first_s
         tokens, finish = _tokens(event) or tokens, _finish(event) or finish
-    if not events:
+        hidden = hidden or thought_unseen(finish, event.get("usage"))
+    if not events and not hidden:
         return _odd("HTTP 200, and a stream without any output in it", target)
     return Trial(None, tokens, finish, first_s, time.monotonic() - began_s, events)
 
@@ -210,17 +211,16 @@ def _choice(document: dict[str, object]) -> dict[str, object]:
 def _holds_output(event: dict[str, object]) -> bool:
     choice = _choice(event)
     delta = choice.get("delta")
-    return any(delta.get(name) for name in _OUTPUT) if isinstance(delta, dict) else bool(choice.get("text"))
+    return holds_output(delta) if isinstance(delta, dict) else bool(choice.get("text"))
 
 
 def _tokens(document: dict[str, object]) -> int | None:
-    usage = document.get("usage")
-    return token_count(usage.get("completion_tokens", usage.get("output_tokens"))) if isinstance(usage, dict) else None
+    return output_count(document.get("usage"))
 
 
 def _finish(document: dict[str, object]) -> str | None:
-    reason = _choice(document).get("finish_reason")
-    return reason if isinstance(reason, str) and reason in ACCEPTED_FINISH else None
+    reason = finish_reason(_choice(document).get("finish_reason"))
+    return reason if reason in ACCEPTED_FINISH else None
 
 
 def _clock_ahead_s(response: httpx2.Response, now_s: float) -> float | None:

@@ -43,7 +43,8 @@ OF_WEIGHTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What tells one set of weights from another: that is what may differ."""
 
-_FILES = ("model_path", "model_id", "root")
+_OF_A_PROCESS = ("model_path", "model_id")
+_FILES = (*_OF_A_PROCESS, "root")
 
 
 def flags_of(engine: str, document: Mapping[str, object]) -> dict[str, object]:
@@ -69,6 +70,11 @@ def facts_of(engine: str, document: Mapping[str, object]) -> dict[str, object]:
         context = usual.get("n_ctx") if isinstance(usual, dict) else None
         facts |= {name: value for name, value in (("total_slots", slots), ("n_ctx", context)) if _is_count(value)}
     return facts
+
+
+def beside_weights(document: Mapping[str, object]) -> dict[str, object]:
+    """Such a document of one process, less where its weights are: behind a gateway others serve the other models."""
+    return {name: value for name, value in document.items() if name not in _OF_A_PROCESS}
 
 
 def cache_flags(page: str) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchgate.gate.decide import judge
@@ -174,6 +175,21 @@ def test_failures_in_a_block_in_which_the_client_was_late_are_not_left_out_of_a_
     verdict = judge(suite, alone)
     assert verdict.outcome is Outcome.INVALID
     assert "cannot be left out" in verdict.reason
+
+
+@pytest.mark.parametrize(("early", "guards"), [(12, ["sent-once"]), (13, [])])
+def test_connections_closed_after_an_answer_are_held_against_all_classes_that_share_them(
+    early: int, guards: list[str]
+) -> None:
+    """In each of 8 blocks, of 120 requests of three classes; a habit is more than a tenth."""
+    suite = mixed({"metric": "error_rate", "max": "5%"})
+    load = []
+    for o in mixed_evidence(suite, {}).load:
+        again = replace(o.requests, reconnects=(o.requests.index < 4).astype(np.int64))
+        closing = replace(o, client=replace(o.client, closed_early=early))
+        load.append(closing if o.arm is Arm.BASELINE else replace(o, requests=again))
+    verdict = judge(suite, replace(mixed_evidence(suite, {}), load=tuple(load)))
+    assert [guard.id for guard in verdict.guards if guard.tripped] == guards
 
 
 def test_what_the_server_says_is_judged_once_for_all_classes_of_a_stage() -> None:

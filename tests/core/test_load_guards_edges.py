@@ -120,6 +120,26 @@ def test_a_habit_of_the_candidate_is_none_beside_a_baseline_that_has_not_got_it(
     assert spoilt("sent-once", marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)) == LOAD
 
 
+def test_an_engine_known_to_close_is_excused_where_the_engine_is_the_change_and_it_alone_is_known_for_it() -> None:
+    changed = SuiteText([ERRORS], gate={"allow_different": ["engine"]}).suite()
+    every = marked(EQUAL, Arm.CANDIDATE, 480, reconnects=1)
+    engines = {("vllm", "llamacpp"): None, ("llamacpp", "llamacpp"): LOAD, ("llamacpp", "vllm"): LOAD}
+    for pair, spoils in engines.items():
+        arms = {a: replace(every.run.arms[a], engine=engine) for a, engine in zip(Arm, pair, strict=True)}
+        found = replace(every, run=replace(every.run, arms=arms))
+        assert spoilt("sent-once", found, changed) == spoils
+        assert spoilt("sent-once", found) == LOAD  # undeclared
+
+
+def test_connections_closed_after_an_answer_are_a_habit_where_no_request_met_that_too() -> None:
+    again = marked(marked(EQUAL, Arm.CANDIDATE, 30, reconnects=1), Arm.BASELINE, 8, reconnects=1)
+    for early, spoils in ((40, LOAD), (41, None)):
+        assert spoilt("sent-once", told(again, Arm.BASELINE, closed_early=early)) == spoils
+        assert spoilt("sent-once", told(again, Arm.CANDIDATE, closed_early=480)) == LOAD
+    for early, spoils in ((210, LOAD), (211, None)):
+        assert spoilt("sent-once", alone(told(again, Arm.CANDIDATE, closed_early=early))) == spoils
+
+
 def test_a_habit_in_one_stage_excuses_no_other() -> None:
     suite = drill(ERRORS)
     habit = marked(measured(suite), Arm.BASELINE, 320, stage="short", reconnects=1)
@@ -203,6 +223,13 @@ def test_a_hundredth_of_the_answers_may_be_counted_another_way_on_one_arm(arm: A
 def test_a_hundredth_of_the_answers_may_count_two_tokens_less_than_they_have_texts(arm: Arm) -> None:
     for rows, tokens, spoils in ((4, 8, None), (5, 8, (TOKENS,)), (480, 9, None)):
         assert spoilt("tokens-plausible", marked(EQUAL, arm, rows, output_tokens=tokens)) == spoils
+
+
+def test_reasoning_that_a_server_tells_of_and_does_not_count_in_is_named() -> None:
+    few = marked(EQUAL, Arm.CANDIDATE, 480, output_tokens=2)
+    for thought, named in ((7, True), (6, False), (ABSENT, False)):  # of ten pieces of text, less one
+        found = guard("tokens-plausible", marked(few, Arm.CANDIDATE, 480, reasoning_tokens=thought))
+        assert (found.spoils, "reasoning tokens" in (found.remedy or "")) == ((TOKENS,), named)
 
 
 def test_counts_that_are_not_the_servers_own_are_not_held_against_it() -> None:

@@ -120,7 +120,7 @@ def test_a_few_answers_that_end_at_once_are_chance() -> None:
 
 
 @pytest.mark.parametrize("arm", Arm)
-@pytest.mark.parametrize(("tokens", "finish"), [(9, "length"), (10, "stop"), (7, "stop")])
+@pytest.mark.parametrize(("tokens", "finish"), [(8, "length"), (10, "stop"), (7, "stop")])
 def test_an_arm_that_does_not_go_on_to_the_length_asked_for_as_the_other_does(
     arm: Arm, tokens: int, finish: str
 ) -> None:
@@ -128,6 +128,20 @@ def test_an_arm_that_does_not_go_on_to_the_length_asked_for_as_the_other_does(
     assert guard.tripped
     counts = (480, 464) if arm is Arm.CANDIDATE else (464, 480)
     assert f"{counts[0]} of 480 answers of the baseline, and {counts[1]} of the candidate, go on to the" in guard.reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "written", "trips"), [(40, 39, False), (40, 38, True), (20, 19, False), (19, 18, True)]
+)
+@pytest.mark.parametrize("arm", Arm)
+def test_one_token_less_at_the_limit_is_as_much_where_that_is_a_twentieth_at_most(
+    arm: Arm, asked: int, written: int, trips: bool
+) -> None:
+    text = SUITE.to_stored()
+    text["load"]["workload"]["output_tokens"] = asked
+    suite = Suite.from_stored(text)
+    whole = measured(suite, Effect(tokens=asked), Effect(tokens=asked))
+    assert same_work(on(arm, whole, shortened(60, written, "length")), suite).tripped is trips
 
 
 def test_arms_that_both_end_where_they_like_may_differ_in_how_often() -> None:

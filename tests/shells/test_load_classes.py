@@ -119,6 +119,24 @@ def test_a_background_request_that_the_server_forgot_is_a_failure_and_a_long_ans
     assert 3 in rest.left.index.tolist()
 
 
+def test_a_long_document_that_is_still_being_written_is_no_failure() -> None:
+    """Its bytes come at its end; the short ones took 20 ms for 3 tokens each."""
+
+    def respond(received: Received) -> Iterator[Step]:
+        if received.prompt == "batch 2":
+            yield 60.0
+        yield from answering(lambda _: "a b c", after_s=0.02)(received)
+
+    tokens = (8, 8, 4000, 8)
+    asks = [replace(text_ask("completions", f"batch {i}", n), stream=False) for i, n in enumerate(tokens)]
+    documents = tuple(PlannedRequest(i, None, ask, i) for i, ask in enumerate(asks))
+    with ScriptedServer(respond) as server:
+        background = PlannedClass("batch", 2, None, documents, background=True)
+        _, rest = run(server.url, chat(3, 300_000_000), background).classes
+    assert set(rest.requests.error) == {None}
+    assert 2 in rest.left.index.tolist()
+
+
 def test_background_begins_again_when_it_has_asked_everything() -> None:
     with ScriptedServer(answering(lambda received: "a b c", after_s=0.005)) as server:
         result = run(server.url, chat(5, 30_000_000), batch(2, 1, background=True))

@@ -10,10 +10,12 @@ from time import monotonic_ns
 import uvloop
 
 from benchgate.load.deadlines import Check, Deadlines, Due
-from benchgate.load.exchange import Exchange, Response
+from benchgate.load.decode import heard
+from benchgate.load.exchange import Exchange, Heard, Response
 from benchgate.load.raw_body import Read
 from benchgate.load.wire import Connection
 from benchgate.model.records import ErrorClass
+from tests.fakes.scripted_server import chunk, role_event, stream_head, token
 from tests.shells.load_helpers import limits
 
 MS = 1_000_000
@@ -135,13 +137,13 @@ class Silent(asyncio.Transport):
 
 def asked(connection: Connection, *, total_s: float) -> asyncio.Task[Response]:
     def begin() -> Exchange:
-        return Exchange(limits(first_token_s=total_s, stall_s=total_s, total_s=total_s), begun)
+        return Exchange(limits(first_token_s=total_s, stall_s=total_s, total_s=total_s), hear)
 
     return asyncio.create_task(connection.exchange(b"POST", begin))
 
 
-def begun(body: Iterable[Read]) -> bool:
-    return False
+def hear(body: Iterable[Read]) -> Heard:
+    return Heard()
 
 
 def test_a_request_with_less_time_than_the_one_before_it_on_its_connection_is_given_up_in_its_own_time() -> None:
@@ -158,6 +160,32 @@ def test_a_request_with_less_time_than_the_one_before_it_on_its_connection_is_gi
     assert first.whole
     assert second.fault is not None
     assert (second.fault.error, second.fault.detail) == (ErrorClass.TIMEOUT, "no output within 0.02 s")
+
+
+def test_of_a_long_stream_the_end_alone_is_read_while_it_comes_unless_it_has_no_output() -> None:
+    reads_of: list[int] = []
+
+    def counting(body: Iterable[Read]) -> Heard:
+        reads = list(body)
+        reads_of.append(len(reads))
+        return heard(reads)
+
+    async def run() -> None:
+        exchange = Exchange(limits(first_token_s=3600, stall_s=3600, total_s=3600), counting)
+        for data in (stream_head() + role_event(), *[token("a")] * 100, *[chunk(b": ping\n\n")] * 31):
+            exchange.keep(data)
+            exchange.mark(monotonic_ns())
+            exchange.mark(len(data))
+            exchange.look()
+        exchange.check_limits()
+        exchange.keep(chunk(b": ping\n\n"))
+        exchange.mark(monotonic_ns())
+        exchange.mark(len(chunk(b": ping\n\n")))
+        exchange.check_limits()
+        assert not exchange.over.done()
+
+    uvloop.run(run())
+    assert reads_of == [32, 32, 133]
 
 
 def test_one_check_stands_for_all_requests_of_a_connection_and_each_has_its_whole_time() -> None:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.decode import decode, output_begun
-from benchgate.load.exchange import Fault, Response
+from benchgate.load.decode import decode, heard
+from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
+from benchgate.model.ask import Ask
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
 from benchgate.targets.answer import read_answer
 from benchgate.targets.refusals import Secret
@@ -328,9 +329,14 @@ def test_request_that_was_never_sent_is_a_record_too() -> None:
     assert (record.error, record.error_detail, record.reconnects) == (ErrorClass.CONNECT, "refused", 1)
 
 
-def test_output_begins_with_the_first_chunk_that_carries_some() -> None:
-    assert not output_begun([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])])
-    assert output_begun([(1, ROLE), (2, A)])
+def test_what_was_heard_last_is_the_last_chunk_that_carries_output() -> None:
+    assert heard([(1, ROLE), (2, b": ping\n\n"), (3, A[:-1])]) == Heard()
+    assert heard([(1, ROLE), (2, A)]) == Heard(2)
+    assert heard([(1, A), (2, B), (3, b": ping\n\n"), (4, ROLE), (5, A[:-1])]) == Heard(2)
+    assert heard([(1, A), (2, STOP), (3, b": ping\n\n")]) == Heard(1, finished=True)
+    words = (event({"type": "response.output_text.delta", "delta": "A"}), event({"type": "response.in_progress"}))
+    told = [(at_ns, data) for at_ns, data in enumerate(words)]
+    assert (heard(told, Ask("responses", {}, None)), heard(told)) == (Heard(0), Heard())
 
 
 @pytest.mark.parametrize("told", [10**30, 2**31, 0, -1, True, 3.0, "3"])

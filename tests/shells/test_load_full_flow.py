@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchgate.load.decode import fault_in
-from benchgate.load.exchange import Exchange, Fault, Response
+from benchgate.load.exchange import Exchange, Fault, Heard, Response
 from benchgate.load.raw_body import RawBody, Read
 from benchgate.load.sockets import Sockets, SocketTransport
 from benchgate.load.wire import Connection
@@ -60,7 +60,7 @@ class Wire:
         _ = SocketTransport(self.sock, self.connection, sockets)
 
     def ask(self) -> asyncio.Task[Response]:
-        return asyncio.create_task(self.connection.exchange(b"POST", lambda: Exchange(limits(), begun)))
+        return asyncio.create_task(self.connection.exchange(b"POST", lambda: Exchange(limits(), hear)))
 
     async def tell(self, reads: Iterable[bytes]) -> None:
         """Send these so that each is a read of its own."""
@@ -69,8 +69,8 @@ class Wire:
             await turns()
 
 
-def begun(body: Iterable[Read]) -> bool:
-    return True
+def hear(body: Iterable[Read]) -> Heard:
+    return Heard(0)
 
 
 async def turns() -> None:
@@ -126,7 +126,7 @@ def test_events_as_servers_send_them_are_kept_whole_though_none_of_them_is_looke
             super().look()
 
     async def scenario(wire: Wire) -> Response:
-        asked = asyncio.create_task(wire.connection.exchange(b"POST", lambda: Looking(limits(), begun)))
+        asked = asyncio.create_task(wire.connection.exchange(b"POST", lambda: Looking(limits(), hear)))
         await asyncio.sleep(0)
         await wire.tell([HEAD + event, *[event] * 5, event[:20], event[20:], END])
         return await asked
@@ -361,7 +361,7 @@ def test_nothing_keeps_an_answer_in_memory_while_nothing_is_collected(size: int,
         __slots__ = ("__weakref__",)
 
     def begin() -> Exchange:
-        exchange = Kept(limits(), begun)
+        exchange = Kept(limits(), hear)
         kept.append(weakref.ref(exchange))
         return exchange
 

@@ -15,9 +15,10 @@ from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 from benchgate.targets.route import Route
 from tests.fakes.certificates import CA, serving
-from tests.fakes.scripted_server import token
+from tests.fakes.scripted_server import chunk, finish, token
 from tests.shells.load_helpers import HALO, closed, limits, run
 
+STALLED = "no further output came for 0.1 s in the middle of the response"
 REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -93,15 +94,18 @@ def test_cancelled_request_over_tls_ends_its_connection_at_once() -> None:
 
 
 def test_request_given_up_for_its_time_ends_its_connection_at_once() -> None:
-    assert leave(within=limits(stall_s=0.1)) == "nothing more came for 0.1 s in the middle of the response"
+    assert leave(within=limits(stall_s=0.1)) == STALLED
 
 
-def test_bytes_that_drip_without_an_event_are_no_stall_and_end_with_the_total() -> None:
-    assert leave(within=limits(stall_s=0.2, total_s=0.6), drip=b"1\r\nx\r\n") == "not over within 0.6 s"
+@pytest.mark.parametrize("drip", [b"1\r\nx\r\n", chunk(b": ping\n\n"), token("")], ids=["bytes", "pings", "no text"])
+def test_what_drips_without_output_does_not_break_its_silence(drip: bytes) -> None:
+    """llama.cpp and many gateways say every second that they are still there."""
+    assert leave(within=limits(stall_s=0.1), drip=drip) == STALLED
 
 
-def test_events_without_output_after_the_first_are_no_stall_and_end_with_the_total() -> None:
-    assert leave(within=limits(stall_s=0.2, total_s=0.6), drip=token("")) == "not over within 0.6 s"
+def test_what_drips_after_the_finish_reason_is_no_stall_and_ends_with_the_total() -> None:
+    drip = finish("stop") + chunk(b": ping\n\n")
+    assert leave(within=limits(stall_s=0.2, total_s=0.6), drip=drip) == "not over within 0.6 s"
 
 
 @pytest.fixture

@@ -128,10 +128,12 @@ def test_heartbeats_are_no_events_of_the_answer(beat: bytes) -> None:
     assert read(beat, said, beat, ended, ask=RESPONSES).error is None
 
 
-def test_text_without_a_name_that_is_no_json_is_still_a_failure() -> None:
+def test_what_is_no_json_and_no_heartbeat_is_a_failure() -> None:
     assert read(piece("a"), b"data: 12:00:03\n\n", stop(), DONE).error is ErrorClass.PROTOCOL
-    broken = b"event: response.output_text.delta\ndata: {\n\n"
-    assert read(broken, ask=RESPONSES).error is ErrorClass.PROTOCOL
+    for name in (b"response.output_text.delta", b"server_error", b"chunk"):
+        broken = b"event: " + name + b"\ndata: {\n\n"
+        assert read(broken, ask=RESPONSES).error is ErrorClass.PROTOCOL
+        assert read(piece("a"), broken, stop(), DONE).error is ErrorClass.PROTOCOL
     assert read(piece("a"), b"event: error\ndata:\n\n", stop(), DONE).error is ErrorClass.STREAM_BROKEN
 
 
@@ -149,6 +151,16 @@ def test_error_that_says_nothing_beside_an_answer_is_none(nothing: object) -> No
 @pytest.mark.parametrize("nothing", ["", {}, False, []])
 def test_error_that_says_nothing_by_itself_is_one(nothing: object) -> None:
     assert read(piece("a"), event({"error": nothing}), stop(), DONE).error is ErrorClass.STREAM_BROKEN
+
+
+@pytest.mark.parametrize(
+    "refused", [{"code": 500, "msg": "out of memory"}, {"code": 429}, {"status": "error", "msg": "out of memory"}]
+)
+def test_refusal_under_other_names_is_an_error_where_no_answer_stands_beside_it(refused: dict[str, object]) -> None:
+    record = read(piece("a"), event(refused), stop(), DONE)
+    assert record.error is ErrorClass.STREAM_BROKEN
+    assert str(refused.get("msg", "an error without a message")) in str(record.error_detail)
+    assert read(piece("a", **refused), event({"code": 200, "status": "ok"}), stop(), DONE).error is None
 
 
 TEXT = [{"type": "text", "text": "a"}]
@@ -169,9 +181,10 @@ def test_parts_of_a_content_are_output_and_what_is_thought_in_them_is_reasoning(
     [
         ({"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}, False),
         ({"refusal": "I can't"}, True),
+        ({"function_call": {"name": "f", "arguments": ""}}, True),
         ({"tool_calls": {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}}, True),
     ],
-    ids=["OpenRouter, MiniMax", "OpenAI", "TGI"],
+    ids=["OpenRouter, MiniMax", "OpenAI", "OpenAI before", "TGI"],
 )
 def test_output_under_other_names_starts_the_clock(fields: dict[str, object], answers: bool) -> None:
     record = read(delta(**fields), stop(), DONE)

@@ -67,13 +67,18 @@ def copies(*answers: Came) -> list[int]:
 
 
 def test_a_copy_is_one_by_its_name_its_bytes_and_its_haste() -> None:
-    one, other = Came(7, 1, 300, 1000), Came(8, 2, 300, 1000)
+    one, other = Came(7, 1, 300, 1000), Came(8, 2, 300, 1200)
     assert copies(one, other, Came(7, 1, 1, 2), Came(8, 2, 249, 250), Came(7, 1, 100, 240)) == [2, 4]
 
 
 def test_answer_that_only_waited_less_than_the_first_is_no_copy() -> None:
     """The first one met a cold server, or a queue."""
     assert copies(Came(7, 1, 2000, 2040), *[Came(7, 1, 60, 100)] * 5) == []
+
+
+def test_answers_of_a_few_tokens_that_differ_much_in_their_waiting_are_no_copies() -> None:
+    waits_ms = (190, 20, 40, 22, 45, 21)
+    assert copies(*[Came(7 + at % 2, at % 2, wait, wait + 2) for at, wait in enumerate(waits_ms)]) == []
 
 
 def test_answer_that_is_all_there_at_once_is_held_against_the_time_of_the_first() -> None:
@@ -89,7 +94,7 @@ def test_another_answer_under_the_same_name_is_no_copy_however_quick() -> None:
 
 
 def test_each_answer_is_held_against_the_first_with_its_bytes() -> None:
-    assert copies(Came(7, 2, 20, 30), Came(7, 1, 300, 1000), Came(7, 1, 20, 30)) == [2]
+    assert copies(Came(7, 2, 20, 30), Came(7, 1, 300, 1000), Came(7, 1, 1, 2), Came(7, 2, 20, 30)) == [2]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from time import monotonic_ns
 
 import pytest
 
+from benchgate.load.merging import merged
 from benchgate.load.pool import Pool
 from benchgate.load.wire import Address
 from benchgate.model.records import ErrorClass
+from benchgate.plan.schedule import PlannedStage
 from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step, json_response
 from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
 
@@ -142,6 +145,42 @@ def test_connection_closed_after_an_answer_is_replaced_and_counted() -> None:
         assert len(server.requests) == 5
     assert set(columns.error) == {None}
     assert columns.reconnects.tolist() == [0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("idle_ns", "early"), [(60_000_000_000, 2), (0, 0)], ids=["after an answer", "after a pause"])
+def test_connection_known_to_be_closed_costs_no_second_send(
+    monkeypatch: pytest.MonkeyPatch, idle_ns: int, early: int
+) -> None:
+    """uvicorn closes what was unused for five seconds; llama.cpp closes after every answer."""
+    monkeypatch.setattr("benchgate.load.pool._IDLE_NS", idle_ns)
+
+    async def ask(url: str) -> tuple[list[int], int]:
+        pool = Pool(Address.of(url), limits())
+        try:
+            reconnects = []
+            for _ in range(3):
+                response = await pool.ask(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert response.whole
+                reconnects.append(response.reconnects)
+                while any(connection.alive for connection in pool._idle):
+                    await asyncio.sleep(0.001)
+            return reconnects, pool.closed_early
+        finally:
+            pool.close()
+
+    with ScriptedServer(lambda received: [WHOLE, CLOSE]) as server:
+        assert asyncio.run(ask(server.url)) == ([0, 0, 0], early)
+        assert len(server.requests) == 3
+
+
+def test_workers_say_together_how_often_connections_were_closed_after_an_answer() -> None:
+    """In an open loop with a pause between two requests that end is seen before the next."""
+    first, second = closed(2).requests
+    stage = PlannedStage.of("open", None, 1.0, (replace(first, offset_ns=0), replace(second, offset_ns=300_000_000)))
+    with ScriptedServer(lambda received: [WHOLE, CLOSE]) as server:
+        result = run(server.url, stage)
+    assert (result.requests.reconnects.tolist(), result.client.closed_early) == ([0, 0], 1)
+    assert merged([result, result]).client.closed_early == 2
 
 
 def test_announced_close_is_no_reconnect() -> None:

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.exchange import Exchange, Response
+from benchgate.load.exchange import Exchange, Heard, Response
 from benchgate.load.http1 import Dechunker
 from benchgate.load.raw_body import Read
 from benchgate.load.wire import Connection
@@ -66,8 +66,8 @@ class Socket(asyncio.Transport):
         self.closing = True
 
 
-def begun(body: Iterable[Read]) -> bool:
-    return True
+def hear(body: Iterable[Read]) -> Heard:
+    return Heard(0)
 
 
 async def received(reads: list[bytes], *, closes: bool) -> tuple[Response, bool]:
@@ -77,7 +77,7 @@ async def received(reads: list[bytes], *, closes: bool) -> tuple[Response, bool]
     """
     connection, transport = Connection(), Socket()
     connection.connection_made(transport)
-    exchange = asyncio.create_task(connection.exchange(b"POST", lambda: Exchange(limits(), begun)))
+    exchange = asyncio.create_task(connection.exchange(b"POST", lambda: Exchange(limits(), hear)))
     await asyncio.sleep(0)
     for at_ns, data in enumerate(reads):
         if data:  # no event loop gives an empty read

@@ -191,7 +191,7 @@ def test_server_that_dies_in_the_middle_leaves_records_of_both_kinds() -> None:
     [
         ([stream_head() + role_event(), 20.0], limits(first_token_s=0.1), "no output within 0.1 s"),
         ([20.0], limits(first_token_s=0.1), "no output within 0.1 s"),
-        ([HALO, 20.0], limits(stall_s=0.1), "nothing more came for 0.1 s"),
+        ([HALO, 20.0], limits(stall_s=0.1), "no further output came for 0.1 s"),
         ([HALO, *[0.02, token("x")] * 500], limits(total_s=0.2), "not over within 0.2 s"),
         ([stream_head(), *[0.02, b"4\r\n: \n\n\r\n"] * 500], limits(first_token_s=0.2), "no output within 0.2 s"),
     ],

@@ -1,6 +1,7 @@
 import hashlib
 import socket
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -39,11 +40,102 @@ def test_server_that_completes_a_request_is_ready(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [{"content": "", "reasoning_content": "hm"}, {"content": None, "reasoning": "hm"}, {"content": "hi"}]
+    "message",
+    [
+        {"content": "", "reasoning_content": "hm"},
+        {"content": None, "reasoning": "hm"},
+        {"content": "hi"},
+        {"content": [{"type": "text", "text": "hi"}]},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
+        {"content": "", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+        {"content": None, "tool_calls": [{"function": {"name": "f"}}]},
+    ],
 )
 def test_reasoning_is_output_too(message: dict[str, object]) -> None:
     with ScriptedServer(lambda received: [json_response({"choices": [{"message": message}]})]) as server:
         assert ready(server.url) == {}
+
+
+UNSEEN = {"choices": [{"message": {"content": None, "reasoning": None}, "finish_reason": "length"}]}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answer"),
+    [
+        ("chat", {**UNSEEN, "usage": {"prompt_tokens": 4, "completion_tokens": 8}}),
+        ("chat", {**UNSEEN, "usage": {"completion_tokens": 8}, "error": {}}),
+        ("responses", {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"},
+                       "output": [{"type": "reasoning", "summary": []}], "usage": {"output_tokens": 8}}),
+    ],
+)  # fmt: skip
+def test_model_whose_first_tokens_are_thoughts_that_nobody_is_shown_is_ready(endpoint: Endpoint, answer: Any) -> None:
+    with ScriptedServer(lambda received: [json_response(answer)]) as server:
+        assert ready(server.url, endpoint=endpoint) == {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        UNSEEN,
+        {**UNSEEN, "usage": {"completion_tokens": 0}},
+        {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {"completion_tokens": 8}},
+        {"choices": [{"text": "", "finish_reason": "length"}], "usage": {"completion_tokens": 8}},
+    ],
+)
+def test_empty_answer_that_was_not_cut_while_tokens_were_made_is_none(answer: object) -> None:
+    steps = [json_response(answer)]
+    with ScriptedServer(lambda received: steps) as server, pytest.raises(TargetError, match="an empty answer"):
+        ready(server.url, within_s=0.1)
+
+
+COMING = [
+    (400, {"error": "Model m not found or vLLM engine is sleeping."}),
+    (400, {"error": 'Model with name "scripted" is not ready.'}),
+    (404, {"error": {"message": "model not loaded"}}),
+    (404, {"detail": "The model is starting"}),
+]
+
+
+@pytest.mark.parametrize(("status", "words"), COMING)
+def test_refusal_of_a_model_that_is_on_its_way_is_waited_out(
+    monkeypatch: pytest.MonkeyPatch, status: int, words: object
+) -> None:
+    monkeypatch.setattr("benchgate.targets.probe._SURE_AFTER_S", 0.0)
+
+    def respond(received: Received) -> Iterable[Step]:
+        asked = sum(received.method == "POST" for received in server.requests)
+        return [json_response(words, status=status)] if asked < 3 else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url) == {}
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_name_that_is_not_known_for_a_moment_is_that_of_a_model_to_come(status: int) -> None:
+    """KServe and Triton say so of one that they have not loaded yet."""
+
+    def respond(received: Received) -> Iterable[Step]:
+        asked = sum(received.method == "POST" for received in server.requests)
+        refusal = json_response({"error": "Model with name scripted does not exist."}, status=status)
+        return [refusal] if asked < 3 else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url) == {}
+
+
+def test_wait_that_ends_with_a_refusal_says_that_it_is_one() -> None:
+    refusal = json_response({"error": "no such model"}, status=404)
+    said = "refuses requests: HTTP 404: no such model"
+    with ScriptedServer(lambda received: [refusal]) as server, pytest.raises(TargetError, match=said):
+        ready(server.url, within_s=0.3)
+
+
+def test_name_that_sounds_like_a_model_to_come_is_none() -> None:
+    refusal = json_response({"error": "no model called sleeping"}, status=401)
+    with ScriptedServer(lambda received: [refusal]) as server:
+        target = Target(Arm.BASELINE, server.url, "sleeping", DIALECTS["vllm"], None)
+        with pytest.raises(TargetError, match="refuses requests"):
+            wait_ready(target, endpoint="chat", ready_s=60, connect_s=1)
 
 
 def test_loading_server_is_waited_for() -> None:
@@ -85,6 +177,13 @@ def test_dead_port_is_waited_for_and_then_named(dead_port: int) -> None:
         ready(f"http://127.0.0.1:{dead_port}", within_s=0.3)
 
 
+@pytest.fixture
+def sure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of a wrong name is believed without the wait."""
+    monkeypatch.setattr("benchgate.targets.probe._SURE_AFTER_S", 0.0)
+
+
+@pytest.mark.usefixtures("sure_at_once")
 def test_path_of_an_address_is_never_shown_not_even_in_the_words_of_the_server() -> None:
     """Addresses come out of secrets too, and gateways repeat the path that they do not know."""
     refusal = json_response({"error": "Cannot POST /tenant-s3cr3t/v1/chat/completions"}, status=404)
@@ -145,7 +244,8 @@ def test_only_scheme_host_and_port_of_an_address_are_shown(url: str, shown: str)
     assert show_address(url) == shown
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
+@pytest.mark.usefixtures("sure_at_once")
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422])
 def test_refusal_that_waiting_does_not_mend_ends_the_wait(status: int) -> None:
     refusal = json_response({"error": {"message": "the model `scripted` does not exist"}}, status=status)
     with ScriptedServer(lambda received: [refusal]) as server:
@@ -154,6 +254,7 @@ def test_refusal_that_waiting_does_not_mend_ends_the_wait(status: int) -> None:
         assert [request.method for request in server.requests].count("POST") == 1
 
 
+@pytest.mark.usefixtures("sure_at_once")
 def test_refusal_of_a_model_that_is_not_there_names_those_that_are() -> None:
     def respond(received: Received) -> Iterable[Step]:
         if received.method == "GET":
@@ -191,7 +292,8 @@ def test_key_is_sent_and_never_shown() -> None:
 
 def test_facts_are_what_identifies_engine_and_model() -> None:
     meta = {"ftype": "Q8_0", "n_params": 2_000_000, "size": 2_100_000, "n_vocab": 264, "chat_template": "x"}
-    models = {"data": [{"id": "other"}, {"id": "scripted", "created": 1, "owned_by": "llamacpp", "meta": meta}]}
+    adapter = {"id": "other", "parent": "scripted"}
+    models = {"data": [adapter, {"id": "scripted", "created": 1, "owned_by": "llamacpp", "meta": meta}]}
     props = {"build_info": "b7000-abc", "model_path": "/srv/models/q8.gguf", "total_slots": 4, "chat_template": "t",
              "default_generation_settings": {"n_ctx": 2048}}  # fmt: skip
     documents: dict[str, object] = {"/v1/models": models, "/props": props}
@@ -212,6 +314,23 @@ def test_facts_are_what_identifies_engine_and_model() -> None:
         "n_ctx": 2048,
         "chat_template_sha256": hashlib.sha256(b"t").hexdigest(),
     }
+
+
+@pytest.mark.parametrize(("engine", "path"), [("sglang", "/server_info"), ("tgi", "/info")])
+def test_page_of_one_process_behind_a_gateway_of_several_models_does_not_tell_where_theirs_are(
+    engine: str, path: str
+) -> None:
+    about = {"model_path": "org/f16", "model_id": "org/f16", "version": "0.5.0"}
+
+    def asked(*models: dict[str, object]) -> dict[str, object]:
+        documents: dict[str, object] = {path: about, "/v1/models": {"data": models}}
+        with ScriptedServer(lambda received: [json_response(documents.get(received.path, ANSWER))]) as server:
+            return ready(server.url, engine=engine)
+
+    assert asked({"id": "scripted"}, {"id": "lora", "parent": "scripted"})["weights_at"] == "org/f16"
+    assert asked({"id": "f16"})["weights_at"] == "org/f16"  # asked by a name that it does not list
+    assert "weights_at" not in asked({"id": "scripted"}, {"id": "f16"})
+    assert asked({"id": "scripted", "root": "org/q4"}, {"id": "f16", "root": "org/f16"})["weights_at"] == "org/q4"
 
 
 def test_flags_that_a_server_shows_are_facts_and_its_keys_are_not() -> None:

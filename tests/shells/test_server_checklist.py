@@ -198,7 +198,7 @@ def test_stream_that_hangs_is_ended_by_a_limit_of_its_own(events: int) -> None:
     begun = recorded.wire(events=recorded.events[:events]).removesuffix(LAST_CHUNK)
     columns = answered([begun, 20.0], within=limits(first_token_s=0.2, stall_s=0.2))
     assert columns.error == (ErrorClass.TIMEOUT,)
-    expected = "nothing more came for 0.2 s" if events > 1 else "no output within 0.2 s"
+    expected = "no further output came for 0.2 s" if events > 1 else "no output within 0.2 s"
     assert expected in str(columns.error_detail[0])
 
 

@@ -118,10 +118,22 @@ def test_what_a_stream_does_not_tell_is_not_made_up() -> None:
     assert (odd.output_tokens, odd.finish_reason, odd.pace_s) == (1, None, None)
 
 
+def test_stream_of_thoughts_that_nobody_is_shown_is_an_answer_cut_at_its_limit() -> None:
+    unseen = streamed(finish("length"), usage(3, 32), DONE, LAST_CHUNK)
+    assert (unseen.fault, unseen.output_tokens, unseen.finish_reason, unseen.events) == (None, 32, "length", 0)
+
+
+def test_stream_of_parts_and_of_other_words_is_read_as_they_are_meant() -> None:
+    parts = event({"choices": [{"delta": {"content": [{"type": "text", "text": "a"}]}}]})
+    found = streamed(parts, finish("MAX_TOKENS"), usage(3, 1), DONE, LAST_CHUNK)
+    assert (found.fault, found.finish_reason, found.events) == (None, "length", 1)
+
+
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
         ([DONE, LAST_CHUNK], "without any output"),
+        ([finish("length"), DONE, LAST_CHUNK], "without any output"),
         ([token("a"), event({"error": {"message": f"out of memory {KEY}"}}), LAST_CHUNK], "out of memory"),
     ],
 )
