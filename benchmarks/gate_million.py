@@ -94,6 +94,7 @@ def answered(requests: int, chunks: int, slower: float, generator: np.random.Gen
         valid=none,
         left=np.zeros(requests, dtype=np.int64),
         tokenless=np.zeros(requests, dtype=np.int64),
+        connecting_ns=np.full(requests, ABSENT, dtype=np.int64),
         token_source=TextColumn(("usage", None), failed.astype(np.int32)),
         finish_reason=told,
         error=TextColumn((None, "http_5xx"), failed.astype(np.int32)),

@@ -86,8 +86,11 @@ def _undispatched(columns: RequestColumns) -> BoolArray:
 
 
 def _late(columns: RequestColumns, bounds: ClientBounds) -> Iterator[str]:
-    """Requests that were never sent are left out: for want of a connection is no lateness, and the rest is a loss."""
-    lag_s = metrics.send_lag_s(columns)
+    """Requests that were never sent are left out: for want of a connection is no lateness, and the rest is a loss.
+
+    Nor is the time it takes to open one, which over TLS and a long way is several round trips.
+    """
+    lag_s = metrics.client_lag_s(columns)
     lag_s = lag_s[np.isfinite(lag_s)]
     if len(lag_s) == 0:
         return
@@ -144,7 +147,8 @@ def _behind(columns: RequestColumns, offered_rps: float | None, bounds: ClientBo
     sent = columns.sent_ns != records.ABSENT
     if offered_rps is None or np.count_nonzero(sent) < 2:
         return
-    planned_s, actual_s = (float(np.ptp(at[sent])) * 1e-9 for at in (columns.intended_ns, columns.sent_ns))
+    ready_ns = columns.sent_ns - np.maximum(columns.connecting_ns, 0)  # what it waited for its connection is no pace
+    planned_s, actual_s = (float(np.ptp(at[sent])) * 1e-9 for at in (columns.intended_ns, ready_ns))
     if actual_s <= planned_s / bounds.achieved_ratio + bounds.send_lag_p99_s:
         return
     achieved_rps = offered_rps * planned_s / actual_s

@@ -71,6 +71,7 @@ def decode_named(
         error=None if fault is None else fault.error,
         error_detail=None if fault is None else one_line(fault.detail, secret=secret),
         reconnects=response.reconnects,
+        connecting_ns=response.connecting_ns,
         first_answer_ns=_since(epoch_ns, stream.answer_ns),
         reasoning_tokens=stream.reasoning_tokens,
         cached_tokens=stream.cached_tokens,

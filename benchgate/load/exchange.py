@@ -80,6 +80,7 @@ class Response:
     unanswered: bool = False  # the connection was closed before the first byte of a response
     reconnects: int = 0
     left: bool = False  # by us, before its end and on purpose
+    connecting_ns: int | None = None  # for how long its connection was being opened, where it had to be
 
     @classmethod
     def unsent(cls, fault: Fault | None, *, left: bool = False) -> Response:

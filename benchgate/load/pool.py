@@ -118,13 +118,17 @@ class Pool:
         response = await self._exchange(connection, request, manner)
         if not (kept and self._met_close(response)):
             return response
-        return replace(await self._ask_fresh(request, manner), sent_ns=response.sent_ns, reconnects=1)
+        again = await self._ask_fresh(request, manner)
+        return replace(again, sent_ns=response.sent_ns, connecting_ns=None, reconnects=1)
 
     async def _ask_fresh(self, request: bytes, manner: Manner | None) -> Response:
+        began_ns = monotonic_ns()
         try:
-            return await self._exchange(await self._connect(), request, manner)
+            connection = await self._connect()
         except ConnectFailed as exc:
             return Response.unsent(exc.fault)
+        connecting_ns = monotonic_ns() - began_ns
+        return replace(await self._exchange(connection, request, manner), connecting_ns=connecting_ns)
 
     async def _exchange(self, connection: Connection, request: bytes, manner: Manner | None) -> Response:
         outlived = connection.has_answered

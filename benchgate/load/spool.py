@@ -28,10 +28,10 @@ from benchgate.model.records import ErrorClass
 _FRAME = struct.Struct("<II")
 _BEGINNING = struct.Struct("<IIq")  # of a frame, with the number of its request
 # number, intended_ns, epoch_ns, sent_ns, over_ns, where the body begins and its length, flags, error, reconnects,
-# sizes of head, words and marks
-_FIXED = struct.Struct("<qqqqqqqBBIIII")
+# how long its connection was being opened, sizes of head, words and marks
+_FIXED = struct.Struct("<qqqqqqqBBIqIII")
 _SENT, _WHOLE, _UNANSWERED, _CHUNKED, _LEFT = 1, 2, 4, 8, 16
-_NO_LENGTH = -1
+_NONE = -1  # instead of a length or a time
 _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fault
 
 
@@ -120,10 +120,11 @@ def _framed(spooled: Spooled) -> list[bytes | bytearray]:
         response.sent_ns or 0,
         response.over_ns,
         body.begins,
-        _NO_LENGTH if body.length is None else body.length,
+        _NONE if body.length is None else body.length,
         _flags(response, body),
         0 if response.fault is None else 1 + _ERRORS.index(response.fault.error),
         response.reconnects,
+        _NONE if response.connecting_ns is None else response.connecting_ns,
         len(head),
         len(words),
         len(marks),
@@ -146,7 +147,7 @@ def _flags(response: Response, body: RawBody) -> int:
 def _unpacked(payload: bytes) -> Spooled:
     (
         number, intended_ns, epoch_ns, sent_ns, over_ns, begins, length, flags, error, reconnects,
-        head_size, words_size, marks_size,
+        connecting_ns, head_size, words_size, marks_size,
     ) = _FIXED.unpack_from(payload)  # fmt: skip
     at = _FIXED.size
     head, at = payload[at : at + head_size], at + head_size
@@ -156,12 +157,13 @@ def _unpacked(payload: bytes) -> Spooled:
         sent_ns=sent_ns if flags & _SENT else None,
         over_ns=over_ns,
         head=_head_of(head),
-        body=RawBody(payload[at:], marks, begins, None if length == _NO_LENGTH else length, bool(flags & _CHUNKED)),
+        body=RawBody(payload[at:], marks, begins, None if length == _NONE else length, bool(flags & _CHUNKED)),
         whole=bool(flags & _WHOLE),
         fault=Fault(_ERRORS[error - 1], words.decode("utf-8", "surrogatepass")) if error else None,
         unanswered=bool(flags & _UNANSWERED),
         reconnects=reconnects,
         left=bool(flags & _LEFT),
+        connecting_ns=None if connecting_ns == _NONE else connecting_ns,
     )
     return Spooled(number, intended_ns, epoch_ns, response)
 

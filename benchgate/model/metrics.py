@@ -98,9 +98,15 @@ def itl_s(columns: RequestColumns) -> FloatArray:
 
 
 def send_lag_s(columns: RequestColumns) -> FloatArray:
-    """Actual minus intended send: the client's own lateness. Requests never sent are +inf."""
+    """Actual minus intended send: the client's own lateness, and any wait for a connection. Never sent is +inf."""
     lag = (columns.sent_ns - columns.intended_ns).astype(np.float64) * _NS
     return np.where(columns.sent_ns == ABSENT, np.inf, lag)
+
+
+def client_lag_s(columns: RequestColumns) -> FloatArray:
+    """The send lag without the time in which a connection was being opened, which is the server's and its way's."""
+    waited = np.maximum(columns.connecting_ns, 0) * _NS  # absent: not at all
+    return send_lag_s(columns) - waited
 
 
 def quantile(values: FloatArray, q: float) -> float | None:

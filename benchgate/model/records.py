@@ -29,7 +29,7 @@ ABSENT = -1
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 """Named columns of one observation: numeric arrays, or texts of which some may be absent."""
 
-LATER = ("first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless")
+LATER = ("first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns")
 """Columns of requests that were not kept from the beginning."""
 
 UNREADABLE = "[invalid]"
@@ -72,7 +72,8 @@ class RequestRecord:
     `reasoning_tokens` are part of `output_tokens`, `cached_tokens` of `input_tokens`, as far as the server tells.
     `valid`: the answer is what its JSON schema or its tools ask for; None when nothing was asked. `left`: the client
     was to break it off, or did, so it says nothing of success. `tokenless`: an embedding or a ranking, which has
-    neither output tokens nor a finish reason.
+    neither output tokens nor a finish reason. `connecting_ns`: how long it waited, before it was sent, for a connection
+    of its own to be opened; None when there was one.
     """
 
     index: int
@@ -94,6 +95,7 @@ class RequestRecord:
     valid: bool | None = None
     left: bool = False
     tokenless: bool = False
+    connecting_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -121,6 +123,7 @@ class RequestColumns:
     valid: IntArray
     left: IntArray
     tokenless: IntArray
+    connecting_ns: IntArray
     token_source: TextColumn
     finish_reason: TextColumn
     error: TextColumn
@@ -155,6 +158,7 @@ class RequestColumns:
             valid=_ints([r.valid for r in rows]),
             left=_ints([r.left for r in rows]),
             tokenless=_ints([r.tokenless for r in rows]),
+            connecting_ns=_ints([r.connecting_ns for r in rows]),
             token_source=TextColumn.of(r.token_source for r in rows),
             finish_reason=TextColumn.of(r.finish_reason for r in rows),
             error=TextColumn.of(r.error for r in rows),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchgate.gate.saturation import doubtful_failures, losses, saturation_reasons, strains
-from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.records import ABSENT, ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
 from benchgate.suite.client_bounds import ClientBounds
 
@@ -52,12 +53,28 @@ def requests(
 
 
 USUAL = ClientBounds()
+
+
+def connecting(columns: RequestColumns, *waited_ms: float | None) -> RequestColumns:
+    """The same, where each waited so long for a connection before it was sent."""
+    waited_ns = [ABSENT if waited is None else int(waited * MS) for waited in waited_ms]
+    return replace(columns, connecting_ns=np.array(waited_ns, dtype=np.int64))
+
+
 PUNCTUAL = requests([0.1] * 100)
 
 
 def test_an_idle_and_punctual_client_is_not_saturated() -> None:
     assert saturation_reasons(ABLE, PUNCTUAL, 10.0) == ()
     assert saturation_reasons(IDLE, PUNCTUAL, 10.0) == ()
+
+
+def test_waiting_for_a_connection_to_be_opened_is_no_lateness_of_the_client() -> None:
+    """A handshake over a long way takes several round trips."""
+    far = requests([0.1] * 95 + [150.0] * 5)
+    assert saturation_reasons(ABLE, connecting(far, *[None] * 95, *[149.0] * 5), 10.0) == ()
+    assert saturation_reasons(ABLE, connecting(far, *[None] * 95, *[90.0] * 5), 10.0) != ()
+    assert saturation_reasons(ABLE, connecting(far, *[None] * 100), 10.0) != ()
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ RECORDS = st.lists(
         valid=st.none() | st.booleans(),
         left=st.booleans(),
         tokenless=st.booleans(),
+        connecting_ns=st.none() | INSTANTS,
     ),
     unique_by=lambda record: record.index,
 )

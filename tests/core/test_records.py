@@ -78,10 +78,11 @@ def test_a_missing_column_is_an_error() -> None:
 
 def test_a_column_that_was_not_kept_from_the_beginning_reads_as_absent() -> None:
     later = {"first_answer_ns": 7, "reasoning_tokens": 1, "cached_tokens": 2, "valid": True, "left": True}
-    packed = RequestColumns.pack([replace(record(0, (7,)), tokenless=True, **later)])  # type: ignore[arg-type]
-    stored = {name: column for name, column in packed.to_columns().items() if name not in (*later, "tokenless")}
+    others = {"tokenless": True, "connecting_ns": 3}
+    packed = RequestColumns.pack([replace(record(0, (7,)), **later, **others)])  # type: ignore[arg-type]
+    stored = {name: column for name, column in packed.to_columns().items() if name not in (*later, *others)}
     read = RequestColumns.from_columns(stored)
-    for name in (*later, "tokenless"):
+    for name in (*later, *others):
         assert getattr(packed, name).tolist() != [ABSENT], name
         assert getattr(read, name).tolist() == [ABSENT], name
     assert read.chunk_ns.tolist() == [7]
@@ -90,7 +91,7 @@ def test_a_column_that_was_not_kept_from_the_beginning_reads_as_absent() -> None
 def test_integer_columns_are_int64_whatever_they_hold() -> None:
     for packed in (RequestColumns.pack([]), RequestColumns.pack([record(0, (4_000_000_000_000,))])):
         arrays = [column for column in packed.to_columns().values() if isinstance(column, np.ndarray)]
-        assert len(arrays) == 16
+        assert len(arrays) == 17
         assert {array.dtype for array in arrays} == {np.dtype(np.int64)}
 
 

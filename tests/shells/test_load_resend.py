@@ -10,7 +10,7 @@ import pytest
 from benchgate.load.merging import merged
 from benchgate.load.pool import Pool
 from benchgate.load.wire import Address
-from benchgate.model.records import ErrorClass
+from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.schedule import PlannedStage
 from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step, json_response
 from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
@@ -188,6 +188,9 @@ def test_announced_close_is_no_reconnect() -> None:
     with ScriptedServer(lambda received: [whole, CLOSE]) as server:
         columns = run(server.url, closed(3)).requests
     assert (set(columns.error), columns.reconnects.tolist()) == ({None}, [0, 0, 0])
+    lag_ns = columns.sent_ns - columns.intended_ns
+    assert columns.connecting_ns[0] == ABSENT  # opened before the clock started
+    assert ((columns.connecting_ns[1:] > 0) & (columns.connecting_ns[1:] <= lag_ns[1:])).all()
 
 
 @pytest.mark.usefixtures("idle_at_once")

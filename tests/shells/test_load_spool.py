@@ -24,6 +24,7 @@ CUT = Response(
     body=[(20, b"data: a\n\n"), (30, b"\xff\x00"), (40, b"x")],
     fault=Fault(ErrorClass.STREAM_BROKEN, "the server reset the connection"),
     reconnects=1,
+    connecting_ns=40,
 )
 WELL = Response(sent_ns=0, over_ns=7, head=Head("HTTP/1.0", 500, {}), body=[(6, b"no")], whole=True)
 DROPPED = Response(sent_ns=-3, over_ns=8, body=[], unanswered=True, fault=Fault(ErrorClass.STREAM_BROKEN, "closed"))
