@@ -31,7 +31,7 @@ def sent_once(evidence: Evidence, suite: Suite) -> GuardResult:
     Where the baseline closes its connections as a habit, how many requests meet a closed one is a matter of pace (a
     faster server leaves more of them idle), so numbers that differ say nothing. Measured alone, a candidate has that
     habit where its engine is known for it, or where it closed most of them; beside a baseline, where the engine is the
-    change to judge, and it alone is known for it.
+    change to judge, it alone is known for it, and it closed most of them.
     """
     for place in places(suite):
         told = _unasked(evidence, place.name)
@@ -136,7 +136,8 @@ def _is_habit(evidence: Evidence, suite: Suite, theirs: _Closed, ours: _Closed) 
     closing = {arm: one.engine in _CLOSING_ENGINES for arm, one in evidence.run.arms.items()}
     if not theirs.requests:
         return closing[Arm.CANDIDATE] or ours.habit > _HABIT_ALONE
-    return "engine" in suite.gate.allow_different and closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
+    known = closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
+    return known and "engine" in suite.gate.allow_different and ours.habit > _HABIT_ALONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ def chunks_so_far(body: Iterable[Read], ask: Ask) -> int:
 def heard(body: Iterable[Read], ask: Ask = _CHAT) -> Heard:
     """How far a body so far has come, of what is streamed."""
     stream = _streamed(body, ask)
-    return Heard(stream.chunk_ns[-1] if stream.chunk_ns else None, stream.finish_ns is not None)
+    finished = stream.finish_ns is not None and not stream.reasons_throughout
+    return Heard(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
 
 
 def _streamed(body: Iterable[Read], ask: Ask) -> Stream:

@@ -12,7 +12,7 @@ from benchgate.load.decode_document import whole_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream, is_text
 from benchgate.load.sse import HEARTBEATS, EventParser, OverlongEvent
-from benchgate.targets.refusals import WORDLESS_ERROR, Secret, json_object, message, without
+from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message, without
 
 _LAST = {
     "response.completed": "completed",
@@ -79,8 +79,10 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
         return
     told = data.get("type")
     kind = told if isinstance(told, str) else name
-    if kind == "error" or data.get("error"):
+    if "error" in (kind, name) or data.get("error"):
         stream.error = stream.error or message(data) or WORDLESS_ERROR
+    elif not kind.startswith("response.") and (error := event_error(data)) is not None:
+        stream.error = stream.error or error
     elif kind.endswith(".delta") and is_text(data.get("delta")):
         stream.take_chunk(at_ns, answers=not kind.startswith("response.reasoning"))
     elif kind in _LAST:
@@ -101,7 +103,9 @@ def _take_response(stream: Stream, at_ns: int, response: dict[str, object], othe
     elif status == "incomplete":
         details = response.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
-        stream.take_finish(at_ns, "length" if reason in _OUT_OF_TOKENS else str(reason or status))
+        stream.take_finish(
+            at_ns, "length" if isinstance(reason, str) and reason in _OUT_OF_TOKENS else str(reason or status)
+        )
     elif status is not None:
         stream.take_finish(at_ns, str(status))
 

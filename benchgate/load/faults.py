@@ -27,7 +27,8 @@ def fault_of(response: Response, stream: Stream, ask: Ask) -> Fault | None:
             return Fault(ErrorClass.PROTOCOL, flaw)
     if stream.error is not None:
         return Fault(ErrorClass.STREAM_BROKEN, f"error inside the stream: {stream.error}")
-    if wire is not None and (not ask.stream or stream.end_ns is None or stream.goes_on):
+    uncertain = stream.reasoned > 1 and stream.done_ns is None
+    if wire is not None and (not ask.stream or stream.end_ns is None or stream.goes_on or uncertain):
         return wire
     if stream.malformed is not None:
         return Fault(ErrorClass.PROTOCOL, stream.malformed)
@@ -50,6 +51,9 @@ def _unfinished(stream: Stream) -> Fault | None:
     if stream.finish_reason not in ACCEPTED_FINISH:
         accepted = ", ".join(sorted(ACCEPTED_FINISH))
         detail = f"finish reason {stream.finish_reason!r}; a whole answer has one of {accepted}"
+        return Fault(ErrorClass.STREAM_BROKEN, detail)
+    if stream.reasoned > 1 and stream.done_ns is None:
+        detail = "a finish reason with every chunk, and no [DONE] after the last: the answer may be cut"
         return Fault(ErrorClass.STREAM_BROKEN, detail)
     return None
 

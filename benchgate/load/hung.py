@@ -29,7 +29,8 @@ def hung(
     `broken_off_ns` says when each of them was, as the columns' instants. It was silent for more than twice as long as
     any whole answer, and older than the oldest of them: what is only long, or late as all are, is neither. None where
     there is no whole answer to know that by. An answer in one piece is silent for as long as it is being written:
-    `in_one_piece` says how many tokens each such one was to have at most, which may be more than any whole one had.
+    `in_one_piece` says how many tokens each such one was to have at most, which may be more than any whole one had; it
+    counts where all of these went on to their limit.
     """
     if not broken_off_ns:
         return frozenset()
@@ -40,12 +41,14 @@ def hung(
     bound_ns = max(_LEAST_NS, _PATIENCE * max(_silence_ns(columns, row, int(columns.end_ns[row])) for row in whole))
     oldest_ns = int(ages.max())
     most_tokens = max(1, int(columns.output_tokens[whole].max()))
+    to_the_limit = bool(columns.finish_reason.are(("length",))[whole].all())
+    to_have = in_one_piece if in_one_piece is not None and to_the_limit else {}
     found = set()
     for row, number in enumerate(columns.index.tolist()):
         over_ns, sent_ns = broken_off_ns.get(number), int(columns.sent_ns[row])
         if over_ns is None or sent_ns == ABSENT or columns.error[row] is not None or over_ns - sent_ns <= oldest_ns:
             continue
-        times_as_long = max(1.0, (in_one_piece or {}).get(number, 0) / most_tokens)
+        times_as_long = max(1.0, to_have.get(number, 0) / most_tokens)
         if over_ns - _last_sign_ns(columns, row) > bound_ns * times_as_long:
             found.add(number)
     return frozenset(found)

@@ -48,7 +48,8 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
             last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
             first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
         builder.add(record)
-        names.append(hash(name) or 1 if whole and name is not None else NO_NAME)
+        answered = whole and not leaves and len(record.chunk_ns) > 0
+        names.append(hash(name) or 1 if answered and name is not None else NO_NAME)
     columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64), spool)
     unanswered = hung(columns, broken_off_ns, in_one_piece)
     last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
+from benchgate.targets.content import holds_call, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, one_line
 from benchgate.targets.usage import cached_count, input_count, output_count, part_count, reasoning_count
@@ -52,6 +52,11 @@ class Stream:
         """
         return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
 
+    @property
+    def reasons_throughout(self) -> bool:
+        """Whether every chunk so far came with a reason: the last of them is known by what follows it alone."""
+        return 0 < self.reasoned == len(self.chunk_ns)
+
     def take_chunk(self, at_ns: int, *, answers: bool) -> None:
         """A chunk with output came; one of reasoning alone is no answer yet."""
         self.chunk_ns.append(at_ns)
@@ -64,8 +69,7 @@ class Stream:
         if reason is None:
             return
         self.reasoned += with_output
-        with_every_chunk = with_output and self.reasoned == len(self.chunk_ns)
-        if self.finish_reason is None or with_every_chunk:
+        if self.finish_reason is None or (with_output and self.reasons_throughout):
             self.finish_ns, self.finish_at = at_ns, len(self.chunk_ns)
         if self.finish_reason is None or self.finish_reason in ACCEPTED_FINISH:
             self.finish_reason = one_line(reason, _LONGEST_REASON, secret=self.secret)
@@ -97,7 +101,7 @@ def has_answer(holder: dict[str, object]) -> bool:
         value = holder.get(name)
         if value and (isinstance(value, str) or text_in(value)):
             return True
-    return _has_tool_text(holder.get("tool_calls")) or _calls(holder.get("function_call"))
+    return holds_call(holder)
 
 
 def has_reasoning(holder: dict[str, object]) -> bool:
@@ -109,14 +113,3 @@ def has_reasoning(holder: dict[str, object]) -> bool:
 def is_text(value: object) -> bool:
     """Whether this is a text that is not empty."""
     return isinstance(value, str) and value != ""
-
-
-def _has_tool_text(calls: object) -> bool:
-    return any(_calls(call.get("function")) for call in calls_in(calls) or () if isinstance(call, dict))
-
-
-def _calls(function: object) -> bool:
-    """Whether this is a piece of a call: of a tool, or of a function, as OpenAI had them before."""
-    if not isinstance(function, dict):
-        return False
-    return is_text(function.get("name")) or bool(arguments_text(function.get("arguments")))

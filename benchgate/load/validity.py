@@ -41,4 +41,4 @@ def _calls(ask: Ask, words: Words, key: Key) -> bool:
     if arguments.strip():
         return isinstance(json_value(arguments), dict)
     parameters = callable_tools(tools, None).get(name, {}).get("parameters")
-    return isinstance(parameters, Mapping) and accepts(parameters, "{}")
+    return not isinstance(parameters, Mapping) or accepts(parameters, "{}")

@@ -80,7 +80,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         token_sources=_token_sources(columns, succeeded),
         decoding_at_once=_mean([metrics.decoding_at_once(o.requests, o.window_s) for o in observations]),
         client_cpu_share=max(o.client.cpu_share for o in observations),
-        send_lag_p99_s=metrics.quantile(_pooled(metrics.send_lag_s, columns), 0.99),
+        send_lag_p99_s=metrics.quantile(_pooled(metrics.client_lag_s, columns), 0.99),
         read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),
         left=sum(len(o.left) for o in observations),
         reasoning_ratio=metrics.reasoning_ratio(*columns),

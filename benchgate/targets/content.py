@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+_THOUGHTS = ("thinking", "reasoning")
 
 
 def text_in(content: object) -> str | None:
@@ -12,20 +14,36 @@ def text_in(content: object) -> str | None:
         return content
     if not isinstance(content, list):
         return None
-    texts = [text for part in _parts(content) if isinstance(text := part.get("text"), str)]
-    return "".join(texts) if texts else None
+    texts = [part.get("text") for part in _parts(content) if part.get("type") not in _THOUGHTS]
+    told = [text for text in texts if isinstance(text, str)]
+    return "".join(told) if told else None
 
 
 def holds_thinking(content: object) -> bool:
-    """Whether one of its parts is what the model thinks, as Mistral sends it."""
+    """Whether one of its parts is what the model thinks: `thinking` (Mistral) or `reasoning`, with a text in it."""
     if not isinstance(content, list):
         return False
-    return any(text_in(part.get("thinking")) for part in _parts(content))
+    thoughts = (part for part in _parts(content) if part.get("type") in _THOUGHTS)
+    return any(text_in(part.get(name)) for part in thoughts for name in ("thinking", "text", "summary"))
 
 
 def calls_in(told: object) -> list[object] | None:
     """The calls of a message, or of a piece of one, also where one stands by itself. None of anything else."""
     return [told] if isinstance(told, dict) else told if isinstance(told, list) else None
+
+
+def calls_something(function: object) -> bool:
+    """Whether this is a piece of a call, of a tool or of a function: it has a name, or some arguments."""
+    if not isinstance(function, dict):
+        return False
+    name, arguments = function.get("name"), function.get("arguments")
+    return any(isinstance(told, str | dict) and bool(told) for told in (name, arguments))
+
+
+def holds_call(message: Mapping[str, object]) -> bool:
+    """Whether a message, or a piece of one, calls a tool, or a function as OpenAI had them before."""
+    called = (call.get("function") for call in calls_in(message.get("tool_calls")) or () if isinstance(call, dict))
+    return any(map(calls_something, called)) or calls_something(message.get("function_call"))
 
 
 def arguments_text(told: object) -> str | None:

@@ -35,7 +35,7 @@ _DOUBTFUL = frozenset({400, 404})  # said of a wrong request and a wrong name, a
 _SURE_AFTER_S = 3.0  # of one of those
 _COMING = re.compile(
     r"\b(not (yet )?(ready|loaded|started|initiali[sz]ed)|(is|still|being|currently) loading|loading (the )?model"
-    r"|starting|start-?up|sleeping|asleep|waking|warming|initiali[sz]ing)\b",
+    r"|starting(?! with)|start-?up|sleeping|asleep|waking|warming|initiali[sz]ing)\b",
     re.IGNORECASE,
 )
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}  # "owned_by" of a model
@@ -149,10 +149,10 @@ def _complete(client: httpx2.Client, target: Target, endpoint: Endpoint) -> _Ans
         problem = in_one_line(f"HTTP {status}: {said(content)}", target)
         # A gateway's 404 may pass; one in an engine's own words is about the model name or the path.
         in_own_words = document is not None and message(document) is not None
-        if _COMING.search(said(content).replace(target.model, "")):
-            return _Answer(problem)
         if status in _HOPELESS:
             return _Answer(problem, status, 0.0)
+        if _COMING.search(said(content).replace(target.model, "")):
+            return _Answer(problem)
         if status in _DOUBTFUL and (status != 404 or in_own_words):
             return _Answer(problem, status, _SURE_AFTER_S)
         return _Answer(problem)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from benchgate.model.ask import Ask, Endpoint, text_ask
-from benchgate.targets.content import calls_in, holds_thinking, text_in
+from benchgate.targets.content import holds_call, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import json_object
 from benchgate.targets.usage import output_count
@@ -50,7 +50,7 @@ def _choice(document: Mapping[str, object]) -> str | None:
 def holds_output(message: Mapping[str, object]) -> bool:
     """Whether a message of a chat, or a piece of one, holds a text, what the model thinks, or a call of a tool."""
     thinks = holds_thinking(message.get("content"))
-    return thinks or bool(calls_in(message.get("tool_calls"))) or any(text_in(message.get(n)) for n in _TEXT_FIELDS)
+    return thinks or holds_call(message) or any(text_in(message.get(n)) for n in _TEXT_FIELDS)
 
 
 def thought_unseen(reason: object, usage: object) -> bool:

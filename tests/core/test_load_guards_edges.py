@@ -129,6 +129,8 @@ def test_an_engine_known_to_close_is_excused_where_the_engine_is_the_change_and_
         found = replace(every, run=replace(every.run, arms=arms))
         assert spoilt("sent-once", found, changed) == spoils
         assert spoilt("sent-once", found) == LOAD  # undeclared
+        few = replace(marked(EQUAL, Arm.CANDIDATE, 240, reconnects=1), run=found.run)
+        assert spoilt("sent-once", few, changed) == LOAD  # half of them is no habit
 
 
 def test_connections_closed_after_an_answer_are_a_habit_where_no_request_met_that_too() -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from benchgate.errors import TargetError
 from benchgate.load.answer_text import words_of
-from benchgate.load.decode import decode
-from benchgate.load.exchange import Response
+from benchgate.load.decode import decode, heard
+from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
 from benchgate.model.ask import Ask
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.targets.answer import ToolCall, read_answer
 from benchgate.targets.finish import finish_reason
+from benchgate.targets.proof import missing
 
 CHAT = Ask("chat", {}, 8)
 RESPONSES = Ask("responses", {}, 8)
@@ -82,6 +84,17 @@ def test_reason_with_every_chunk_is_one_with_the_last() -> None:
     assert (record.error, record.finish_reason, record.chunk_ns, record.end_ns) == (None, "length", (10, 20, 30), 30)
 
 
+def test_reason_with_every_chunk_ends_nothing_without_the_last_mark() -> None:
+    """Else an answer that was cut, or a server that hangs, would be a success at its last chunk."""
+    chunks = (piece("a", "stop"), piece("b", "stop"))
+    assert read(*chunks).error is ErrorClass.STREAM_BROKEN
+    lost = replace(response(*chunks), whole=False, fault=Fault(ErrorClass.TIMEOUT, "no further output came"))
+    assert decode(0, 0, 0, lost).error is ErrorClass.TIMEOUT
+    assert decode(0, 0, 0, replace(lost, body=[*lost.body, (30, DONE)])).error is None
+    assert heard(response(*chunks).body) == Heard(20, finished=False)
+    assert heard(response(piece("a"), piece("b", "stop")).body) == Heard(20, finished=True)
+
+
 @pytest.mark.parametrize(
     "reads",
     [
@@ -137,6 +150,42 @@ def test_what_is_no_json_and_no_heartbeat_is_a_failure() -> None:
     assert read(piece("a"), b"event: error\ndata:\n\n", stop(), DONE).error is ErrorClass.STREAM_BROKEN
 
 
+@pytest.mark.parametrize(
+    "failed",
+    [
+        event({"error": {}}),
+        event({"code": 500, "msg": "out of memory"}),
+        event({"type": "server_error"}, "error"),
+        event({"message": "out of memory"}),
+    ],
+)
+def test_errors_of_a_response_are_those_of_a_chat(failed: bytes) -> None:
+    said = event({"type": "response.output_text.delta", "delta": "a"})
+    ended = event({"type": "response.completed", "response": {"status": "completed"}})
+    assert read(said, failed, ended, ask=RESPONSES).error is ErrorClass.STREAM_BROKEN
+    assert read(said, event({"type": "keepalive", "error": None}), ended, ask=RESPONSES).error is None
+
+
+@pytest.mark.parametrize("reason", [["max_tokens"], {"max_tokens": 1}, 7])
+def test_reason_of_a_response_that_is_no_text_is_one_that_nobody_knows(reason: object) -> None:
+    said = event({"type": "response.output_text.delta", "delta": "a"})
+    ended = event({"type": "response.incomplete", "response": {"incomplete_details": {"reason": reason}}})
+    assert read(said, ended, ask=RESPONSES).error is ErrorClass.STREAM_BROKEN
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"tool_calls": [{"function": {"name": None, "arguments": {}}}]},
+        {"tool_calls": {}},
+        {"function_call": {"name": "", "arguments": {}}},
+    ],
+)
+def test_call_that_says_nothing_is_no_output(nothing: dict[str, object]) -> None:
+    assert read(delta(**nothing), stop(), DONE).error is ErrorClass.EMPTY
+    assert missing("chat", {"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
+
+
 @pytest.mark.parametrize("mark", [b"data: [DONE] \n\n", b"data:[DONE]\n\n", b"data: [DONE]\t\n\n"])
 def test_blanks_around_the_last_mark_do_not_count(mark: bytes) -> None:
     assert read(piece("a"), stop(), mark).error is None
@@ -174,6 +223,9 @@ def test_parts_of_a_content_are_output_and_what_is_thought_in_them_is_reasoning(
     assert words_of(response(delta(content=THINKING), delta(content=TEXT)).body, CHAT).text == "a"
     assert read_answer("chat", 200, document({"content": [*THINKING, *TEXT]})).text == "a"
     assert read_answer("chat", 200, document({"content": THINKING})).text is None
+    reasoning = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}]
+    record = read(delta(content=reasoning), delta(content=[{"type": "reasoning", "text": "hm"}]), stop(), DONE)
+    assert (record.chunk_ns, record.first_answer_ns) == ((10, 20), None)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +257,7 @@ def test_call_that_is_an_object_is_a_call() -> None:
     [
         ({"type": "object", "properties": {}}, True),
         ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, False),
-        (None, False),
+        (None, True),
     ],
 )
 def test_empty_arguments_are_those_of_a_tool_that_needs_none(parameters: object, valid: bool) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from benchgate.load.exchange import Response
+from benchgate.load.http1 import Head
+from benchgate.load.raw_body import RawBody
+from benchgate.load.reading import read_class
 from benchgate.load.repeats import NO_NAME, came_again
+from benchgate.load.shard import stage_shard
+from benchgate.load.spool import Spool, Spooled
 from benchgate.model.records import IntArray, RequestColumns, RequestRecord
+from tests.shells.load_helpers import closed, limits, target_at
 
 MS = 1_000_000
 
@@ -81,6 +90,11 @@ def test_answers_of_a_few_tokens_that_differ_much_in_their_waiting_are_no_copies
     assert copies(*[Came(7 + at % 2, at % 2, wait, wait + 2) for at, wait in enumerate(waits_ms)]) == []
 
 
+def test_a_first_answer_that_was_cached_already_hides_no_copies() -> None:
+    firsts = [Came(name, name, 1, 2) if name == 7 else Came(name, name, 300, 1000) for name in range(7, 17)]
+    assert copies(*firsts, *[one._replace(first_ms=1, last_ms=2) for one in firsts]) == list(range(11, 20))
+
+
 def test_answer_that_is_all_there_at_once_is_held_against_the_time_of_the_first() -> None:
     assert copies(Came(7, 1, 300, 300), Came(7, 1, 1, 1), Came(7, 1, 250, 250)) == [1]
 
@@ -116,3 +130,15 @@ def test_only_the_rows_of_names_under_suspicion_are_read_again() -> None:
     slow, quick = Came(7, 1, 300, 1000), Came(7, 1, 1, 2)
     _, read = again(slow, slow._replace(name=8), quick, slow._replace(name=8), quick._replace(name=9))
     assert read == [0, 2]
+
+
+def test_answers_that_the_client_left_before_any_output_are_no_copies(tmp_path: Path) -> None:
+    said = b'data: {"id":"same","choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+    with Spool(tmp_path / "answers") as spool:
+        for number, took_ns in enumerate((900 * MS, MS)):
+            body = RawBody(said, array("q", [took_ns, len(said)]))
+            response = Response(0, took_ns, Head("HTTP/1.1", 200, {}), body, left=True)
+            spool.append(Spooled(number, 0, 0, response))
+    (part,) = stage_shard(target_at("http://127.0.0.1:1"), closed(2), limits=limits()).parts
+    read = read_class(part, tmp_path / "answers", None)
+    assert (len(read.requests), len(read.left)) == (0, 2)

@@ -36,7 +36,7 @@ def calling(*calls: tuple[str, str], text: str = "") -> Words:
 
 def test_arguments_of_every_call_must_be_a_json_object() -> None:
     assert is_valid(OFFER, calling(("f", '{"a": 1}'), ("f", "{}"))) is True
-    for broken in ("", "{", "[]", "1", '{"a": NaN}'):
+    for broken in ("{", "[]", "1", '{"a": NaN}'):
         assert is_valid(OFFER, calling(("f", '{"a": 1}'), ("f", broken))) is False, broken
 
 
