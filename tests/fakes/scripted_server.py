@@ -134,6 +134,9 @@ class ScriptedServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self._stop.is_set():  # a talk would be cancelled before its first step, and nobody would close this
+            writer.transport.abort()
+            return
         self._talks.append((self._loop.create_task(self._talk(reader, writer)), writer))
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
