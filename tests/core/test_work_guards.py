@@ -13,11 +13,9 @@ from benchgate.gate.answer_cache import load_not_cached, order_does_not_matter
 from benchgate.gate.decide import judge
 from benchgate.gate.same_work import same_work
 from benchgate.gate.unjudged import failures_judged
-from benchgate.gate.who_answers import two_deployments
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Reading, TelemetryWindow
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.drills import drill
@@ -325,78 +323,6 @@ def test_a_stage_that_one_arm_never_met_is_not_for_this_guard() -> None:
     assert not failures_judged(alone, suite).tripped
     without = suite.model_copy(update={"load": None})
     assert not failures_judged(evidence, without).known
-
-
-def served(evidence: Evidence, baseline: Line, candidate: Line, *, url: str | None = None) -> Evidence:
-    arms = {
-        arm: replace(evidence.run.arms[arm], facts=dict(facts), model=str(facts.get("model", "m")),
-                     url=url or evidence.run.arms[arm].url)
-        for arm, facts in ((Arm.BASELINE, baseline), (Arm.CANDIDATE, candidate))
-    }  # fmt: skip
-    return replace(evidence, run=replace(evidence.run, arms=arms))
-
-
-ONE: Line = {"model": "m", "weights_at": "org/m"}
-ALIAS: Line = {"model": "m-new", "weights_at": "org/m"}
-
-
-@pytest.mark.parametrize(
-    ("candidate", "url", "trips"),
-    [
-        (ALIAS, "http://one", True),
-        (ALIAS, None, False),  # at two addresses they may be two
-        ({"model": "m-lora", "weights_at": "org/lora"}, "http://one", False),
-        ({"model": "m-new"}, "http://one", False),
-        ({**ALIAS, "adapter_of": "m"}, "http://one", False),
-    ],
-)
-def test_two_names_of_the_same_weights_are_one_deployment(candidate: Line, url: str | None, trips: bool) -> None:
-    evidence = served(measured(SUITE), ONE, candidate, url=url)
-    guard = two_deployments(evidence)
-    assert guard.tripped is trips
-    if trips:
-        assert "m and m-new are two names of one server for the same weights, org/m" in guard.reason
-        assert judge(SUITE, evidence).outcome is Outcome.INVALID
-
-
-def test_servers_that_tell_no_weights_may_be_two() -> None:
-    assert not two_deployments(served(measured(SUITE), {"model": "a"}, {"model": "b"}, url="http://one")).tripped
-
-
-def marked(evidence: Evidence, markers: dict[Arm, str | None]) -> Evidence:
-    windows = tuple(
-        TelemetryWindow(
-            o.stage, o.arm, o.block, o.position, "vllm", 1.0, True,
-            tuple(Reading(at, {Counter.REQUESTS: at}, markers[o.arm]) for at in (0.0, 60.0)),
-        )
-        for o in evidence.load
-    )  # fmt: skip
-    return replace(evidence, telemetry=windows)
-
-
-def test_one_process_that_answers_for_both_arms_is_one_deployment() -> None:
-    evidence = marked(measured(SUITE), {Arm.BASELINE: "17.5", Arm.CANDIDATE: "17.5"})
-    guard = two_deployments(evidence)
-    assert guard.tripped
-    assert guard.reason == "one server process answers for both arms, as m"
-    two_models = served(evidence, {"model": "m"}, {"model": "m-lora"})
-    assert not two_deployments(two_models).tripped
-    for other in ("18.5", None):
-        told: dict[Arm, str | None] = {Arm.BASELINE: "17.5", Arm.CANDIDATE: other}
-        assert not two_deployments(marked(measured(SUITE), told)).tripped
-
-
-def test_a_suite_that_means_one_deployment_for_both_arms_may() -> None:
-    evidence = marked(measured(SUITE), dict.fromkeys(Arm, "17.5"))
-    same = replace(evidence.run.arms[Arm.BASELINE])
-    twice = replace(evidence, run=replace(evidence.run, arms=dict.fromkeys(Arm, same)))
-    assert not two_deployments(twice).tripped
-
-
-def test_of_one_deployment_alone_there_are_no_two() -> None:
-    alone = SuiteText([{"metric": "ttft", "max": "1s"}]).suite()
-    alone = alone.model_copy(update={"candidate": "baseline", "quality": None, "shadow": None})
-    assert not two_deployments(measured(alone)).known
 
 
 def names(guards: Sequence[GuardResult]) -> set[str]:
