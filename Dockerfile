@@ -17,13 +17,17 @@ COPY requirements/ requirements/
 RUN python -m venv /opt/benchgate
 RUN /opt/benchgate/bin/pip install --no-deps --no-build-isolation --use-pep517 --require-hashes -r requirements/build.txt
 RUN /opt/benchgate/bin/pip install --no-deps --no-build-isolation --use-pep517 --require-hashes -r requirements/${PROFILE}.txt
-COPY pyproject.toml README.md LICENSE ./
+# A part of the load engine is compiled (hatch_build.py), by a compiler that no image needs afterwards.
+RUN python -m venv /opt/compiler \
+  && /opt/compiler/bin/pip install --no-deps --require-hashes -r requirements/compiler.txt
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY benchgate/ benchgate/
 COPY suites/ suites/
 COPY reports/ reports/
 COPY migrations/ migrations/
 COPY docs/suites.md docs/
-RUN /opt/benchgate/bin/pip install --no-deps --no-build-isolation --no-index . \
+RUN CC="/opt/compiler/bin/python -m ziglang cc" \
+  /opt/benchgate/bin/pip install --no-deps --no-build-isolation --no-index . \
   && /opt/benchgate/bin/pip check
 
 FROM base

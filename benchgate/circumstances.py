@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchgate import __version__
 from benchgate.errors import StoreError
+from benchgate.load.native import library
 from benchgate.model.client import ClientProfile, machine_fingerprint
 from benchgate.model.run import new_run_id
 
@@ -56,6 +57,7 @@ def client_machine() -> dict[str, object]:
         "python": platform.python_version(),
         "uvloop": _version("uvloop"),
         "benchgate": __version__,
+        "reads": "in Python" if library() is None else "compiled",
     }
 
 

@@ -2,11 +2,11 @@
 
     .venv/bin/python -m benchmarks.stream_clients CLIENT URL MODEL [--streams 500] [--seconds 10] [--tokens 128]
 
-CLIENT is benchgate (its own load engine, one worker), httpx (on asyncio's own loop), httpx2 (its maintained successor,
-on uvloop), aiohttp (on uvloop) or bare. httpx, httpx2 and aiohttp are plain competent loops: one session without limits
-on connections, line by line, an instant from perf_counter for every line, JSON parsed after the answer is whole. bare
-is the least that Python can do: a protocol on uvloop that keeps reads and instants, knows no HTTP beyond the last bytes
-of a response, and looks for text by a pattern. Prints one document.
+CLIENT is benchgate (its own load engine, one worker), uncompiled (the same, all of it in Python), httpx (on asyncio's
+own loop), httpx2 (its maintained successor, on uvloop), aiohttp (on uvloop) or bare. httpx, httpx2 and aiohttp are
+plain competent loops: one session without limits on connections, line by line, an instant from perf_counter for every
+line, JSON parsed after the answer is whole. bare is the least that Python can do: a protocol on uvloop that keeps reads
+and instants, knows no HTTP beyond the last bytes of a response, and looks for text by a pattern. Prints one document.
 `cpu_s` is user and system time of the process and its children from before the first request to after the last
 answer was read and every quantile computed; starting the interpreter and the first request ever are not in it.
 """
@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import re
 import resource
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,8 @@ import httpx
 import httpx2
 import numpy as np
 import uvloop
+
+from benchgate.load.native import LEFT_ASIDE
 
 Document = dict[str, Any]
 _TEXT = re.compile(rb'"content":"(?!")')
@@ -248,8 +251,15 @@ async def _awaited(result: Awaitable[None]) -> None:
     await result
 
 
+def run_uncompiled(job: Job) -> Document:
+    """The load engine as it runs where nothing could be compiled."""
+    os.environ[LEFT_ASIDE] = "0"
+    return run_benchgate(job)
+
+
 CLIENTS: dict[str, Callable[[Job], Document]] = {
     "benchgate": run_benchgate,
+    "uncompiled": run_uncompiled,
     "httpx": lambda job: run_plain(httpx_lines, job, on_uvloop=False),
     "httpx2": lambda job: run_plain(httpx2_lines, job, on_uvloop=True),
     "aiohttp": lambda job: run_plain(aiohttp_lines, job, on_uvloop=True),

@@ -39,6 +39,18 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "figures_of", none)
 
 
+@pytest.fixture(scope="module", params=["compiled", "not compiled"])
+def compiled_and_not(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test twice: by what the installation compiled of the load engine, and by the Python in its place."""
+    from benchgate.load.native import LEFT_ASIDE, library
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LEFT_ASIDE, "0" if request.param == "not compiled" else "1")
+        if request.param == "compiled" and library() is None:
+            pytest.skip("no compiler was there at the installation")
+        yield
+
+
 SAMPLES_ARE_OVER = "2098-01-02T00:00:00.000Z"
 _MEASURE = Path(__file__).parent / "e2e"
 

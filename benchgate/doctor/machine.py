@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from benchgate.circumstances import known_client, usable_cpus
 from benchgate.errors import BenchgateError, lacking
+from benchgate.load.native import LEFT_ASIDE, library
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.client import ClientProfile
 from benchgate.store.engine import Address
@@ -43,7 +45,7 @@ class Symptom:
 def examine(store: str) -> list[Symptom]:
     """Everything, in a fixed order. Writes nothing, asks no server, takes a moment."""
     looks: tuple[Callable[[], Symptom], ...] = (
-        _python, _open_files, _clock, _governor, _load, _stamps, _evals, _embedded_engine, _cluster, _postgres,
+        _python, _reads, _open_files, _clock, _governor, _load, _stamps, _evals, _embedded_engine, _cluster, _postgres,
         _tokenizers,
     )  # fmt: skip
     return [*(look() for look in looks), *_kept(store)]
@@ -51,6 +53,18 @@ def examine(store: str) -> list[Symptom]:
 
 def _python() -> Symptom:
     return Symptom("python", State.OK, f"{platform.python_implementation()} {platform.python_version()}")
+
+
+def _reads() -> Symptom:
+    """A pure installation works; it only keeps the processor busier, which a stage with many streams will feel."""
+    if library() is not None:
+        return Symptom("reads", State.OK, "streams are read by compiled code")
+    if os.environ.get(LEFT_ASIDE) == "0":
+        return Symptom("reads", State.WARN, f"streams are read in Python: {LEFT_ASIDE}=0", f"unset {LEFT_ASIDE}")
+    found = "streams are read in Python, at more processor time a token"
+    if sys.platform != "linux":
+        return Symptom("reads", State.WARN, found, "measure from Linux, where many streams must be read")
+    return Symptom("reads", State.WARN, found, "install a C compiler (`cc`), then install benchgate again from source")
 
 
 _FEW_FILES = 4096

@@ -93,6 +93,10 @@ class Response:
         return self.whole and self.head is not None and self.head.keeps_alive
 
 
+def nothing() -> None:
+    """What there is to be fetched where every read is handed over at once."""
+
+
 class Exchange:
     """A response under way. `over` is its future; nothing here raises into the event loop.
 
@@ -103,7 +107,7 @@ class Exchange:
 
     __slots__ = (
         "_begins", "_dechunker", "_followed", "_head", "_hear", "_length", "_limits", "_linger", "_loop", "_marks",
-        "_over_reads", "_reads", "_size", "_sized", "check_ns", "keep", "mark", "over", "sent_ns", "trusted",
+        "_over_reads", "_reads", "_size", "_sized", "check_ns", "fetch", "keep", "mark", "over", "sent_ns", "trusted",
         "unweighed",
     )  # fmt: skip  # read several times for every read of a socket
 
@@ -111,12 +115,13 @@ class Exchange:
         loop = asyncio.get_running_loop()
         self._reads: list[bytes] = []  # a buffer that grows with every read would be moved again and again
         self.keep = self._reads.append
-        self._marks: list[int] = []  # instant and size of each read, one after the other
+        self._marks = array("q")  # instant and size of each read, one after the other
         self.mark = self._marks.append
         self._size = 0
         self._sized = 0  # how many marks are in it
         self._over_reads: int | None = None  # how many were kept when the response was over
         self.unweighed = 0  # bytes since `weigh`, for the one that reads
+        self.fetch: Callable[[], None] = nothing  # has whoever reads hand over what it still holds
         self.trusted = False  # only what may be the end is worth a look: not until the body is in chunks
         self.sent_ns = monotonic_ns()
         self.over: asyncio.Future[Response] = loop.create_future()
@@ -133,6 +138,7 @@ class Exchange:
 
     def look(self) -> None:
         """Take apart what has come; finish when that was all of it."""
+        self.fetch()
         if self.over.done():
             return
         try:
@@ -146,6 +152,11 @@ class Exchange:
             self._finish(Fault(ErrorClass.PROTOCOL, f"the response is longer than {LARGEST_RESPONSE_BYTES} bytes"))
         elif self._linger is None and self._said_done():
             self._linger = self._loop.call_later(_LINGER_S, self._finish, None)
+
+    def take(self, raw: bytes, marks: bytes) -> None:
+        """Keep several reads at once: all their bytes, and the marks of each as the memory of an array has them."""
+        self._reads.append(raw)
+        self._marks.frombytes(marks)
 
     def lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -229,6 +240,7 @@ class Exchange:
         if self.over.done():
             return
         over_ns = monotonic_ns()
+        self.fetch()
         body = self._body()
         self._over_reads = len(self._reads)
         self.over.set_result(
@@ -286,7 +298,7 @@ class Exchange:
         late = self._marks[-2 * _TAIL_READS :]
         came = self.size - sum(late[1::2])  # before those
         if came > self._begins and self._head is not None and self._length is None:
-            tail = RawBody(self._raw()[came:], array("q", late), chunked=self._dechunker is not None)
+            tail = RawBody(self._raw()[came:], late, chunked=self._dechunker is not None)
             heard = self._hear(tail)  # nothing where it begins inside of a chunk
             if heard.output_ns is not None:
                 return heard
@@ -295,8 +307,7 @@ class Exchange:
     def _body(self) -> Iterable[Read]:
         if self._head is None:
             return ()
-        marks = array("q", self._marks)  # those so far
-        return RawBody(self._raw(), marks, self._begins, self._length, self._dechunker is not None)
+        return RawBody(self._raw(), self._marks[:], self._begins, self._length, self._dechunker is not None)
 
     def _said_done(self) -> bool:
         if b"[DONE]" not in self._raw()[-_NEAR_THE_END:]:

@@ -5,17 +5,19 @@ While a stage runs, the bytes of a response are only kept: taking them apart wou
 
 from __future__ import annotations
 
+import ctypes
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from benchgate.load.http1 import Dechunker, MalformedResponse, whole_chunk
+from benchgate.load.native import address_of, library
 from benchgate.load.template import Template, are_texts
 
 Read = tuple[int, bytes]
@@ -80,8 +82,11 @@ class Reads(Iterator[Read]):
         last = None if body.chunked or body.length is None else body.begins + body.length
         self._raw = bytes(body.raw[:last])
         self._at = body.begins
+        self._marks = body.marks
+        self._native = library()
         self._instants_ns = body.marks[::2]
-        self._sizes = array("q", accumulate(body.marks[1::2]))  # how many there were with each
+        sizes: list[int] = np.asarray(body.marks, np.int64)[1::2].cumsum().tolist()
+        self._sizes = sizes  # how many there were with each
         self._mark = 0
         self._chunked = body.chunked
         self._between = not body.chunked  # whether a chunk may begin here: not inside one, nor past a broken one
@@ -104,6 +109,8 @@ class Reads(Iterator[Read]):
         """
         if not self._between:
             return Run(0, [])
+        if self._native is not None:
+            return self._run_compiled(self._native, template)
         before = template.before
         tail = template.after + _CRLF if self._chunked else template.after
         fixed = len(before) + len(template.after)
@@ -124,6 +131,19 @@ class Reads(Iterator[Read]):
             payload_ends = payload_ends[np.array(lengths) > 0]
         came_with = np.asarray(self._sizes).searchsorted(payload_ends)
         return Run(len(texts), np.asarray(self._instants_ns)[came_with].tolist())
+
+    def _run_compiled(self, library: ctypes.CDLL, template: Template) -> Run:
+        before, after = template
+        most = (len(self._raw) - self._at) // (len(before) + len(after)) + 1
+        output_ns, outputs = array("q", bytes(most * 8)), ctypes.c_int64()
+        place = array("q", (self._at, self._mark, self._sizes[self._mark - 1] if self._mark else 0))
+        events: int = library.run(
+            self._raw, len(self._raw), self._chunked, before, len(before), after, len(after),
+            address_of(self._marks), len(self._marks) // 2, address_of(place),
+            address_of(output_ns), ctypes.byref(outputs),
+        )  # fmt: skip
+        self._at, self._mark, _ = place
+        return Run(events, output_ns[: outputs.value].tolist())
 
     def _from(self, begin: int) -> Iterator[Read]:
         """What came with each read, from a place on, without framing."""

@@ -19,40 +19,26 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic_ns, time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchgate.load.exchange import IN_FLOW, may_end
+from benchgate.load import native
+from benchgate.load.exchange import Exchange
+from benchgate.load.flowing import READ_BYTES, READABLE, Flows, OnEvents, PythonFlows
+from benchgate.load.native_flows import NativeFlows
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
-_READ_BYTES = 2**14  # what is left is read at the next look
-_EVENT_BYTES = 479  # in a full flow: as long a text as Python has memory of its own for, which is cheaper than malloc's
-_LONG_ONE_IN = 8  # reads: where so many are longer, that would mean two reads for one
 _ANCILLARY_BYTES = 256
 _GATHER_S = 0.0002  # and some 0.1 ms until the kernel wakes us
 _GATHER_ABOVE_RPS = 8_000  # reads a second; below, waiting gathers next to nothing
 _RATE_OVER_NS = 10_000_000
-_WEIGH_BYTES = 2**24  # of all streams together: so often each is asked whether it has become too long
 _NS = 1_000_000_000
-_READABLE = getattr(select, "EPOLLIN", 0)  # Linux alone has it
-_WRITABLE = getattr(select, "EPOLLOUT", 0)
+_WRITABLE = getattr(select, "EPOLLOUT", 0)  # Linux alone has it
 
 _AGAIN_S = 0.001
 _Place = tuple[Any, ...] | str
 _Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
-
-OnEvents = Callable[[int], None]
-"""Called with the mask of what epoll has seen at a socket."""
-
-
-class Flow(NamedTuple):
-    """What is done with the reads of a stream in full flow, of which only its end is of interest."""
-
-    keep: Callable[[bytes], None]
-    mark: Callable[[int], None]  # gets the instant of each, in ns, and then its bytes
-    look: Callable[[], None]  # called after what may be its end
-    weigh: Callable[[int], None]  # called now and then with how long a read may be: have too many bytes come?
 
 
 class Sockets:
@@ -62,15 +48,12 @@ class Sockets:
         self.delays = ReadDelays() if audited else None
         self._loop = asyncio.get_running_loop()
         self._watched: dict[int, OnEvents] = {}
-        self._flowing: dict[int, _Flowing] = {}
         self._epoll = select.epoll()
+        self._flows = _flows(self._epoll, self._watched)
         self._loop.add_reader(self._epoll.fileno(), self._look)
         self._reads = 0  # of the stretch that is being counted
         self._since_ns = 0
         self._gathers = False
-        self._unweighed = 0  # bytes
-        self._long = 0  # reads of `_EVENT_BYTES` or more, of the stretch that is being counted
-        self._at_first = _EVENT_BYTES  # bytes asked for of a stream in full flow
 
     async def open(self, host: str, port: int, protocol: asyncio.Protocol) -> None:
         """Connect a protocol to the first address of the host that takes it. Raises OSError."""
@@ -100,83 +83,31 @@ class Sockets:
         if self._watched.pop(sock.fileno(), None) is not None and not self._epoll.closed:
             self._epoll.unregister(sock.fileno())
 
-    def flow(self, sock: socket.socket, flow: Flow, transport: SocketTransport) -> None:
+    def flow(self, sock: socket.socket, exchange: Exchange, transport: SocketTransport) -> None:
         """Read this one here from now on; `transport` gets the end of the connection, and every error."""
-        self._flowing[sock.fileno()] = (sock.recv, flow.keep, flow.mark, flow, transport)
+        self._flows.add(sock, exchange, transport)
 
     def ebb(self, sock: socket.socket) -> None:
         """Leave its reads to whoever watches it again."""
-        self._flowing.pop(sock.fileno(), None)
+        self._flows.drop(sock.fileno())
 
     def close(self) -> None:
         """Watch no more. To be called where the loop still runs."""
         if not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
+            self._flows.close()
             self._epoll.close()
 
     def _look(self) -> None:
         """Have every socket read that has something."""
         if self._gathers:
             time.sleep(_GATHER_S)
-        ready = self._epoll.poll(0)
-        self._read(ready)
-        self._reads += len(ready)
+        self._reads += self._flows.look()
         now_ns = monotonic_ns()
         if now_ns - self._since_ns >= _RATE_OVER_NS:
             self._gathers = self._reads * _NS >= _GATHER_ABOVE_RPS * (now_ns - self._since_ns)
-            self._at_first = _READ_BYTES if self._long * _LONG_ONE_IN > self._reads else _EVENT_BYTES
-            self._reads, self._long, self._since_ns = 0, 0, now_ns
-            if self._unweighed >= _WEIGH_BYTES:
-                self._unweighed = 0
-                for _, _, _, flow, _ in tuple(self._flowing.values()):
-                    flow.weigh(_READ_BYTES)
-
-    def _read(self, ready: Iterable[tuple[int, int]]) -> None:
-        """The hottest loop there is: nothing is done here that can be done later, and nothing is looked up twice."""
-        watched, flowing, unweighed, at_first = self._watched, self._flowing, self._unweighed, self._at_first
-        readable, in_flow, now_ns, longer_from = _READABLE, IN_FLOW, monotonic_ns, _EVENT_BYTES
-        ended: list[Flow] = []
-        failed: list[tuple[SocketTransport, OSError]] = []
-        try:
-            for descriptor, events in ready:
-                flowing_here = flowing.get(descriptor)
-                if flowing_here is None or events != readable:
-                    on_events = watched.get(descriptor)  # gone when one before it in this turn closed it
-                    if on_events is not None:
-                        on_events(events)
-                    continue
-                recv, keep, mark, flow, transport = flowing_here
-                try:
-                    data = recv(at_first)
-                except OSError as exc:
-                    transport.failed(exc)
-                    continue
-                size = len(data)
-                if size >= longer_from:
-                    self._long += 1
-                    if size == at_first:
-                        try:
-                            data += recv(_READ_BYTES - size)
-                            size = len(data)
-                        except (BlockingIOError, InterruptedError):
-                            pass  # this was all
-                        except OSError as exc:
-                            failed.append((transport, exc))
-                if not data.endswith(in_flow) and may_end(data):
-                    if not size:
-                        transport.came(data)
-                        continue
-                    ended.append(flow)  # looked at when all have been read: it takes as long as ten reads
-                keep(data)
-                mark(now_ns())
-                mark(size)
-                unweighed += size
-        finally:  # what was read will not wake anybody again, whatever went wrong with another one
-            self._unweighed = unweighed
-            for flow in ended:
-                flow.look()
-            for transport, error in failed:
-                transport.failed(error)
+            self._flows.settle(self._reads)
+            self._reads, self._since_ns = 0, now_ns
 
     async def _addresses(self, host: str, port: int) -> Sequence[_Found]:
         """Looked up for every connection: names may stand for many servers. What is no name needs no looking up."""
@@ -211,7 +142,10 @@ class Sockets:
             raise OSError(error, os.strerror(error))
 
 
-_Flowing = tuple[Callable[[int], bytes], Callable[[bytes], None], Callable[[int], None], Flow, "SocketTransport"]
+def _flows(epoll: select.epoll, watched: Mapping[int, OnEvents]) -> Flows:
+    """What reads the streams in full flow: the compiled loop where there is one."""
+    library = native.library()
+    return PythonFlows(epoll, watched) if library is None else NativeFlows(library, epoll, watched)
 
 
 class SocketTransport(asyncio.Transport):
@@ -227,7 +161,7 @@ class SocketTransport(asyncio.Transport):
         self._recv = sock.recv if sockets.delays is None else self._stamped
         protocol.connection_made(self)
         self._received = protocol.data_received
-        sockets.watch(sock, _READABLE, self._on_events)
+        sockets.watch(sock, READABLE, self._on_events)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send now what can be sent, the rest as soon as it can be."""
@@ -238,15 +172,15 @@ class SocketTransport(asyncio.Transport):
         if not had_to_wait:
             self._flush()
             if self._unsent:
-                self._sockets.watch(self._socket, _READABLE | _WRITABLE, self._on_events)
+                self._sockets.watch(self._socket, READABLE | _WRITABLE, self._on_events)
 
-    def flow(self, flow: Flow) -> None:
-        """The stream under way is in full flow: `flow` gets its bytes, and its protocol what comes with anything else.
+    def flow(self, exchange: Exchange) -> None:
+        """The stream under way is in full flow: its exchange gets its bytes, its protocol what comes with all else.
 
         Not where reads are audited: each of them is looked at.
         """
         if self._sockets.delays is None and not self._closing:
-            self._sockets.flow(self._socket, flow, self)
+            self._sockets.flow(self._socket, exchange, self)
 
     def ebb(self) -> None:
         """The protocol gets everything again."""
@@ -271,15 +205,15 @@ class SocketTransport(asyncio.Transport):
         return self._socket if name == "socket" else default
 
     def _on_events(self, events: int) -> None:
-        if events != _READABLE:
+        if events != READABLE:
             if events & _WRITABLE:
                 self._flush()
                 if not self._unsent and not self._closing:
-                    self._sockets.watch(self._socket, _READABLE, self._on_events)
+                    self._sockets.watch(self._socket, READABLE, self._on_events)
             if not events & ~_WRITABLE or self._closing:
                 return
         try:
-            data = self._recv(_READ_BYTES)
+            data = self._recv(READ_BYTES)
         except OSError as exc:
             self.failed(exc)
         else:

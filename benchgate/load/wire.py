@@ -18,7 +18,7 @@ from typing import cast
 
 from benchgate.load.deadlines import Deadlines, Due
 from benchgate.load.exchange import Exchange, Fault, Response, may_end
-from benchgate.load.sockets import Flow, Sockets, SocketTransport
+from benchgate.load.sockets import Sockets, SocketTransport
 from benchgate.load.tunnel import TunnelRefused, open_tunnel
 from benchgate.model.records import ErrorClass
 from benchgate.targets.address import ServerAddress
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
         if not exchange.trusted or may_end(data):
             exchange.look()
             if exchange.trusted and isinstance(self._transport, SocketTransport) and not exchange.over.done():
-                self._transport.flow(Flow(exchange.keep, exchange.mark, exchange.look, exchange.weigh))
+                self._transport.flow(exchange)
         else:
             exchange.unweighed += len(data)
             if exchange.unweighed > _WEIGH_BYTES:

@@ -32,7 +32,7 @@ def test_every_base_is_a_named_version() -> None:
 
 def test_whatever_comes_from_an_index_is_held_to_its_hash() -> None:
     installs = [rest for rest in of("RUN") if "pip install" in rest]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for rest in installs:
         assert ("--require-hashes" in rest and "--no-deps" in rest) or "--no-index" in rest, rest
     profiles = re.findall(r"requirements/(\S+)\.txt", " ".join(installs))

@@ -71,9 +71,13 @@ def shared_folders() -> set[str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from this checkout without a network."""
-    folder = tmp_path_factory.mktemp("wheel")
+    return built_in(tmp_path_factory.mktemp("wheel"))
+
+
+def built_in(folder: Path, **environment: str) -> Path:
+    """A wheel of this checkout, as an installation from source makes it."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -154,6 +158,23 @@ def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].removesuffix(".dist-info").split("-")[0] for name in names} == {"benchgate"}
     assert [name for name in names if name.endswith((".pyc", ".db"))] == []
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="nothing is compiled here"
+)
+def test_the_wheel_carries_what_is_compiled_and_says_for_which_system(wheel: Path, base: Path) -> None:
+    assert re.search(r"-py3-none-linux_\w+\.whl$", wheel.name)
+    assert "benchgate/load/native.lib" in zipfile.ZipFile(wheel).namelist()
+    code = "from benchgate.load.native import library; print(library() is not None)"
+    done = subprocess.run([base.parent / "python", "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout == "True\n"
+
+
+def test_a_wheel_of_which_nothing_is_compiled_is_for_every_system(tmp_path: Path) -> None:
+    pure = built_in(tmp_path, BENCHGATE_NATIVE="0")
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert [name for name in zipfile.ZipFile(pure).namelist() if name.endswith((".lib", ".so"))] == []
 
 
 def test_the_core_install_stays_small() -> None:

@@ -225,6 +225,27 @@ def test_what_the_system_shows_of_itself(
     assert named(examine(str(tmp_path / "none.db")))[name].state is state
 
 
+def test_it_says_by_what_streams_are_read_and_a_curve_of_one_is_none_of_the_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine, "library", lambda: object())
+    assert named(examine(str(tmp_path / "none.db")))["reads"].state is State.OK
+    monkeypatch.setattr(machine, "library", lambda: None)
+    found = named(examine(str(tmp_path / "none.db")))["reads"]
+    assert (found.state, "Python" in found.found) == (State.WARN, True)
+    machines = []
+    for library in (object(), None):
+        monkeypatch.setattr("benchgate.circumstances.library", lambda library=library: library)
+        machines.append(ClientProfile(utc_now(), client_machine(), ()).fingerprint)
+    assert len(set(machines)) == 2
+
+
+def test_it_says_that_compiled_code_was_left_aside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BENCHGATE_NATIVE", "0")
+    found = named(examine(str(tmp_path / "none.db")))["reads"]
+    assert (found.state, found.remedy) == (State.WARN, "unset BENCHGATE_NATIVE")
+
+
 def test_a_busy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "usable_cpus", lambda: 4)
     for load, state in ((2.0, State.OK), (2.1, State.WARN)):

@@ -18,8 +18,10 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchgate.load import native
 from benchgate.load.decode import fault_in
 from benchgate.load.exchange import Exchange, Fault, Heard, Response
+from benchgate.load.flowing import PythonFlows
 from benchgate.load.raw_body import RawBody, Read
 from benchgate.load.sockets import Sockets, SocketTransport
 from benchgate.load.wire import Connection
@@ -27,7 +29,10 @@ from benchgate.model.records import ErrorClass
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's"),
+    pytest.mark.usefixtures("compiled_and_not"),
+]
 
 T = TypeVar("T")
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -122,8 +127,8 @@ def test_events_as_servers_send_them_are_kept_whole_though_none_of_them_is_looke
 
     class Looking(Exchange):
         def look(self) -> None:
-            looks.append(self.size)
             super().look()
+            looks.append(self.size)
 
     async def scenario(wire: Wire) -> Response:
         asked = asyncio.create_task(wire.connection.exchange(b"POST", lambda: Looking(limits(), hear)))
@@ -191,7 +196,8 @@ def test_a_connection_that_goes_in_the_middle_says_how(reset: bool, said: str) -
 
 def test_a_stream_without_end_is_ended_though_nobody_looks_at_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
-    monkeypatch.setattr("benchgate.load.sockets._WEIGH_BYTES", 4_000)
+    monkeypatch.setattr("benchgate.load.native_flows.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.flowing._WEIGH_BYTES", 4_000)
     monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
 
     async def scenario(wire: Wire) -> tuple[Response, int]:
@@ -265,8 +271,9 @@ def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn(
         broken, other = socket.socketpair()
         with broken, other:
             wire.sockets.watch(broken, select.EPOLLIN, fails)
+            other.sendall(b"x")
             with pytest.raises(RuntimeError, match="beside it"):
-                wire.sockets._read([(wire.sock.fileno(), select.EPOLLIN), (broken.fileno(), select.EPOLLIN)])
+                wire.sockets._flows.look()
             wire.sockets.unwatch(broken)
         await turns()
         return asked.done() and (await asked).whole
@@ -317,7 +324,12 @@ def test_an_event_that_came_at_once_is_one_read_however_long_it_is(size: int) ->
     assert list(response.body.marks[1::2]) == [len(HEAD), size, size, size, len(END)]
 
 
-def test_long_events_are_read_in_one_go_once_there_are_many_of_them_and_short_ones_again_after_them() -> None:
+def test_long_events_are_read_in_one_go_once_there_are_many_of_them_and_short_ones_again_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By Python, to which every byte more that it asks for is memory to be found."""
+    monkeypatch.setenv(native.LEFT_ASIDE, "0")
+
     async def scenario(wire: Wire) -> tuple[list[int], Response]:
         asked = wire.ask()
         asked_for = list[int]()
@@ -327,7 +339,8 @@ def test_long_events_are_read_in_one_go_once_there_are_many_of_them_and_short_on
             until_ns = monotonic_ns() + 30_000_000
             while monotonic_ns() < until_ns:
                 await wire.tell([event_of(size)])
-            asked_for.append(wire.sockets._at_first)
+            assert isinstance(wire.sockets._flows, PythonFlows)
+            asked_for.append(wire.sockets._flows._at_first)
         await wire.tell([END])
         return asked_for, await asked
 

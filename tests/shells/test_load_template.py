@@ -11,6 +11,8 @@ from benchgate.load.decode import read_stream
 from benchgate.load.seen import Stream
 from benchgate.load.template import Template
 
+pytestmark = pytest.mark.usefixtures("compiled_and_not")
+
 TEXTS = st.sampled_from(
     ['"', "\\", '\\"', '"}', '","x":"', "\\u0022", "\n", "\x00", "\u2028", "", " ", "x", "index", "content", "🙂", "é"]
 ) | st.text(max_size=6)

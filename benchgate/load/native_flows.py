@@ -1,0 +1,101 @@
+"""Streams in full flow, read by the compiled loop: bytes and instants stay there until something may have ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import socket
+from collections.abc import Mapping
+from functools import partial
+
+from benchgate.load.exchange import LARGEST_RESPONSE_BYTES, Exchange, nothing
+from benchgate.load.flowing import Ending, OnEvents
+
+_MOST_EVENTS = 1024
+_LOOK, _CLOSED = 0, -(2**31)  # told of a descriptor; else the events it was seen with, or the error's number below 0
+_MARK_BYTES = 8
+
+
+class NativeFlows:
+    """As `flowing.Flows` says. Must be closed."""
+
+    def __init__(self, library: ctypes.CDLL, epoll: select.epoll, watched: Mapping[int, OnEvents]) -> None:
+        self._library = library
+        self._watched = watched
+        self._flowing: dict[int, tuple[Exchange, Ending]] = {}
+        self._told = (ctypes.c_int32 * (2 * _MOST_EVENTS))()
+        self._count = ctypes.c_int32()
+        self._taken = (ctypes.c_int64 * 4)()
+        self._at_told, self._at_count = ctypes.addressof(self._told), ctypes.addressof(self._count)
+        self._at_taken = ctypes.addressof(self._taken)
+        self._flows: int | None = library.flows_new(epoll.fileno(), LARGEST_RESPONSE_BYTES)
+        if self._flows is None:
+            raise MemoryError
+
+    def add(self, sock: socket.socket, exchange: Exchange, transport: Ending) -> None:
+        """As `Flows` says."""
+        descriptor = sock.fileno()
+        if self._flows is None or self._library.flows_add(self._flows, descriptor):
+            return  # closed, or no memory: its transport goes on reading it
+        self._flowing[descriptor] = exchange, transport
+        exchange.fetch = partial(self._fetch, descriptor)
+
+    def drop(self, descriptor: int) -> None:
+        """As `Flows` says."""
+        if descriptor in self._flowing:
+            self._fetch(descriptor)
+            exchange, _ = self._flowing.pop(descriptor)
+            exchange.fetch = nothing
+            self._library.flows_drop(self._flows, descriptor)
+
+    def look(self) -> int:
+        """As `Flows` says: the streams are read first, then whatever else was seen is told."""
+        if self._flows is None:
+            return 0
+        reads: int = self._library.flows_look(self._flows, self._at_told, self._at_count)
+        if count := self._count.value:
+            told = self._told[: 2 * count]
+            self._tell(list(zip(told[::2], told[1::2], strict=True)))
+        return reads
+
+    def settle(self, reads: int) -> None:
+        """As `Flows` says: nothing to be done, for every read is weighed."""
+
+    def close(self) -> None:
+        """As `Flows` says. What had come of a stream goes to its exchange."""
+        for descriptor in tuple(self._flowing):
+            self.drop(descriptor)
+        if self._flows is not None:
+            self._library.flows_free(self._flows)
+            self._flows = None
+
+    def _tell(self, told: list[tuple[int, int]]) -> None:
+        """Any of these may have gone when one before it in this turn closed it."""
+        try:
+            for descriptor, what in told:
+                if what > 0:
+                    if descriptor in self._flowing:
+                        self._fetch(descriptor)  # before what is read by others
+                    on_events = self._watched.get(descriptor)
+                    if on_events is not None:
+                        on_events(what)
+        finally:  # what was read will not wake anybody again, whatever went wrong with another one
+            for descriptor, what in told:
+                if what <= 0 and descriptor in self._flowing:
+                    self._conclude(*self._flowing[descriptor], what)
+
+    def _conclude(self, exchange: Exchange, transport: Ending, what: int) -> None:
+        if what == _LOOK:
+            exchange.look()
+        elif what == _CLOSED:
+            transport.came(b"")
+        else:
+            transport.failed(OSError(-what, os.strerror(-what)))
+
+    def _fetch(self, descriptor: int) -> None:
+        """Give its exchange what came since the last time."""
+        self._library.flows_take(self._flows, descriptor, self._at_taken)
+        raw, size, marks, count = self._taken
+        if size:
+            self._flowing[descriptor][0].take(ctypes.string_at(raw, size), ctypes.string_at(marks, _MARK_BYTES * count))
