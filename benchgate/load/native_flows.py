@@ -71,19 +71,19 @@ class NativeFlows:
             self._flows = None
 
     def _tell(self, told: list[tuple[int, int]]) -> None:
-        """Any of these may have gone when one before it in this turn closed it."""
+        """What was read will not wake anybody again, whatever goes wrong with another one of this turn."""
+        concluded = [(*self._flowing[descriptor], what) for descriptor, what in told if what <= 0]
         try:
             for descriptor, what in told:
                 if what > 0:
                     if descriptor in self._flowing:
                         self._fetch(descriptor)  # before what is read by others
-                    on_events = self._watched.get(descriptor)
+                    on_events = self._watched.get(descriptor)  # gone when one before it closed it
                     if on_events is not None:
                         on_events(what)
-        finally:  # what was read will not wake anybody again, whatever went wrong with another one
-            for descriptor, what in told:
-                if what <= 0 and descriptor in self._flowing:
-                    self._conclude(*self._flowing[descriptor], what)
+        finally:
+            for exchange, transport, what in concluded:
+                self._conclude(exchange, transport, what)
 
     def _conclude(self, exchange: Exchange, transport: Ending, what: int) -> None:
         if what == _LOOK:

@@ -281,6 +281,22 @@ def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn(
     assert over_a_wire(scenario)
 
 
+def test_an_answer_is_over_although_all_sockets_are_closed_in_the_same_turn() -> None:
+    async def scenario(wire: Wire) -> bool:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN, TOKEN])
+        closes, other = socket.socketpair()
+        with closes, other:
+            wire.sockets.watch(closes, select.EPOLLIN, lambda _: wire.sockets.close())
+            other.sendall(b"x")
+            wire.peer.sendall(END)
+            await turns()
+        return asked.done() and (await asked).whole
+
+    assert over_a_wire(scenario)
+
+
 def test_audited_reads_all_pass_through_the_connection() -> None:
     async def scenario(wire: Wire) -> tuple[Response, int]:
         asked = wire.ask()
