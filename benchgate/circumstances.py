@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from benchgate import __version__
 from benchgate.errors import StoreError
-from benchgate.load.native import library
 from benchgate.model.client import ClientProfile, machine_fingerprint
 from benchgate.model.run import new_run_id
 
@@ -49,6 +48,8 @@ def environment_facts() -> dict[str, object]:
 
 def client_machine() -> dict[str, object]:
     """What the speed of the load generator depends on: processor, cores it may use, system, and what runs it."""
+    from benchgate.load.native import library  # not needed by most who ask for the time
+
     return {
         "cpu": _cpu_model(),
         "machine": platform.machine(),
