@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic_ns
 from typing import Protocol
@@ -15,10 +16,12 @@ from typing import Protocol
 from benchgate.load.exchange import IN_FLOW, Exchange, may_end
 
 READ_BYTES = 2**14  # what is left is read at the next look
+GATHER_NS = 200_000  # and some 0.1 ms until the kernel wakes us
 READABLE = getattr(select, "EPOLLIN", 0)  # Linux alone has it
 
 _EVENT_BYTES = 479  # in a full flow: as long a text as Python has memory of its own for, which is cheaper than malloc's
 _LONG_ONE_IN = 8  # reads: where so many are longer, that would mean two reads for one
+_NS = 1_000_000_000
 _WEIGH_BYTES = 2**24  # of all streams together: so often each is asked whether it has become too long
 
 OnEvents = Callable[[int], None]
@@ -44,8 +47,11 @@ class Flows(Protocol):
     def drop(self, descriptor: int) -> None:
         """Read it no more, if it was read here. All that came is with its exchange."""
 
-    def look(self) -> int:
-        """Read every stream that has something, and tell the others. How many sockets had something."""
+    def look(self, gathers: int) -> int:
+        """Read every stream that has something, and tell the others. How many sockets had something.
+
+        After so many gathers, with a look after each, until there was somebody to be told or a stream may have ended.
+        """
 
     def settle(self, reads: int) -> None:
         """A stretch of so many reads is over."""
@@ -73,11 +79,17 @@ class PythonFlows:
         """As `Flows` says."""
         self._flowing.pop(descriptor, None)
 
-    def look(self) -> int:
+    def look(self, gathers: int) -> int:
         """As `Flows` says."""
-        ready = self._epoll.poll(0)
-        self._read(ready)
-        return len(ready)
+        reads, again = 0, True
+        while again:
+            if gathers:
+                time.sleep(GATHER_NS / _NS)
+                gathers -= 1
+            ready = self._epoll.poll(0)
+            reads += len(ready)
+            again = self._read(ready) and gathers > 0
+        return reads
 
     def settle(self, reads: int) -> None:
         """As `Flows` says: ask for as much as most reads bring, and have long streams weighed."""
@@ -92,16 +104,21 @@ class PythonFlows:
         """As `Flows` says."""
         self._flowing.clear()
 
-    def _read(self, ready: Iterable[tuple[int, int]]) -> None:
-        """The hottest loop there is: nothing is done here that can be done later, and nothing is looked up twice."""
+    def _read(self, ready: Iterable[tuple[int, int]]) -> bool:
+        """The hottest loop there is: nothing is done here that can be done later, and nothing is looked up twice.
+
+        Whether there was nobody to be told, and nothing that may have been an end.
+        """
         watched, flowing, unweighed, at_first = self._watched, self._flowing, self._unweighed, self._at_first
         readable, in_flow, now_ns, longer_from = READABLE, IN_FLOW, monotonic_ns, _EVENT_BYTES
         ended: list[Exchange] = []
         failed: list[tuple[Ending, OSError]] = []
+        told = False
         try:
             for descriptor, events in ready:
                 flowing_here = flowing.get(descriptor)
                 if flowing_here is None or events != readable:
+                    told = True
                     on_events = watched.get(descriptor)  # gone when one before it in this turn closed it
                     if on_events is not None:
                         on_events(events)
@@ -110,6 +127,7 @@ class PythonFlows:
                 try:
                     data = recv(at_first)
                 except OSError as exc:
+                    told = True
                     transport.failed(exc)
                     continue
                 size = len(data)
@@ -125,6 +143,7 @@ class PythonFlows:
                             failed.append((transport, exc))
                 if not data.endswith(in_flow) and may_end(data):
                     if not size:
+                        told = True
                         transport.came(data)
                         continue
                     ended.append(exchange)  # looked at when all have been read: it takes as long as ten reads
@@ -138,6 +157,7 @@ class PythonFlows:
                 exchange.look()
             for transport, error in failed:
                 transport.failed(error)
+        return not (told or ended or failed)
 
 
 _Flowing = tuple[Callable[[int], bytes], Callable[[bytes], None], Callable[[int], None], Exchange, Ending]

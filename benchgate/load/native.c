@@ -14,7 +14,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { READ_BYTES = 1 << 14, MOST_EVENTS = 1024, LEAST_ROOM = 1 << 12, KEPT_ROOM = 1 << 17 };
+enum { READ_BYTES = 1 << 14, MOST_EVENTS = 1024, LEAST_ROOM = 1 << 12, KEPT_ROOM = 1 << 17, KEPT_PLACES = 1 << 14 };
+#define NS INT64_C(1000000000)
 enum { LOOK = 0, CLOSED = INT32_MIN }; /* told of a descriptor; else the events it was seen with, or -errno */
 
 /* A stream in full flow: its bytes one after the other, and of each read its instant and how many they were. */
@@ -71,14 +72,15 @@ int flows_add(struct flows *flows, int descriptor) {
     return 0;
 }
 
-/* What came of it since the last time: addresses and sizes, good until the next call. */
-void flows_take(struct flows *flows, int descriptor, int64_t taken[4]) {
+/* What came of it since the last time: addresses and sizes, good until the next call. Gives back whether anything did. */
+int flows_take(struct flows *flows, int descriptor, int64_t taken[4]) {
     struct flow *flow = flows->of + descriptor;
     taken[0] = (intptr_t)flow->raw;
     taken[1] = flow->size;
     taken[2] = (intptr_t)flow->marks;
     taken[3] = flow->count;
     flow->size = flow->count = 0;
+    return taken[1] > 0;
 }
 
 /* Read it no more. What came and was not taken is lost. */
@@ -90,6 +92,11 @@ void flows_drop(struct flows *flows, int descriptor) {
         free(flow->raw);
         flow->raw = NULL;
         flow->room = 0;
+    }
+    if (flow->places > KEPT_PLACES) {
+        free(flow->marks);
+        flow->marks = NULL;
+        flow->places = 0;
     }
 }
 
@@ -137,13 +144,13 @@ static int32_t read_one(struct flows *flows, int descriptor) {
     if (size < 0) return errno == EAGAIN || errno == EINTR ? 1 : -errno;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (keep(flow, flows->read, size, now.tv_sec * INT64_C(1000000000) + now.tv_nsec)) return -ENOMEM;
+    if (keep(flow, flows->read, size, now.tv_sec * NS + now.tv_nsec)) return -ENOMEM;
     return may_end(flows->read, size) || flow->came > flows->longest ? LOOK : 1;
 }
 
 /* Read every stream in full flow that has something, once. Gives back how many descriptors had; `told` gets pairs of
  * a descriptor and what else is to be done about it, `count` how many pairs. */
-int flows_look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *count) {
+static int look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *count) {
     int seen = epoll_wait(flows->epoll, flows->seen, MOST_EVENTS, 0);
     *count = 0;
     for (int each = 0; each < seen; each++) {
@@ -155,6 +162,18 @@ int flows_look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *coun
         told[2 * (*count)++ + 1] = what;
     }
     return seen < 0 ? 0 : seen;
+}
+
+/* The same; or after so many gathers of so long, each with a look after it, until there is something to be told. */
+int flows_look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *count, int gathers, int64_t gather_ns) {
+    struct timespec gather = {gather_ns / NS, gather_ns % NS};
+    if (!gathers) return look(flows, told, count);
+    int seen = 0;
+    do {
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &gather, NULL);
+        seen += look(flows, told, count);
+    } while (--gathers && !*count);
+    return seen;
 }
 
 static int hex(unsigned char digit) {

@@ -24,9 +24,9 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "flows_new": (_POINTER, (_INT, ctypes.c_size_t)),
     "flows_free": (None, (_POINTER,)),
     "flows_add": (_INT, (_POINTER, _INT)),
-    "flows_take": (None, (_POINTER, _INT, _POINTER)),
+    "flows_take": (_INT, (_POINTER, _INT, _POINTER)),
     "flows_drop": (None, (_POINTER, _INT)),
-    "flows_look": (_INT, (_POINTER, _POINTER, _POINTER)),
+    "flows_look": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _LONG)),
     "may_end": (_INT, (ctypes.c_char_p, ctypes.c_size_t)),
     "run": (
         _LONG,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from benchgate.load.exchange import LARGEST_RESPONSE_BYTES, Exchange, nothing
-from benchgate.load.flowing import Ending, OnEvents
+from benchgate.load.flowing import GATHER_NS, Ending, OnEvents
 
 _MOST_EVENTS = 1024
 _LOOK, _CLOSED = 0, -(2**31)  # told of a descriptor; else the events it was seen with, or the error's number below 0
@@ -49,11 +49,11 @@ class NativeFlows:
             exchange.fetch = nothing
             self._library.flows_drop(self._flows, descriptor)
 
-    def look(self) -> int:
+    def look(self, gathers: int) -> int:
         """As `Flows` says: the streams are read first, then whatever else was seen is told."""
         if self._flows is None:
             return 0
-        reads: int = self._library.flows_look(self._flows, self._at_told, self._at_count)
+        reads: int = self._library.flows_look(self._flows, self._at_told, self._at_count, gathers, GATHER_NS)
         if count := self._count.value:
             told = self._told[: 2 * count]
             self._tell(list(zip(told[::2], told[1::2], strict=True)))
@@ -95,7 +95,6 @@ class NativeFlows:
 
     def _fetch(self, descriptor: int) -> None:
         """Give its exchange what came since the last time."""
-        self._library.flows_take(self._flows, descriptor, self._at_taken)
-        raw, size, marks, count = self._taken
-        if size:
+        if self._library.flows_take(self._flows, descriptor, self._at_taken):
+            raw, size, marks, count = self._taken
             self._flowing[descriptor][0].take(ctypes.string_at(raw, size), ctypes.string_at(marks, _MARK_BYTES * count))

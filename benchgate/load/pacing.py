@@ -30,10 +30,11 @@ class Alarm:
     """Wakes coroutines at instants of the monotonic clock, never before. A context manager inside a running loop.
 
     On Linux by a kernel timer (no busy waiting, no thread); elsewhere by the loop's own timers, late by up to a
-    millisecond. Lateness is recorded with every request either way.
+    millisecond. Lateness is recorded with every request either way. `rings` is called before anybody is woken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rings: Callable[[], None] = lambda: None) -> None:
+        self._rings = rings
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap, by instant and then by who came first
         self._came = count()
@@ -77,6 +78,7 @@ class Alarm:
         self._next = self._loop.call_later(max(0, instant_ns - monotonic_ns()) / _NS, self._ring, 1)
 
     def _ring(self, times: int) -> None:
+        self._rings()
         self._wake(monotonic_ns())
         if self._waiting:
             self._set(self._waiting[0][0])

@@ -73,6 +73,11 @@ class Pool:
         if self._sockets is not None:
             self._sockets.close()
 
+    def hurry(self) -> None:
+        """A request is about to be due."""
+        if self._sockets is not None:
+            self._sockets.hurry()
+
     @property
     def given_up(self) -> bool:
         """No connection for a while, and not for want of trying: the target is down, and stays down in this stage."""

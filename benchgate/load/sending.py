@@ -64,7 +64,7 @@ class Sending:
         try:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(Canary())
-                flows = [self._flow(group, stack.enter_context(Alarm())) for group in self._classes]
+                flows = [self._flow(group, stack.enter_context(Alarm(self._pool.hurry))) for group in self._classes]
                 alarm = stack.enter_context(Alarm())
                 await self._pool.open(sum(group.level.connections for group in self._classes))
                 self._epoch_ns, late_s = await _begin(start, alarm)

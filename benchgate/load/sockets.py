@@ -18,7 +18,6 @@ import errno
 import os
 import select
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns, time_ns
 from typing import Any
@@ -30,7 +29,8 @@ from benchgate.load.native_flows import NativeFlows
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _ANCILLARY_BYTES = 256
-_GATHER_S = 0.0002  # and some 0.1 ms until the kernel wakes us
+_GATHERS = 2  # in a row: each time that the loop comes round costs as much as several reads, but others wait meanwhile
+_HURRIED_LOOKS = 2  # as often the loop may look here before what an alarm has set off is done
 _GATHER_ABOVE_RPS = 8_000  # reads a second; below, waiting gathers next to nothing
 _RATE_OVER_NS = 10_000_000
 _NS = 1_000_000_000
@@ -54,6 +54,7 @@ class Sockets:
         self._reads = 0  # of the stretch that is being counted
         self._since_ns = 0
         self._gathers = False
+        self._hurried = 0  # looks that still are to be taken at once
 
     async def open(self, host: str, port: int, protocol: asyncio.Protocol) -> None:
         """Connect a protocol to the first address of the host that takes it. Raises OSError."""
@@ -91,6 +92,10 @@ class Sockets:
         """Leave its reads to whoever watches it again."""
         self._flows.drop(sock.fileno())
 
+    def hurry(self) -> None:
+        """Something is about to be sent: nothing is gathered until it has been."""
+        self._hurried = _HURRIED_LOOKS
+
     def close(self) -> None:
         """Watch no more. To be called where the loop still runs."""
         if not self._epoll.closed:
@@ -100,9 +105,9 @@ class Sockets:
 
     def _look(self) -> None:
         """Have every socket read that has something."""
-        if self._gathers:
-            time.sleep(_GATHER_S)
-        self._reads += self._flows.look()
+        gathers = _GATHERS if self._gathers and not self._hurried else 0
+        self._hurried = max(0, self._hurried - 1)
+        self._reads += self._flows.look(gathers)
         now_ns = monotonic_ns()
         if now_ns - self._since_ns >= _RATE_OVER_NS:
             self._gathers = self._reads * _NS >= _GATHER_ABOVE_RPS * (now_ns - self._since_ns)

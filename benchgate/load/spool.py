@@ -102,7 +102,7 @@ def _places(fd: int) -> Iterator[tuple[int, int]]:
 def _read_at(fd: int, at: int, end: int) -> Spooled | None:
     """The response in the frame at this place; None when its bytes are not those that were written."""
     frame = os.pread(fd, end - at, at)
-    payload = frame[_FRAME.size :]
+    payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
     return _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
 
 
@@ -144,20 +144,20 @@ def _flags(response: Response, body: RawBody) -> int:
     )
 
 
-def _unpacked(payload: bytes) -> Spooled:
+def _unpacked(payload: memoryview) -> Spooled:
     (
         number, intended_ns, epoch_ns, sent_ns, over_ns, begins, length, flags, error, reconnects,
         connecting_ns, head_size, words_size, marks_size,
     ) = _FIXED.unpack_from(payload)  # fmt: skip
     at = _FIXED.size
-    head, at = payload[at : at + head_size], at + head_size
-    words, at = payload[at : at + words_size], at + words_size
-    marks, at = array("q", payload[at : at + marks_size]), at + marks_size
+    head, at = bytes(payload[at : at + head_size]), at + head_size
+    words, at = bytes(payload[at : at + words_size]), at + words_size
+    marks, at = array("q", bytes(payload[at : at + marks_size])), at + marks_size
     response = Response(
         sent_ns=sent_ns if flags & _SENT else None,
         over_ns=over_ns,
         head=_head_of(head),
-        body=RawBody(payload[at:], marks, begins, None if length == _NONE else length, bool(flags & _CHUNKED)),
+        body=RawBody(bytes(payload[at:]), marks, begins, None if length == _NONE else length, bool(flags & _CHUNKED)),
         whole=bool(flags & _WHOLE),
         fault=Fault(_ERRORS[error - 1], words.decode("utf-8", "surrogatepass")) if error else None,
         unanswered=bool(flags & _UNANSWERED),

@@ -17,8 +17,10 @@ from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target
 
 _MAKE_NS = 300_000  # of making tickets at a time, and
-_MAKE_SOON_S = 0.003  # until the next time where half of them are missing, and
-_MAKE_LATER_S = 0.02  # where fewer are: several made in a row cost less than each by itself
+_MAKE_AGAIN_S = 0.003  # until the next time
+_AHEAD = 2_000  # tickets more than slots, made before the clock starts where it takes no longer than
+_AHEAD_NS = 100_000_000  # and no more than
+_AHEAD_BYTES = 2**23
 
 
 class Ticket(NamedTuple):
@@ -36,44 +38,51 @@ class Ticket(NamedTuple):
 
 
 class Stock(Iterator[Ticket]):
-    """Tickets without end, so many always ready: those taken are made up for a little later, a few at a time.
+    """Tickets without end: one ready for every slot, and more ahead where they are small and soon made.
 
     Made when a slot is due, a ticket would make its request late; made when many slots have just been due, it would
-    keep their requests, and what is answered to them, waiting. To be taken from inside a running event loop.
+    keep their requests, and what is answered to them, waiting. And one made by itself between the reads of a stage
+    costs several times what it costs in a row. So only when half of the slots would find none, for all of them some are
+    made again, for a moment at a time. To be taken from inside a running event loop.
     """
 
-    def __init__(self, tickets: Iterator[Ticket], size: int) -> None:
+    def __init__(self, tickets: Iterator[Ticket], slots: int, ahead: int = _AHEAD) -> None:
         self._tickets = tickets
-        self._size = size
-        self._ready = deque(islice(tickets, size))
+        self._ready = deque(islice(tickets, slots))
+        self._slots = slots
+        self._make_ahead(slots + ahead)
         self._making: asyncio.TimerHandle | None = None
-        self._soon = False
 
     def __next__(self) -> Ticket:
         ticket = self._ready.popleft() if self._ready else next(self._tickets)
-        self._make_later()
+        if self._making is None and 2 * len(self._ready) < self._slots:
+            self._make_soon()
         return ticket
 
-    def _make_later(self) -> None:
-        missing = self._size - len(self._ready)
-        is_low = 2 * missing > self._size
-        if missing <= 0 or (self._making is not None and (self._soon or not is_low)):
-            return
-        if self._making is not None:
-            self._making.cancel()
-        self._soon = is_low
-        self._making = asyncio.get_running_loop().call_later(_MAKE_SOON_S if is_low else _MAKE_LATER_S, self._make)
+    def _make_ahead(self, most: int) -> None:
+        until_ns = monotonic_ns() + _AHEAD_NS
+        left = _AHEAD_BYTES - sum(len(ticket.wire) for ticket in self._ready)
+        while len(self._ready) < most and left > 0 and monotonic_ns() < until_ns and self._make_one():
+            left -= len(self._ready[-1].wire)
 
-    def _make(self) -> None:
+    def _make_soon(self) -> None:
+        self._making = asyncio.get_running_loop().call_later(_MAKE_AGAIN_S, self._make_some)
+
+    def _make_some(self) -> None:
         """Make tickets for a moment, and go on a little later when there are more to make."""
         self._making = None
         until_ns = monotonic_ns() + _MAKE_NS
-        while len(self._ready) < self._size and monotonic_ns() < until_ns:
-            made = tuple(islice(self._tickets, 1))
-            self._ready.extend(made)
-            if not made:
-                self._size = 0  # there is an end after all: nothing more is to be made
-        self._make_later()
+        while len(self._ready) < self._slots and monotonic_ns() < until_ns:
+            if not self._make_one():
+                self._slots = 0  # there is an end after all: nothing more is to be made
+        if len(self._ready) < self._slots:
+            self._make_soon()
+
+    def _make_one(self) -> bool:
+        """False when there is none any more."""
+        ready = len(self._ready)
+        self._ready.extend(islice(self._tickets, 1))
+        return len(self._ready) > ready
 
 
 def tickets_of(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[Ticket]:

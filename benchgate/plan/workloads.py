@@ -61,8 +61,8 @@ def keyed_text(vocabulary: Vocabulary, tokens: int, key: str) -> str:
     are as good as equally likely: of 2**32 values a few more fall to some of them.
     """
     drawn = np.frombuffer(hashlib.shake_128(key.encode()).digest(4 * tokens), dtype="<u4")
-    places = (drawn % len(vocabulary.pieces)).tolist()
-    return vocabulary.between.join(map(vocabulary.pieces.__getitem__, places))
+    pieces = vocabulary.pieces
+    return vocabulary.between.join([pieces[at] for at in (drawn % len(pieces)).tolist()])
 
 
 def stable_text(vocabulary: Vocabulary, tokens: int, key: Sequence[int]) -> str:

@@ -46,6 +46,20 @@ def test_each_of_many_goes_at_its_own_instant_and_none_before(kernel: bool) -> N
     assert gone == [1, 2, 0, 3]
 
 
+def test_who_asked_to_be_told_is_told_before_anybody_is_woken() -> None:
+    happened: list[str] = []
+
+    async def whole() -> None:
+        with Alarm(lambda: happened.append("rings")) as alarm:
+            await alarm.until(monotonic_ns() + MS_NS)
+            happened.append("woken")
+            await alarm.until(0)
+            alarm.ring_out()
+
+    asyncio.run(whole())
+    assert happened == ["rings", "woken"]
+
+
 def test_who_waits_and_who_would_wait_goes_on_once_it_rings_out() -> None:
     async def let_go(alarm: Alarm) -> None:
         later_ns = monotonic_ns() + AN_HOUR_NS

@@ -17,46 +17,47 @@ def numbered(made: list[int], end: int | None = None) -> Iterator[Ticket]:
         yield Ticket(number, None, b"")
 
 
-def test_as_many_as_are_taken_are_made_again_and_none_twice() -> None:
+def test_for_half_of_the_slots_none_left_as_many_as_slots_are_made_again_and_none_twice() -> None:
     made: list[int] = []
 
     async def taken() -> list[int]:
-        stock = Stock(numbered(made), 4)
-        assert made == [0, 1, 2, 3]
-        first = [next(stock).number for _ in range(3)]
-        assert made == [0, 1, 2, 3]  # not before those who took them had their turn
-        while len(made) < 7:
+        stock = Stock(numbered(made), 4, ahead=2)
+        assert made == [0, 1, 2, 3, 4, 5]
+        first = [next(stock).number for _ in range(4)]
+        await asyncio.sleep(0.01)
+        assert len(made) == 6  # one by one they would cost more
+        first.append(next(stock).number)
+        assert len(made) == 6  # not before those who took them had their turn
+        while len(made) < 9:
             await asyncio.sleep(0)
         await asyncio.sleep(0.01)
-        assert len(made) == 7  # and no more
+        assert len(made) == 9  # and no more
         return first + [ticket.number for ticket in islice(stock, 6)]  # two of them are made when they are taken
 
-    assert asyncio.run(taken()) == list(range(9))
+    assert asyncio.run(taken()) == list(range(11))
 
 
 def test_what_ends_after_all_ends_for_who_takes() -> None:
-    async def taken() -> list[int]:
-        stock = Stock(numbered([], 3), 2)
-        first = next(stock).number
+    async def taken(slots: int, ahead: int) -> list[int]:
+        stock = Stock(numbered([], 3), slots, ahead)
+        first = [next(stock).number, next(stock).number]
         await asyncio.sleep(0.01)
-        return [first, *(ticket.number for ticket in stock)]
+        return [*first, *(ticket.number for ticket in stock)]
 
-    assert asyncio.run(taken()) == [0, 1, 2]
+    for slots, ahead in ((1, 0), (2, 0), (1, 1), (5, 0), (2, 5)):
+        assert asyncio.run(taken(slots, ahead)) == [0, 1, 2]
 
 
-def test_once_more_than_half_are_missing_they_are_made_without_further_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.tickets._MAKE_LATER_S", 3600)
-    made: list[int] = []
+def test_every_slot_has_one_however_long_they_take_or_are_but_none_is_made_ahead_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(size_bytes: int) -> int:
+        numbers: list[int] = []
+        Stock((ticket._replace(wire=bytes(size_bytes)) for ticket in numbered(numbers)), 10, ahead=20)
+        return len(numbers)
 
-    async def taken() -> int:
-        stock = Stock(numbered(made), 4)
-        next(stock)
-        await asyncio.sleep(0.02)
-        few = len(made)
-        for _ in range(2):
-            next(stock)
-        while len(made) < 7:
-            await asyncio.sleep(0)
-        return few
-
-    assert asyncio.run(asyncio.wait_for(taken(), 20)) == 4
+    assert made(10) == 30
+    assert made(1_000_000) == 10
+    assert made(500_000) == 17  # 16 of them are shorter than 8 MiB
+    monkeypatch.setattr("benchgate.load.tickets._AHEAD_NS", 0)
+    assert made(10) == 10
