@@ -1,7 +1,7 @@
 """How late the client itself is: a tick at known instants through the event loop that a stage runs on.
 
-A tick is handled when the loop gets to it, like any answer that has arrived: how long it waited is how long answers
-waited. Needs no help from the server and costs one small callback per tick.
+A tick is handled when it is its turn, like any answer that has arrived, by the same epoll: how long it waited is how
+long answers waited. Needs no help from the server and costs one small callback per tick.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from benchgate.load.pacing import Ticker
+from benchgate.load.pacing import Ticker, Watcher
 from benchgate.model.metrics import quantile
 from benchgate.model.records import FloatArray, IntArray
 from benchgate.model.run import ClientUse
@@ -39,9 +39,9 @@ class Canary:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self._ticker.close()
 
-    def start(self) -> None:
-        """The stage begins."""
-        self._ticker.start()
+    def start(self, watcher: Watcher | None = None) -> None:
+        """The stage begins. The ticks are told by who reads the answers, where that is not the loop itself."""
+        self._ticker.start(watcher)
         self._sample(self._ticker.started_ns)
 
     def stop(self) -> None:

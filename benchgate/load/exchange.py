@@ -21,7 +21,8 @@ LARGEST_RESPONSE_BYTES = 64 * 2**20
 _ENDINGS = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
 """What a chunked response ends with, whole or but for the end of its framing."""
 
-_LAST_CHUNK = b"\r\n0\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+_LAST_CHUNK_INSIDE = b"\r\n" + LAST_CHUNK
 _SHORT_BYTES = 16  # a read of fewer bytes may be the second half of what ends a response
 
 _WHOLE = b"[DONE]\n\n\r\n0\r\n\r\n"
@@ -29,7 +30,7 @@ _WHOLE = b"[DONE]\n\n\r\n0\r\n\r\n"
 runs, where following the chunks would hold up other streams; checked when the body is read (`RawBody.flaw`)."""
 
 IN_FLOW = b"}\n\n\r\n"
-"""What an event ends with that is a JSON object and all that there is in its chunk: no response ends so."""
+"""What an event ends with that is a JSON object and all that there is in its chunk: no response ends with it."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 _NEAR_THE_END = 64  # bytes
@@ -52,7 +53,9 @@ Hear = Callable[[Iterable[Read]], Heard]
 
 def may_end(data: bytes) -> bool:
     """Whether what was read may hold the end of a response in chunks: only that is worth a look."""
-    return data.endswith(_ENDINGS) or len(data) < _SHORT_BYTES or _LAST_CHUNK in data
+    if _LAST_CHUNK_INSIDE in data or data.startswith(LAST_CHUNK):  # whatever follows it
+        return True
+    return not data.endswith(IN_FLOW) and (data.endswith(_ENDINGS) or len(data) < _SHORT_BYTES)
 
 
 class Fault(NamedTuple):

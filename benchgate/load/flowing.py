@@ -9,11 +9,13 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from time import monotonic_ns
 from typing import Protocol
 
-from benchgate.load.exchange import IN_FLOW, Exchange, may_end
+from benchgate.load.exchange import IN_FLOW, LAST_CHUNK, Exchange, may_end
 
 READ_BYTES = 2**14  # what is left is read at the next look
 GATHER_NS = 200_000  # and some 0.1 ms until the kernel wakes us
@@ -26,6 +28,13 @@ _WEIGH_BYTES = 2**24  # of all streams together: so often each is asked whether 
 
 OnEvents = Callable[[int], None]
 """Called with the mask of what epoll has seen at a socket."""
+
+
+def all_of(calls: Sequence[Callable[[], None]]) -> None:
+    """Make these calls in their order, each whatever becomes of those before it."""
+    with ExitStack() as stack:
+        for call in reversed(calls):
+            stack.callback(call)
 
 
 class Ending(Protocol):
@@ -110,7 +119,7 @@ class PythonFlows:
         Whether there was nobody to be told, and nothing that may have been an end.
         """
         watched, flowing, unweighed, at_first = self._watched, self._flowing, self._unweighed, self._at_first
-        readable, in_flow, now_ns, longer_from = READABLE, IN_FLOW, monotonic_ns, _EVENT_BYTES
+        readable, in_flow, last, now_ns, longer_from = READABLE, IN_FLOW, LAST_CHUNK, monotonic_ns, _EVENT_BYTES
         ended: list[Exchange] = []
         failed: list[tuple[Ending, OSError]] = []
         told = False
@@ -141,7 +150,7 @@ class PythonFlows:
                             pass  # this was all
                         except OSError as exc:
                             failed.append((transport, exc))
-                if not data.endswith(in_flow) and may_end(data):
+                if (not data.endswith(in_flow) or last in data) and may_end(data):
                     if not size:
                         told = True
                         transport.came(data)
@@ -153,10 +162,8 @@ class PythonFlows:
                 unweighed += size
         finally:  # what was read will not wake anybody again, whatever went wrong with another one
             self._unweighed = unweighed
-            for exchange in ended:
-                exchange.look()
-            for transport, error in failed:
-                transport.failed(error)
+            all_of([exchange.look for exchange in ended])
+            all_of([partial(transport.failed, error) for transport, error in failed])
         return not (told or ended or failed)
 
 

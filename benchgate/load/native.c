@@ -129,11 +129,12 @@ static int ends_with(const char *data, size_t size, const char *end, size_t leng
 }
 #define ENDS_WITH(data, size, end) ends_with(data, size, end, sizeof(end) - 1)
 
-/* Whether a read may hold the end of a response in chunks: as `IN_FLOW` and `may_end` of `exchange` have it. */
+/* Whether a read may hold the end of a response in chunks: as `may_end` of `exchange` has it. */
 int may_end(const char *data, size_t size) {
+    if (memmem(data, size, "\r\n0\r\n\r\n", 7) || (size >= 5 && !memcmp(data, "0\r\n\r\n", 5))) return 1;
     if (ENDS_WITH(data, size, "}\n\n\r\n")) return 0;
     return size < 16 || ENDS_WITH(data, size, "\r\n\r\n") || ENDS_WITH(data, size, "[DONE]\n\n\r\n") ||
-           ENDS_WITH(data, size, "[DONE]\n\n") || memmem(data, size, "\r\n0\r\n\r\n", 7) != NULL;
+           ENDS_WITH(data, size, "[DONE]\n\n");
 }
 
 /* What is to be done about a descriptor that has something, in full flow: a number as `told` has it, or 1 for nothing. */

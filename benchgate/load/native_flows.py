@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from benchgate.load.exchange import LARGEST_RESPONSE_BYTES, Exchange, nothing
-from benchgate.load.flowing import GATHER_NS, Ending, OnEvents
+from benchgate.load.flowing import GATHER_NS, Ending, OnEvents, all_of
 
 _MOST_EVENTS = 1024
 _LOOK, _CLOSED = 0, -(2**31)  # told of a descriptor; else the events it was seen with, or the error's number below 0
@@ -82,8 +82,7 @@ class NativeFlows:
                     if on_events is not None:
                         on_events(what)
         finally:
-            for exchange, transport, what in concluded:
-                self._conclude(exchange, transport, what)
+            all_of([partial(self._conclude, *one) for one in concluded])
 
     def _conclude(self, exchange: Exchange, transport: Ending, what: int) -> None:
         if what == _LOOK:

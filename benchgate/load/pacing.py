@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import select
 import sys
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic_ns
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 _NS = 1_000_000_000
 _CLOCK_MONOTONIC = 1
@@ -106,11 +107,13 @@ class Ticker:
         self._timer = _KernelTimer(self._loop, self._ring) if sys.platform == "linux" else None
         self._next: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        """Begin; the first tick is due one period from now."""
+    def start(self, watcher: Watcher | None = None) -> None:
+        """Begin, told by this watcher or else by the loop; the first tick is due one period from now."""
         self.started_ns = monotonic_ns()
         self._due_ns = self.started_ns + self._period_ns
         if self._timer is not None:
+            if watcher is not None:
+                self._timer.move(watcher)
             self._timer.set(self._due_ns, self._period_ns)
         else:
             self._next = self._loop.call_later(self._period_ns / _NS, self._ring_by_loop)
@@ -139,6 +142,23 @@ class Ticker:
         self._next = self._loop.call_later((self._due_ns - monotonic_ns()) / _NS, self._ring_by_loop)
 
 
+class HasFileno(Protocol):
+    """Whatever has a descriptor."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+
+class Watcher(Protocol):
+    """Watches what can be read, as `Sockets` does."""
+
+    def watch(self, sock: HasFileno, mask: int, on_events: Callable[[int], None]) -> None:
+        """Call whenever one of these events is there."""
+
+    def unwatch(self, sock: HasFileno) -> None:
+        """Call no more."""
+
+
 class _KernelTimer:
     """Linux's timerfd, watched by the loop like a socket. `ring` gets the number of times it went off."""
 
@@ -146,10 +166,21 @@ class _KernelTimer:
         self._loop = loop
         self._ring = ring
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd: int = self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
+        self._watcher: Watcher | None = None
         loop.add_reader(self._fd, self._read)
+
+    def fileno(self) -> int:
+        """The timer's descriptor."""
+        return self._fd
+
+    def move(self, watcher: Watcher) -> None:
+        """Have it watched there, and no longer by the loop."""
+        self._loop.remove_reader(self._fd)
+        watcher.watch(self, select.EPOLLIN, lambda _: self._read())
+        self._watcher = watcher
 
     def set(self, instant_ns: int, period_ns: int = 0) -> None:
         """Go off at the instant, and with a period again and again after it."""
@@ -159,7 +190,10 @@ class _KernelTimer:
 
     def close(self) -> None:
         """Never go off again."""
-        self._loop.remove_reader(self._fd)
+        if self._watcher is None:
+            self._loop.remove_reader(self._fd)
+        else:
+            self._watcher.unwatch(self)
         os.close(self._fd)
 
     def _read(self) -> None:

@@ -73,6 +73,11 @@ class Pool:
         if self._sockets is not None:
             self._sockets.close()
 
+    @property
+    def reader(self) -> Sockets | None:
+        """Who reads the answers; None where the loop's own transports do."""
+        return self._sockets if self._address.tls is None else None
+
     def hurry(self) -> None:
         """A request is about to be due."""
         if self._sockets is not None:

@@ -69,7 +69,7 @@ class Sending:
                 await self._pool.open(sum(group.level.connections for group in self._classes))
                 self._epoch_ns, late_s = await _begin(start, alarm)
                 cpu_s = time.process_time()
-                canary.start()
+                canary.start(self._pool.reader)
                 await self._run_all(flows)
                 canary.stop()
             wall_s = (monotonic_ns() - self._epoch_ns) / _NS

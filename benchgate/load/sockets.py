@@ -26,6 +26,7 @@ from benchgate.load import native
 from benchgate.load.exchange import Exchange
 from benchgate.load.flowing import READ_BYTES, READABLE, Flows, OnEvents, PythonFlows
 from benchgate.load.native_flows import NativeFlows
+from benchgate.load.pacing import HasFileno
 from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
 
 _ANCILLARY_BYTES = 256
@@ -72,14 +73,14 @@ class Sockets:
         """Connect a protocol to a Unix socket. Raises OSError."""
         await self._open(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), path, protocol)
 
-    def watch(self, sock: socket.socket, mask: int, on_events: OnEvents) -> None:
+    def watch(self, sock: HasFileno, mask: int, on_events: OnEvents) -> None:
         """Call `on_events` whenever one of these events, an error or the end is there."""
         known = sock.fileno() in self._watched
         self._watched[sock.fileno()] = on_events
         (self._epoll.modify if known else self._epoll.register)(sock.fileno(), mask)
 
-    def unwatch(self, sock: socket.socket) -> None:
-        """Forget a socket, which is still open."""
+    def unwatch(self, sock: HasFileno) -> None:
+        """Forget one that is still open."""
         self.ebb(sock)
         if self._watched.pop(sock.fileno(), None) is not None and not self._epoll.closed:
             self._epoll.unregister(sock.fileno())
@@ -88,7 +89,7 @@ class Sockets:
         """Read this one here from now on; `transport` gets the end of the connection, and every error."""
         self._flows.add(sock, exchange, transport)
 
-    def ebb(self, sock: socket.socket) -> None:
+    def ebb(self, sock: HasFileno) -> None:
         """Leave its reads to whoever watches it again."""
         self._flows.drop(sock.fileno())
 

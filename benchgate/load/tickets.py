@@ -9,7 +9,7 @@ from itertools import islice
 from time import monotonic_ns
 from typing import NamedTuple
 
-from benchgate.errors import TargetError
+from benchgate.errors import BenchgateError, TargetError
 from benchgate.load.request_bodies import RequestBodies, whole_body
 from benchgate.model.ask import Endpoint, carried_on
 from benchgate.plan.schedule import PlannedRequest
@@ -52,8 +52,11 @@ class Stock(Iterator[Ticket]):
         self._slots = slots
         self._make_ahead(slots + ahead)
         self._making: asyncio.TimerHandle | None = None
+        self._broken: BenchgateError | None = None  # why no more can be made: nobody waits for a callback
 
     def __next__(self) -> Ticket:
+        if self._broken is not None and not self._ready:
+            raise self._broken
         ticket = self._ready.popleft() if self._ready else next(self._tickets)
         if self._making is None and 2 * len(self._ready) < self._slots:
             self._make_soon()
@@ -72,9 +75,12 @@ class Stock(Iterator[Ticket]):
         """Make tickets for a moment, and go on a little later when there are more to make."""
         self._making = None
         until_ns = monotonic_ns() + _MAKE_NS
-        while len(self._ready) < self._slots and monotonic_ns() < until_ns:
-            if not self._make_one():
-                self._slots = 0  # there is an end after all: nothing more is to be made
+        try:
+            while len(self._ready) < self._slots and monotonic_ns() < until_ns:
+                if not self._make_one():
+                    self._slots = 0  # there is an end after all: nothing more is to be made
+        except BenchgateError as exc:
+            self._broken, self._slots = exc, 0
         if len(self._ready) < self._slots:
             self._make_soon()
 

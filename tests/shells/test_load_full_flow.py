@@ -283,6 +283,58 @@ def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn(
     assert over_a_wire(scenario)
 
 
+@pytest.mark.parametrize("before", [b"", TOKEN])
+def test_an_answer_is_over_although_another_one_that_nobody_asked_for_follows_in_the_same_read(before: bytes) -> None:
+    """It ends as an event does: only that the last chunk stands before it tells that the answer is over."""
+    token = b'1a\r\ndata: {"content":"word"}\n\n\r\n'
+
+    async def scenario(wire: Wire) -> tuple[bool, bool, bool]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + token, token, before + b"0\r\n\r\n" + HEAD + token])
+        over = asked.done()
+        return over, (await asked).whole, wire.connection.alive
+
+    assert over_a_wire(scenario) == (True, True, False)
+
+
+def test_each_end_of_a_turn_is_looked_at_although_looking_at_another_failed() -> None:
+    async def scenario(wire: Wire) -> list[bool]:
+        asked = wire.ask()
+        await asyncio.sleep(0)
+        await wire.tell([HEAD + TOKEN])
+        others = [Wire(wire.sockets) for _ in range(2)]
+        failing = [asyncio.create_task(other.connection.exchange(b"POST", failing_exchange)) for other in others]
+        await asyncio.sleep(0)
+        for other in others:
+            await other.tell([HEAD + TOKEN])
+        for peer in (others[0].peer, wire.peer, others[1].peer):
+            peer.sendall(END)
+        with pytest.raises(RuntimeError, match="not looked at"):
+            wire.sockets._flows.look(0)
+        await turns()
+        over = [asked.done(), *(task.done() for task in failing)]
+        for task, other in zip(failing, others, strict=True):
+            task.cancel()
+            other.connection.close()
+            other.peer.close()
+        return over
+
+    def failing_exchange() -> Exchange:
+        return Failing(limits(), hear)
+
+    assert over_a_wire(scenario) == [True, False, False]
+
+
+class Failing(Exchange):
+    """Cannot be looked at once its body has begun."""
+
+    def look(self) -> None:
+        if self.trusted:
+            raise RuntimeError("not looked at")
+        super().look()
+
+
 def test_an_answer_is_over_although_all_sockets_are_closed_in_the_same_turn() -> None:
     async def scenario(wire: Wire) -> bool:
         asked = wire.ask()

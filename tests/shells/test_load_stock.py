@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 
+from benchgate.errors import TargetError
 from benchgate.load.tickets import Stock, Ticket
 
 
@@ -46,6 +47,22 @@ def test_what_ends_after_all_ends_for_who_takes() -> None:
 
     for slots, ahead in ((1, 0), (2, 0), (1, 1), (5, 0), (2, 5)):
         assert asyncio.run(taken(slots, ahead)) == [0, 1, 2]
+
+
+def test_why_no_more_can_be_made_is_raised_when_what_was_made_is_taken() -> None:
+    def breaks() -> Iterator[Ticket]:
+        yield from numbered([], 4)
+        raise TargetError("no such key")
+
+    async def taken() -> list[int]:
+        stock, numbers = Stock(breaks(), 4, ahead=0), list[int]()
+        with pytest.raises(TargetError, match="no such key"):
+            while True:
+                numbers.append(next(stock).number)
+                await asyncio.sleep(0.01)
+        return numbers
+
+    assert asyncio.run(taken()) == [0, 1, 2, 3]
 
 
 def test_every_slot_has_one_however_long_they_take_or_are_but_none_is_made_ahead_then(
