@@ -10,6 +10,7 @@ from time import monotonic_ns
 from typing import Protocol, cast
 
 from benchgate.sim.http import CONTINUE, BadRequest, Request, RequestReader, json_response
+from benchgate.sim.turns import Turns
 
 
 class Leaving(Protocol):
@@ -26,12 +27,14 @@ Serve = Callable[[Request, "Connection"], None]
 class Connection(asyncio.Protocol):
     """Reads requests and keeps the connection alive between them. What is written goes to the kernel at once."""
 
-    def __init__(self, serve: Serve, connections: set[Connection], keep_alive_s: float | None) -> None:
+    def __init__(self, serve: Serve, turns: Turns, connections: set[Connection], keep_alive_s: float | None) -> None:
         self.reply: Leaving | None = None  # the request being answered
         self.received_ns = 0  # of the last read
         self.late_writes = 0  # the kernel did not take them whole
         self.write: Callable[[bytes], None] = _nowhere  # the transport's own, without a call between
         self._serve = serve
+        self._turns = turns
+        self._has_turn = False  # one is to come
         self._connections = connections
         self._keep_alive_s = keep_alive_s
         self._reader = RequestReader()
@@ -56,7 +59,9 @@ class Connection(asyncio.Protocol):
         self.received_ns = monotonic_ns()
         self._stop_waiting()
         self._reader.feed(data)
-        self._pump()
+        if not self._has_turn:
+            self._has_turn = True
+            self._turns.add(self._take_turn)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or was sent away."""
@@ -92,6 +97,11 @@ class Connection(asyncio.Protocol):
             if sock is not None and sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        if self._transport is not None:
+            self._pump()
 
     def _pump(self) -> None:
         """Serve what has come whole, one request after the other, without growing the stack."""

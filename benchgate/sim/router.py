@@ -23,6 +23,7 @@ from benchgate.sim.relay import Relay
 from benchgate.sim.replica import Replica
 from benchgate.sim.settings import SimSettings
 from benchgate.sim.truth import Truth
+from benchgate.sim.turns import Turns
 
 _ACTION = re.compile(r"/sim/replicas/(\d{1,4})/(kill|start)")
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,6 +54,7 @@ class Router:
         self._lost: list[dict[str, Any]] = []  # what killed replicas had told of themselves
         self._began_s = time.time()
         self.connections: set[Connection] = set()
+        self._turns = Turns()
 
     @classmethod
     async def open(cls, settings: SimSettings) -> Router:
@@ -72,7 +74,7 @@ class Router:
 
     def connection(self) -> Connection:
         """The protocol of a new connection."""
-        return Connection(self.serve, self.connections, self._settings.keep_alive_s)
+        return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
 
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request, or pass it on."""

@@ -35,6 +35,7 @@ from benchgate.sim.replies import Case, Desk, Document, Reply, Stream
 from benchgate.sim.responses import ResponseScript
 from benchgate.sim.settings import NS, SimSettings
 from benchgate.sim.truth import Truth
+from benchgate.sim.turns import Turns
 from benchgate.sim.vectors import VectorScript
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
@@ -73,6 +74,7 @@ class SimServer:
         self._armed_ns: int | None = None
         self._last_ring_ns = 0
         self.connections: set[Connection] = set()
+        self._turns = Turns()
         self._alarm = Alarm(asyncio.get_running_loop(), self._ring)
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
@@ -86,7 +88,7 @@ class SimServer:
 
     def connection(self) -> Connection:
         """The protocol of a new connection."""
-        return Connection(self.serve, self.connections, self._settings.keep_alive_s)
+        return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
 
     def close(self) -> None:
         """Ring no more."""
