@@ -42,8 +42,8 @@ class Stock(Iterator[Ticket]):
 
     Made when a slot is due, a ticket would make its request late; made when many slots have just been due, it would
     keep their requests, and what is answered to them, waiting. And one made by itself between the reads of a stage
-    costs several times what it costs in a row. So only when half of the slots would find none, for all of them some are
-    made again, for a moment at a time. To be taken from inside a running event loop.
+    costs several times what it costs in a row. So none is made again until half of the slots would find none, and then
+    one for every slot, a few at a time. To be taken from inside a running event loop.
     """
 
     def __init__(self, tickets: Iterator[Ticket], slots: int, ahead: int = _AHEAD) -> None:

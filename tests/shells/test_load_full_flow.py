@@ -8,100 +8,27 @@ import select
 import socket
 import struct
 import sys
-import threading
-import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic_ns
-from typing import TypeVar
 
 import pytest
-import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchgate.load import native
 from benchgate.load.decode import fault_in
-from benchgate.load.exchange import Exchange, Fault, Heard, Response
+from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.flowing import PythonFlows
-from benchgate.load.raw_body import RawBody, Read
-from benchgate.load.sockets import Sockets, SocketTransport
-from benchgate.load.wire import Connection
+from benchgate.load.raw_body import RawBody
 from benchgate.model.records import ErrorClass
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
+from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, over_a_wire, payload, turns
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's"),
     pytest.mark.usefixtures("compiled_and_not"),
 ]
-
-T = TypeVar("T")
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-TOKEN = b'19\r\ndata: {"content": "word"}\r\n'
-END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
-
-
-class Counting(Connection):
-    """Counts the reads that it was handed itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.handed = 0
-
-    def data_received(self, data: bytes) -> None:
-        self.handed += 1
-        super().data_received(data)
-
-
-class Wire:
-    """A connection over a real socket, and the server's end of it."""
-
-    def __init__(self, sockets: Sockets) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.sock = socket.create_connection(listener.getsockname())
-            self.peer = listener.accept()[0]
-        self.sock.setblocking(False)
-        self.sockets = sockets
-        self.connection = Counting()
-        _ = SocketTransport(self.sock, self.connection, sockets)
-
-    def ask(self) -> asyncio.Task[Response]:
-        return asyncio.create_task(self.connection.exchange(b"POST", lambda: Exchange(limits(), hear)))
-
-    async def tell(self, reads: Iterable[bytes]) -> None:
-        """Send these so that each is a read of its own."""
-        for data in reads:
-            self.peer.sendall(data)
-            await turns()
-
-
-def hear(body: Iterable[Read]) -> Heard:
-    return Heard(0)
-
-
-async def turns() -> None:
-    """Enough of the loop's for what was sent to be read and looked at."""
-    for _ in range(4):
-        await asyncio.sleep(0)
-
-
-def over_a_wire(scenario: Callable[[Wire], Awaitable[T]], *, audited: bool = False) -> T:
-    async def run() -> T:
-        sockets = Sockets(audited=audited)
-        wire = Wire(sockets)
-        try:
-            return await scenario(wire)
-        finally:
-            wire.connection.close()
-            wire.peer.close()
-            sockets.close()
-
-    return uvloop.run(run())
-
-
-def payload(response: Response) -> bytes:
-    return b"".join(data for _, data in response.body)
 
 
 def test_each_read_has_its_own_instant_and_only_the_first_passes_through_the_connection() -> None:
@@ -349,71 +276,6 @@ def test_an_answer_is_over_although_all_sockets_are_closed_in_the_same_turn() ->
         return asked.done() and (await asked).whole
 
     assert over_a_wire(scenario)
-
-
-def test_gathering_reads_what_comes_meanwhile_until_a_stream_may_have_ended() -> None:
-    async def scenario(wire: Wire) -> tuple[int, Response]:
-        asked = wire.ask()
-        await asyncio.sleep(0)
-        await wire.tell([HEAD + TOKEN, TOKEN])
-        writer = threading.Thread(target=write_slowly, args=(wire.peer, [TOKEN, TOKEN, END]))
-        writer.start()
-        reads = wire.sockets._flows.look(1_000_000)
-        writer.join()
-        await turns()
-        return reads, await asked
-
-    def write_slowly(peer: socket.socket, texts: Iterable[bytes]) -> None:
-        for text in texts:
-            peer.sendall(text)
-            time.sleep(0.02)
-
-    reads, response = over_a_wire(scenario)
-    assert reads > 1
-    assert (payload(response).count(b"word"), response.whole) == (4, True)
-
-
-def test_nothing_more_is_gathered_once_there_is_somebody_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("flowing", "native_flows"):
-        monkeypatch.setattr(f"benchgate.load.{module}.GATHER_NS", 20_000_000)
-
-    async def scenario(wire: Wire) -> tuple[int, int]:
-        asked = wire.ask()
-        await asyncio.sleep(0)
-        await wire.tell([HEAD + TOKEN])
-        told = list[int]()
-        beside, other = socket.socketpair()
-        with beside, other:
-            wire.sockets.watch(beside, select.EPOLLIN, told.append)
-            other.sendall(b"x")
-            later = threading.Timer(0.5, wire.peer.sendall, [TOKEN])
-            later.start()
-            reads = wire.sockets._flows.look(100)
-            later.join()
-            wire.sockets.unwatch(beside)
-        asked.cancel()
-        return reads, len(told)
-
-    assert over_a_wire(scenario) == (1, 1)
-
-
-def test_a_look_that_was_hurried_gathers_nothing_nor_does_the_one_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gathered = list[int]()
-
-    def look(gathers: int) -> int:
-        gathered.append(gathers)
-        return 0
-
-    async def scenario(wire: Wire) -> None:
-        monkeypatch.setattr(wire.sockets._flows, "look", look)
-        wire.sockets._gathers, wire.sockets._since_ns = True, sys.maxsize
-        wire.sockets._look()
-        wire.sockets.hurry()
-        for _ in range(3):
-            wire.sockets._look()
-
-    over_a_wire(scenario)
-    assert gathered == [2, 0, 0, 2]
 
 
 def test_audited_reads_all_pass_through_the_connection() -> None:
