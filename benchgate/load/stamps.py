@@ -1,26 +1,21 @@
 """How late the client read what had arrived, by the kernel's own stamps.
 
-On Linux the kernel notes when a packet came in (SO_TIMESTAMPING, see Documentation/networking/timestamping) and tells
-with the read that takes its bytes. Read by `recvmsg`, that costs more than the usual way, so it is asked for
-(`sockets`). The instants of a measurement are the client's own in both modes, so that both can be compared; the delay
-stands beside.
+On Linux the kernel tells with a read when it had its bytes (`stamping`). Read by `recvmsg`, that costs more than the
+usual way, so it is asked for (`sockets`). The instants of a measurement are the client's own in both modes, so that
+both can be compared; the delay stands beside.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
 import sys
 from array import array
 
 import numpy as np
 
 from benchgate.model.records import FloatArray
+from benchgate.stamping import kernel_stamps
 from benchgate.targets.address import ServerAddress
 
-_SO_TIMESTAMPING = 37  # of the socket level; Python has no name for it
-_BY_SOFTWARE_ON_ARRIVAL = 1 << 3 | 1 << 4  # SOF_TIMESTAMPING_RX_SOFTWARE, SOF_TIMESTAMPING_SOFTWARE
-_STAMPS = struct.Struct("@6l")  # three times of seconds and ns since 1970: by software, unused, by the card
 _MOST_KEPT = 2**20
 _LEAST_STAMPED = 0.9  # of the reads: the kernel takes a moment to begin with it
 
@@ -65,7 +60,7 @@ def audit_refusal(server: ServerAddress) -> str | None:
     """Why reads from this server cannot be audited on this machine; None when they can."""
     if (refusal := never_stamped(server)) is not None:
         return refusal
-    if sys.platform != "linux" or not _kernel_stamps():
+    if sys.platform != "linux" or not kernel_stamps():
         return "the kernel of this system does not stamp what arrives (Linux does); leave it out"
     return None
 
@@ -76,27 +71,4 @@ def never_stamped(server: ServerAddress) -> str | None:
         return "what comes over a Unix socket is stamped by no kernel; leave it out"
     if server.scheme == "https":
         return "what the kernel stamps is still encrypted, and TLS hands it on in other pieces; ask over http instead"
-    return None
-
-
-def ask_for_stamps(sock: socket.socket) -> None:
-    """Have the kernel stamp what arrives at this socket; asked before it is connected, nothing is missed."""
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _BY_SOFTWARE_ON_ARRIVAL)
-
-
-def _kernel_stamps() -> bool:
-    with socket.socket() as sock:
-        try:
-            ask_for_stamps(sock)
-        except OSError:
-            return False
-    return True
-
-
-def stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """When the kernel had what a `recvmsg` gave, in ns since 1970; None when it does not say."""
-    for level, kind, told in ancillary:
-        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPING and len(told) == _STAMPS.size:
-            seconds, ns = _STAMPS.unpack(told)[:2]
-            return int(seconds * 1_000_000_000 + ns) or None
     return None

@@ -6,9 +6,9 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from time import monotonic_ns
 from typing import Protocol, cast
 
+from benchgate.sim.arriving import Arriving
 from benchgate.sim.http import CONTINUE, BadRequest, Request, RequestReader, json_response
 from benchgate.sim.turns import Turns
 
@@ -20,16 +20,21 @@ class Leaving(Protocol):
         """The connection is lost."""
 
 
+_ROOM = memoryview(bytearray(2**16))  # of all connections: what is read is taken out of it at once
+
 Serve = Callable[[Request, "Connection"], None]
 """Answers one request: at once by `write` and `done`, or later, and then it leaves itself in `reply` meanwhile."""
 
 
-class Connection(asyncio.Protocol):
-    """Reads requests and keeps the connection alive between them. What is written goes to the kernel at once."""
+class Connection(asyncio.BufferedProtocol):
+    """Reads requests and keeps the connection alive between them. What is written goes to the kernel at once.
+
+    A request has come when the kernel had it: what it waits in there, it waits in the server.
+    """
 
     def __init__(self, serve: Serve, turns: Turns, connections: set[Connection], keep_alive_s: float | None) -> None:
         self.reply: Leaving | None = None  # the request being answered
-        self.received_ns = 0  # of the last read
+        self.received_ns = 0  # when the kernel had the last of what was read
         self.late_writes = 0  # the kernel did not take them whole
         self.write: Callable[[bytes], None] = _nowhere  # the transport's own, without a call between
         self._serve = serve
@@ -40,6 +45,8 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._arriving = Arriving()
+        self._came_ns = 0  # what is about to be read
         self._pumping = False
         self._told_to_continue = False
 
@@ -51,14 +58,21 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if transport.get_extra_info("sslcontext") is None:  # else it has been read before it is given here
+                self._arriving = Arriving(sock)
         self._connections.add(self)
         self._wait_for_request()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read goes; it is asked for when there is something to be read."""
+        self._came_ns = self._arriving.came_ns(_ROOM)
+        return _ROOM
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes of a request, or of the next one while this one is still being answered."""
-        self.received_ns = monotonic_ns()
+        self.received_ns = self._came_ns  # of bytes: an end of the connection is read too
         self._stop_waiting()
-        self._reader.feed(data)
+        self._reader.feed(bytes(_ROOM[:nbytes]))
         if not self._has_turn:
             self._has_turn = True
             self._turns.add(self._take_turn)

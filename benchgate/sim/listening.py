@@ -12,17 +12,20 @@ from pathlib import Path
 
 from benchgate.errors import UsageError
 from benchgate.sim.settings import SimSettings
+from benchgate.stamping import ask_for_stamps
 
 _BACKLOG = 4096
 
 
-async def listen(settings: SimSettings, protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.Server, str]:
+async def listen(settings: SimSettings, protocol: Callable[[], asyncio.BaseProtocol]) -> tuple[asyncio.Server, str]:
     """Take the address and give its URL; connections are refused until the server is told to start serving.
 
     Raises UsageError when the address cannot be had or a certificate cannot be used.
     """
     tls = _tls(settings)
     sock, url = _bound_uds(settings.uds) if settings.uds is not None else _bound_tcp(settings, tls)
+    with contextlib.suppress(OSError):
+        ask_for_stamps(sock)
     loop = asyncio.get_running_loop()
     create = loop.create_server if settings.uds is None else loop.create_unix_server
     server = await create(protocol, sock=sock, ssl=tls, backlog=_BACKLOG, start_serving=False)

@@ -71,17 +71,16 @@ class Truth:
         self._columns = {name: array("q") for name in _COLUMNS}
 
     def arrived(self, received_ns: int, fault: str) -> None:
-        """A whole request was read."""
+        """A whole request came, not necessarily in the order in which they are served."""
         self.requests += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
         if fault:
             self.faults[fault] += 1
-        if self._began_ns is None:
-            self._began_ns = received_ns
+        self._began_ns = received_ns if self._began_ns is None else min(self._began_ns, received_ns)
 
     def refused(self, received_ns: int, request_id: str | None) -> None:
-        """A request was read that asked for something the server does not give."""
+        """A request came that asked for something the server does not give."""
         self.arrived(received_ns, "")
         self.ended(Over("failed", request_id, "", received_ns))
 

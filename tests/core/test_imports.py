@@ -22,6 +22,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "stats suite",
         "cost",
         "plan gate",
+        "stamping clocks",
+        "clocks",
         "embedded sim targets text_files",
         "imports load quality shadow store report publish telemetry",
         "acting circumstances deploying done exchange following lining_up looking pricing signatures sitting spending "

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchgate import stamping
 from benchgate.load import stamps
 from benchgate.load.bare import BareOptions, run_bare
 from benchgate.load.stamps import ReadDelays, audit_refusal
@@ -38,11 +39,11 @@ pytestmark = pytest.mark.skipif(
 def kernel_that_stamps() -> Iterator[None]:
     """The kernel begins to stamp some time after it was asked, and goes on while any socket asks for it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, socket.socket(type=socket.SOCK_DGRAM) as sender:
-        stamps.ask_for_stamps(asking)
+        stamping.ask_for_stamps(asking)
         asking.bind(("127.0.0.1", 0))
         for _ in range(1000):
             sender.sendto(b"now", asking.getsockname())
-            if stamps.stamp_ns(asking.recvmsg(8, 256)[1]) is not None:
+            if stamping.stamp_ns(asking.recvmsg(8, 256)[1]) is not None:
                 break
             time.sleep(0.01)
         else:

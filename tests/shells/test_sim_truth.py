@@ -81,6 +81,14 @@ def served(first_s: int, priority: int = 0) -> Truth:
     return truth
 
 
+def test_the_span_begins_with_the_request_that_came_first_in_whatever_order_they_are_served() -> None:
+    truth = Truth()
+    for at_ns in (3 * SECOND, SECOND, 2 * SECOND):
+        truth.arrived(at_ns, "")
+    truth.ended(Over("finished", "a", "", 3 * SECOND, Asked("chat", "sim", 0), 4 * SECOND, 9 * SECOND, 7, 20, 0))
+    assert truth.document(with_requests=False)["span_s"] == 8.0
+
+
 def test_truth_of_several_servers_together_is_that_of_one_that_did_it_all() -> None:
     both = Truth()
     for part in (served(2), served(4, priority=5)):
