@@ -12,22 +12,15 @@ from benchgate.load.answer_text import Words, words_of
 from benchgate.load.decode_document import read_document
 from benchgate.load.decode_numbers import read_embeddings, read_ranking
 from benchgate.load.decode_responses import read_responses_document, read_responses_stream
+from benchgate.load.decode_stream import read_stream
 from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.faults import fault_of
-from benchgate.load.raw_body import RawBody, Read
-from benchgate.load.seen import Stream, has_answer, has_reasoning
-from benchgate.load.sse import HEARTBEATS, EventParser, OverlongEvent, plain_event
-from benchgate.load.template import Template
+from benchgate.load.raw_body import Read
+from benchgate.load.seen import Stream
 from benchgate.load.validity import is_judged, is_valid
 from benchgate.model.ask import GENERATING, Ask
 from benchgate.model.records import RequestRecord, TokenSource
-from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message, one_line, without
-
-MOST_EVENTS = 1_000_000
-"""Of one stream; no answer has more tokens, and a hostile one would keep us busy."""
-
-_EVENTS_PER_TEMPLATE = 4  # at least: where every event has an id of its own, looking for one would only cost
-
+from benchgate.targets.refusals import Secret, one_line
 
 _CHAT = Ask("chat", {}, None)
 
@@ -121,97 +114,6 @@ def heard(body: Iterable[Read], ask: Ask = _CHAT) -> Heard:
 
 def _streamed(body: Iterable[Read], ask: Ask) -> Stream:
     return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
-
-
-def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
-    """Read a body as server-sent events of a chat or completions stream. What follows `[DONE]` is ignored."""
-    stream, parser, template = Stream(secret=secret), EventParser(), None
-    alone = False  # whether a read can be taken by itself
-    templates = 0
-    reads = iter(body if isinstance(body, RawBody) else RawBody.of(body))
-    for at_ns, data in reads:
-        if template is not None and template.fits(data):
-            stream.events += 1
-            stream.chunk_ns.append(at_ns)
-        elif alone and (text := plain_event(data)) is not None:
-            event = _take_event(stream, at_ns, text)
-            if event is not None and templates * _EVENTS_PER_TEMPLATE <= stream.events:
-                template, templates = Template.of(data, event), templates + 1
-                if template is not None:
-                    run = reads.run(template)
-                    stream.events += run.events
-                    stream.chunk_ns += run.output_ns
-        else:
-            _feed(stream, parser, at_ns, data)
-            alone, template = parser.between_events, None
-        if stream.events > MOST_EVENTS:
-            stream.malformed = stream.malformed or f"more than {MOST_EVENTS} events"
-            stream.is_over = True
-        if stream.is_over:
-            break
-    stream.ended = reads.ended
-    return stream
-
-
-def _feed(stream: Stream, parser: EventParser, at_ns: int, data: bytes) -> None:
-    try:
-        events = parser.feed(at_ns, data)
-    except OverlongEvent as exc:
-        stream.malformed = stream.malformed or str(exc)
-        stream.is_over = True
-        return
-    for event in events:
-        _take_event(stream, at_ns, event.data, event.name)
-        if stream.is_over:
-            return
-
-
-def _take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> dict[str, object] | None:
-    """Note what an event says; gives it back when it is one."""
-    if name != "error" and not text.strip():  # a heartbeat
-        return None
-    stream.events += 1
-    if name == "error":  # whatever it carries
-        stream.error = stream.error or message(json_object(text) or {}) or text or WORDLESS_ERROR
-        return None
-    if text.strip() == "[DONE]":
-        stream.done_ns = at_ns
-        stream.is_over = True
-        return None
-    data = json_object(text)
-    if data is None and name in HEARTBEATS:
-        return None
-    if data is None:
-        stream.malformed = (
-            stream.malformed or f"an event that is not a JSON object: {without(text, stream.secret)[:120]!r}"
-        )
-        return None
-    error = event_error(data)
-    if error is not None:
-        stream.error = stream.error or error
-        return None
-    choices = data.get("choices")
-    if isinstance(choices, list):
-        for choice in choices:
-            if isinstance(choice, dict):
-                _take_choice(stream, at_ns, choice)
-    stream.take_usage(data)
-    stream.take_id(data)
-    return data
-
-
-def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
-    if choice.get("error"):
-        stream.error = stream.error or message(choice) or WORDLESS_ERROR
-    delta = choice.get("delta")
-    before = len(stream.chunk_ns)
-    if has_answer(delta if isinstance(delta, dict) else choice):
-        stream.take_chunk(at_ns, answers=True)
-    elif isinstance(delta, dict) and has_reasoning(delta):
-        stream.take_chunk(at_ns, answers=False)
-    reason = choice.get("finish_reason")
-    if reason is not None:
-        stream.take_finish(at_ns, reason, with_output=len(stream.chunk_ns) > before)
 
 
 def _output_tokens(stream: Stream) -> tuple[int | None, TokenSource | None]:

@@ -32,6 +32,9 @@ OnEvents = Callable[[int], None]
 
 def all_of(calls: Sequence[Callable[[], None]]) -> None:
     """Make these calls in their order, each whatever becomes of those before it."""
+    if len(calls) == 1:  # as mostly
+        calls[0]()
+        return
     with ExitStack() as stack:
         for call in reversed(calls):
             stack.callback(call)
@@ -48,10 +51,14 @@ class Ending(Protocol):
 
 
 class Flows(Protocol):
-    """The streams in full flow of one epoll, and whoever else watches a socket of it."""
+    """The answers under way of one epoll, and whoever else watches a socket of it."""
 
     def add(self, sock: socket.socket, exchange: Exchange, transport: Ending) -> None:
-        """Read this one from now on; `transport` gets the end of the connection, and every error."""
+        """Read this one from now on; `transport` gets the end of the connection, and every error.
+
+        To be said when the request has been sent, and again when the answer is in full flow. Before that, one that
+        would have to look at every read leaves them to the transport.
+        """
 
     def drop(self, descriptor: int) -> None:
         """Read it no more, if it was read here. All that came is with its exchange."""
@@ -82,6 +89,8 @@ class PythonFlows:
 
     def add(self, sock: socket.socket, exchange: Exchange, transport: Ending) -> None:
         """As `Flows` says."""
+        if not exchange.trusted:
+            return  # here, every read would be looked at as well
         self._flowing[sock.fileno()] = (sock.recv, exchange.keep, exchange.mark, exchange, transport)
 
     def drop(self, descriptor: int) -> None:

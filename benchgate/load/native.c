@@ -17,8 +17,9 @@
 enum { READ_BYTES = 1 << 14, MOST_EVENTS = 1024, LEAST_ROOM = 1 << 12, KEPT_ROOM = 1 << 17, KEPT_PLACES = 1 << 14 };
 #define NS INT64_C(1000000000)
 enum { LOOK = 0, CLOSED = INT32_MIN }; /* told of a descriptor; else the events it was seen with, or -errno */
+enum { OFF, WARY, TRUSTED };           /* what is read of a descriptor: nothing, or with every read told of, or not */
 
-/* A stream in full flow: its bytes one after the other, and of each read its instant and how many they were. */
+/* An answer under way: its bytes one after the other, and of each read its instant and how many they were. */
 struct flow {
     int on;
     char *raw;
@@ -56,7 +57,7 @@ void flows_free(struct flows *flows) {
     free(flows);
 }
 
-/* Read this descriptor from now on. 0, or -1 when there is no memory for it. */
+/* Read this descriptor from now on, every read to be looked at. 0, or -1 when there is no memory for it. */
 int flows_add(struct flows *flows, int descriptor) {
     if (descriptor < 0) return -1;
     if (descriptor >= flows->known) {
@@ -67,10 +68,13 @@ int flows_add(struct flows *flows, int descriptor) {
         flows->of = of;
         flows->known = known;
     }
-    flows->of[descriptor].on = 1;
+    flows->of[descriptor].on = WARY;
     flows->of[descriptor].came = 0;
     return 0;
 }
+
+/* It is in full flow: only what may be its end is to be looked at. */
+void flows_trust(struct flows *flows, int descriptor) { flows->of[descriptor].on = TRUSTED; }
 
 /* What came of it since the last time: addresses and sizes, good until the next call. Gives back whether anything did. */
 int flows_take(struct flows *flows, int descriptor, int64_t taken[4]) {
@@ -86,7 +90,7 @@ int flows_take(struct flows *flows, int descriptor, int64_t taken[4]) {
 /* Read it no more. What came and was not taken is lost. */
 void flows_drop(struct flows *flows, int descriptor) {
     struct flow *flow = flows->of + descriptor;
-    flow->on = 0;
+    flow->on = OFF;
     flow->size = flow->count = 0;
     if (flow->room > KEPT_ROOM) {
         free(flow->raw);
@@ -129,15 +133,25 @@ static int ends_with(const char *data, size_t size, const char *end, size_t leng
 }
 #define ENDS_WITH(data, size, end) ends_with(data, size, end, sizeof(end) - 1)
 
+/* Whether the last chunk is in it. Every read is asked, so only what follows a carriage return is looked at. */
+static int holds_last_chunk(const char *data, size_t size) {
+    static const char last[] = "\r\n0\r\n\r\n";
+    const char *at = data, *end = data + size;
+    if (size >= sizeof last - 3 && !memcmp(data, last + 2, sizeof last - 3)) return 1;
+    for (; (at = memchr(at, '\r', end - at)) && (size_t)(end - at) >= sizeof last - 1; at++)
+        if (!memcmp(at, last, sizeof last - 1)) return 1;
+    return 0;
+}
+
 /* Whether a read may hold the end of a response in chunks: as `may_end` of `exchange` has it. */
 int may_end(const char *data, size_t size) {
-    if (memmem(data, size, "\r\n0\r\n\r\n", 7) || (size >= 5 && !memcmp(data, "0\r\n\r\n", 5))) return 1;
+    if (holds_last_chunk(data, size)) return 1;
     if (ENDS_WITH(data, size, "}\n\n\r\n")) return 0;
     return size < 16 || ENDS_WITH(data, size, "\r\n\r\n") || ENDS_WITH(data, size, "[DONE]\n\n\r\n") ||
            ENDS_WITH(data, size, "[DONE]\n\n");
 }
 
-/* What is to be done about a descriptor that has something, in full flow: a number as `told` has it, or 1 for nothing. */
+/* What is to be done about a descriptor that has something, where it is read here: a number as `told` has it, or 1 for nothing. */
 static int32_t read_one(struct flows *flows, int descriptor) {
     struct flow *flow = flows->of + descriptor;
     ssize_t size = recv(descriptor, flows->read, READ_BYTES, MSG_DONTWAIT);
@@ -146,10 +160,18 @@ static int32_t read_one(struct flows *flows, int descriptor) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (keep(flow, flows->read, size, now.tv_sec * NS + now.tv_nsec)) return -ENOMEM;
-    return may_end(flows->read, size) || flow->came > flows->longest ? LOOK : 1;
+    return flow->on == WARY || may_end(flows->read, size) || flow->came > flows->longest ? LOOK : 1;
 }
 
-/* Read every stream in full flow that has something, once. Gives back how many descriptors had; `told` gets pairs of
+/* Have the processor fetch what a read of this one will write to: it has forgotten that since the stream's last token. */
+static void expect(const struct flows *flows, int descriptor) {
+    if (descriptor >= flows->known || !flows->of[descriptor].raw) return;
+    const struct flow *flow = flows->of + descriptor;
+    for (int line = 0; line < 4; line++) __builtin_prefetch(flow->raw + flow->size + 64 * line, 1);
+    __builtin_prefetch(flow->marks + flow->count, 1);
+}
+
+/* Read everything that is read here and has something, once. Gives back how many descriptors had; `told` gets pairs of
  * a descriptor and what else is to be done about it, `count` how many pairs. */
 static int look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *count) {
     int seen = epoll_wait(flows->epoll, flows->seen, MOST_EVENTS, 0);
@@ -157,8 +179,9 @@ static int look(struct flows *flows, int32_t told[2 * MOST_EVENTS], int32_t *cou
     for (int each = 0; each < seen; each++) {
         int descriptor = flows->seen[each].data.fd;
         int32_t what = flows->seen[each].events;
-        int flowing = descriptor < flows->known && flows->of[descriptor].on;
-        if (flowing && what == EPOLLIN && (what = read_one(flows, descriptor)) == 1) continue;
+        int here = descriptor < flows->known && flows->of[descriptor].on != OFF;
+        if (each + 1 < seen) expect(flows, flows->seen[each + 1].data.fd);
+        if (here && what == EPOLLIN && (what = read_one(flows, descriptor)) == 1) continue;
         told[2 * *count] = descriptor;
         told[2 * (*count)++ + 1] = what;
     }

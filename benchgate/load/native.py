@@ -24,6 +24,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "flows_new": (_POINTER, (_INT, ctypes.c_size_t)),
     "flows_free": (None, (_POINTER,)),
     "flows_add": (_INT, (_POINTER, _INT)),
+    "flows_trust": (None, (_POINTER, _INT)),
     "flows_take": (_INT, (_POINTER, _INT, _POINTER)),
     "flows_drop": (None, (_POINTER, _INT)),
     "flows_look": (_INT, (_POINTER, _POINTER, _POINTER, _INT, _LONG)),

@@ -1,4 +1,8 @@
-"""Streams in full flow, read by the compiled loop: bytes and instants stay there until something may have ended."""
+"""Answers read by the compiled loop: bytes and instants stay there until something may have ended.
+
+It reads an answer from its first byte, so that the first token has its instant at once, whatever else is told of the
+same turn; until it is in full flow, every read is looked at.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ class NativeFlows:
         self._library = library
         self._watched = watched
         self._flowing: dict[int, tuple[Exchange, Ending]] = {}
+        self._wary = set[int]()  # those of which every read is looked at
         self._told = (ctypes.c_int32 * (2 * _MOST_EVENTS))()
         self._count = ctypes.c_int32()
         self._taken = (ctypes.c_int64 * 4)()
@@ -36,10 +41,13 @@ class NativeFlows:
     def add(self, sock: socket.socket, exchange: Exchange, transport: Ending) -> None:
         """As `Flows` says."""
         descriptor = sock.fileno()
-        if self._flows is None or self._library.flows_add(self._flows, descriptor):
-            return  # closed, or no memory: its transport goes on reading it
-        self._flowing[descriptor] = exchange, transport
-        exchange.fetch = partial(self._fetch, descriptor)
+        if descriptor not in self._flowing:
+            if self._flows is None or self._library.flows_add(self._flows, descriptor):
+                return  # closed, or no memory: its transport goes on reading it
+            self._flowing[descriptor] = exchange, transport
+            self._wary.add(descriptor)
+            exchange.fetch = partial(self._fetch, descriptor)
+        self._trust(descriptor, exchange)
 
     def drop(self, descriptor: int) -> None:
         """As `Flows` says."""
@@ -47,6 +55,7 @@ class NativeFlows:
             self._fetch(descriptor)
             exchange, _ = self._flowing.pop(descriptor)
             exchange.fetch = nothing
+            self._wary.discard(descriptor)
             self._library.flows_drop(self._flows, descriptor)
 
     def look(self, gathers: int) -> int:
@@ -72,7 +81,7 @@ class NativeFlows:
 
     def _tell(self, told: list[tuple[int, int]]) -> None:
         """What was read will not wake anybody again, whatever goes wrong with another one of this turn."""
-        concluded = [(*self._flowing[descriptor], what) for descriptor, what in told if what <= 0]
+        concluded = [(descriptor, *self._flowing[descriptor], what) for descriptor, what in told if what <= 0]
         try:
             for descriptor, what in told:
                 if what > 0:
@@ -84,13 +93,20 @@ class NativeFlows:
         finally:
             all_of([partial(self._conclude, *one) for one in concluded])
 
-    def _conclude(self, exchange: Exchange, transport: Ending, what: int) -> None:
+    def _conclude(self, descriptor: int, exchange: Exchange, transport: Ending, what: int) -> None:
         if what == _LOOK:
             exchange.look()
+            self._trust(descriptor, exchange)
         elif what == _CLOSED:
             transport.came(b"")
         else:
             transport.failed(OSError(-what, os.strerror(-what)))
+
+    def _trust(self, descriptor: int, exchange: Exchange) -> None:
+        """Look no more at every read once it is in full flow."""
+        if exchange.trusted and descriptor in self._wary:
+            self._wary.discard(descriptor)
+            self._library.flows_trust(self._flows, descriptor)
 
     def _fetch(self, descriptor: int) -> None:
         """Give its exchange what came since the last time."""

@@ -54,6 +54,11 @@ class Alarm:
         if self._next is not None:
             self._next.cancel()
 
+    def move(self, watcher: Watcher) -> None:
+        """Have the kernel's timer told of there, and no longer by the loop."""
+        if self._timer is not None:
+            self._timer.move(watcher)
+
     async def until(self, instant_ns: int) -> None:
         """Return at the instant; at once, but not before others had their turn, when it has passed."""
         if self._over or instant_ns <= monotonic_ns():

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from benchgate.load.http1 import Dechunker, MalformedResponse, whole_chunk
 from benchgate.load.native import address_of, library
 from benchgate.load.template import Template, are_texts
+from benchgate.model.records import IntArray
 
 Read = tuple[int, bytes]
 """Bytes of a body and the instant (monotonic ns) at which the last of them was read."""
@@ -83,17 +84,25 @@ class Reads(Iterator[Read]):
         self._raw = bytes(body.raw[:last])
         self._at = body.begins
         self._marks = body.marks
-        self._native = library()
-        self._instants_ns = body.marks[::2]
-        sizes: list[int] = np.asarray(body.marks, np.int64)[1::2].cumsum().tolist()
-        self._sizes = sizes  # how many there were with each
         self._mark = 0
+        self._came = body.marks[1] if body.marks else 0  # up to the end of that read
         self._chunked = body.chunked
+        self._begin = self._end = 0  # of what is left of the chunk that is being gone through
         self._between = not body.chunked  # whether a chunk may begin here: not inside one, nor past a broken one
-        self._reads = self._in_chunks() if body.chunked else self._from(self._at)
+        self._others: Iterator[Read] | None = None  # where no whole chunk was found any more
 
     def __next__(self) -> Read:
-        return next(self._reads)
+        if not self._chunked:
+            return self._next_unframed()
+        if self._begin == self._end and self._others is None:
+            self._next_chunk()
+        if self._others is not None:
+            return next(self._others)
+        at_ns, came = self._read_over(self._begin)
+        data = self._raw[self._begin : min(came, self._end)]
+        self._begin += len(data)
+        self._between = self._begin == self._end
+        return at_ns, data
 
     @property
     def ended(self) -> bool:
@@ -109,9 +118,13 @@ class Reads(Iterator[Read]):
         """
         if not self._between:
             return Run(0, [])
-        if self._native is not None:
-            return self._run_compiled(self._native, template)
+        compiled = library()
+        return self._run_in_python(template) if compiled is None else self._run_compiled(compiled, template)
+
+    def _run_in_python(self, template: Template) -> Run:
         before = template.before
+        if not self._begins_with(before):
+            return Run(0, [])  # else all that is left would be copied for nothing, again and again
         tail = template.after + _CRLF if self._chunked else template.after
         fixed = len(before) + len(template.after)
         for texts in _guesses(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0):
@@ -129,55 +142,70 @@ class Reads(Iterator[Read]):
         payload_ends = ends - len(_CRLF) if self._chunked else ends
         if 0 in heads:
             payload_ends = payload_ends[np.array(lengths) > 0]
-        came_with = np.asarray(self._sizes).searchsorted(payload_ends)
-        return Run(len(texts), np.asarray(self._instants_ns)[came_with].tolist())
+        instants_ns, sizes = self._instants_and_sizes
+        return Run(len(texts), instants_ns[sizes.searchsorted(payload_ends)].tolist())
+
+    def _begins_with(self, before: bytes) -> bool:
+        """Whether what comes next does, in its chunk where there are chunks."""
+        if not self._chunked:
+            return self._raw.startswith(before, self._at)
+        size_end = self._raw.find(_CRLF, self._at, self._at + _LONGEST_SIZE + len(_CRLF))
+        return size_end >= 0 and self._raw.startswith(before, size_end + len(_CRLF))
+
+    @cached_property
+    def _instants_and_sizes(self) -> tuple[IntArray, IntArray]:
+        """Of each read its instant, and how many bytes there were with it."""
+        marks = np.asarray(self._marks, np.int64)
+        return marks[::2], marks[1::2].cumsum()
 
     def _run_compiled(self, library: ctypes.CDLL, template: Template) -> Run:
         before, after = template
         most = (len(self._raw) - self._at) // (len(before) + len(after)) + 1
         output_ns, outputs = array("q", bytes(most * 8)), ctypes.c_int64()
-        place = array("q", (self._at, self._mark, self._sizes[self._mark - 1] if self._mark else 0))
+        place = array("q", (self._at, self._mark, self._came - self._marks[2 * self._mark + 1]))
         events: int = library.run(
             self._raw, len(self._raw), self._chunked, before, len(before), after, len(after),
             address_of(self._marks), len(self._marks) // 2, address_of(place),
             address_of(output_ns), ctypes.byref(outputs),
         )  # fmt: skip
-        self._at, self._mark, _ = place
+        self._at, self._mark, began = place
+        self._came = began + self._marks[2 * self._mark + 1]
         return Run(events, output_ns[: outputs.value].tolist())
 
-    def _from(self, begin: int) -> Iterator[Read]:
-        """What came with each read, from a place on, without framing."""
-        self._at = begin
-        while self._at < len(self._raw):
-            at_ns, end = self._read_over(self._at)
-            data = self._raw[self._at : end]
-            self._at += len(data)
-            yield at_ns, data
+    def _next_unframed(self) -> Read:
+        """What came with the next read, or is left of it."""
+        if self._at >= len(self._raw):
+            raise StopIteration
+        at_ns, came = self._read_over(self._at)
+        data = self._raw[self._at : came]
+        self._at += len(data)
+        return at_ns, data
 
-    def _in_chunks(self) -> Iterator[Read]:
-        while (edges := whole_chunk(self._raw, self._at)) is not None:
-            begin, end = edges
-            self._at = end + len(_CRLF)
-            self._between = False
-            while (read := self._read_over(begin))[1] < end:
-                yield read[0], self._raw[begin : read[1]]
-                begin = read[1]
-            self._between = True
-            yield read[0], self._raw[begin:end]
+    def _next_chunk(self) -> None:
+        edges = whole_chunk(self._raw, self._at)
         self._between = False
+        if edges is None:
+            self._others = iter(self._dechunked())
+        else:
+            self._begin, self._end = edges
+            self._at = self._end + len(_CRLF)
+
+    def _dechunked(self) -> list[Read]:
+        """All that is left, and may be no more than a part of a chunk."""
         found: list[Read] = []
-        dechunker = Dechunker()
-        at = self._at
+        dechunker, at = Dechunker(), self._at
         with suppress(MalformedResponse):  # the response has it as its fault
-            for at_ns, data in self._from(at):
-                dechunker.take(at_ns, data, found)
+            while self._at < len(self._raw):
+                dechunker.take(*self._next_unframed(), found)
         self._at = at
-        yield from found
+        return found
 
     def _read_over(self, at: int) -> tuple[int, int]:
         """When the byte at this place came, and where the read that brought it ended. Places only grow."""
-        self._mark = bisect_right(self._sizes, at, self._mark)
-        return self._instants_ns[self._mark], self._sizes[self._mark]
+        while self._came <= at:
+            self._mark += 1
+            self._came += self._marks[2 * self._mark + 1]
+        return self._marks[2 * self._mark], self._came
 
 
 def _guesses(raw: bytes, before: bytes, tail: bytes, longest_between: int) -> Iterator[list[bytes]]:

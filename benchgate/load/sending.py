@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 
+from benchgate.clocks import monotonic_of
 from benchgate.load.canary import Canary, with_stamps
 from benchgate.load.flow import Flow
 from benchgate.load.keeping import Keeper
@@ -64,12 +65,16 @@ class Sending:
         try:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(Canary())
-                flows = [self._flow(group, stack.enter_context(Alarm(self._pool.hurry))) for group in self._classes]
+                alarms = [stack.enter_context(Alarm(self._pool.hurry)) for _ in self._classes]
+                flows = [self._flow(group, alarm) for group, alarm in zip(self._classes, alarms, strict=True)]
                 alarm = stack.enter_context(Alarm())
                 await self._pool.open(sum(group.level.connections for group in self._classes))
                 self._epoch_ns, late_s = await _begin(start, alarm)
                 cpu_s = time.process_time()
-                canary.start(self._pool.reader)
+                if (reader := self._pool.reader) is not None:  # which may gather answers for longer than a loop's turn
+                    for each in alarms:
+                        each.move(reader)
+                canary.start(reader)
                 await self._run_all(flows)
                 canary.stop()
             wall_s = (monotonic_ns() - self._epoch_ns) / _NS
@@ -113,7 +118,7 @@ async def _begin(start: Start | None, alarm: Alarm) -> tuple[int, float]:
     if start is None:
         return monotonic_ns(), 0.0
     start_ns = await asyncio.to_thread(start)  # the loop goes on: a connection may close meanwhile
-    epoch_ns = monotonic_ns() + start_ns - time.time_ns()
+    epoch_ns = monotonic_of(start_ns)
     late_s = max(0, monotonic_ns() - epoch_ns) / _NS
     await alarm.until(epoch_ns)
     return epoch_ns, late_s

@@ -3,10 +3,10 @@
 The event loop watches that one epoll. Of five hundred streams a handful have something to read at any moment, and
 reading them in one go costs less than having the loop call for each. When tens of thousands of reads come in a
 second, a look waits a moment first, so that more of them are there: what arrived meanwhile is read a fraction of a
-millisecond later, which the canary of a stage sees like any other delay. A stream in full flow is read here and now,
-past its own transport and connection, until its answer is over: a processor that serves hundreds of them has
-forgotten each one's objects by the time of its next token. TLS, proxies and systems without epoll take the loop's own
-transports.
+millisecond later, which the canary of a stage sees like any other delay. A stream in full flow (where that is compiled,
+any answer) is read here and now, past its own transport and connection, until its answer is over: a processor that
+serves hundreds of them has forgotten each one's objects by the time of its next token. TLS, proxies and systems without
+epoll take the loop's own transports.
 
 Audited, sockets are read by `recvmsg`, which gives the kernel's stamps with the bytes and costs more.
 """
@@ -27,10 +27,10 @@ from benchgate.load.exchange import Exchange
 from benchgate.load.flowing import READ_BYTES, READABLE, Flows, OnEvents, PythonFlows
 from benchgate.load.native_flows import NativeFlows
 from benchgate.load.pacing import HasFileno
-from benchgate.load.stamps import ReadDelays, ask_for_stamps, stamp_ns
+from benchgate.load.stamps import ReadDelays
+from benchgate.stamping import ANCILLARY_BYTES, ask_for_stamps, stamp_ns
 
-_ANCILLARY_BYTES = 256
-_GATHERS = 2  # in a row: each time that the loop comes round costs as much as several reads, but others wait meanwhile
+_GATHERS = 4  # in a row: the loop's coming round costs as much as several reads; its own timers wait for a millisecond
 _HURRIED_LOOKS = 2  # as often the loop may look here before what an alarm has set off is done
 _GATHER_ABOVE_RPS = 8_000  # reads a second; below, waiting gathers next to nothing
 _RATE_OVER_NS = 10_000_000
@@ -86,7 +86,7 @@ class Sockets:
             self._epoll.unregister(sock.fileno())
 
     def flow(self, sock: socket.socket, exchange: Exchange, transport: SocketTransport) -> None:
-        """Read this one here from now on; `transport` gets the end of the connection, and every error."""
+        """Read this one here, as `Flows.add` says; `transport` gets the end of the connection, and every error."""
         self._flows.add(sock, exchange, transport)
 
     def ebb(self, sock: HasFileno) -> None:
@@ -107,7 +107,8 @@ class Sockets:
     def _look(self) -> None:
         """Have every socket read that has something."""
         gathers = _GATHERS if self._gathers and not self._hurried else 0
-        self._hurried = max(0, self._hurried - 1)
+        if self._hurried:
+            self._hurried -= 1
         self._reads += self._flows.look(gathers)
         now_ns = monotonic_ns()
         if now_ns - self._since_ns >= _RATE_OVER_NS:
@@ -181,7 +182,7 @@ class SocketTransport(asyncio.Transport):
                 self._sockets.watch(self._socket, READABLE | _WRITABLE, self._on_events)
 
     def flow(self, exchange: Exchange) -> None:
-        """The stream under way is in full flow: its exchange gets its bytes, its protocol what comes with all else.
+        """An answer is under way: its exchange gets its bytes, its protocol what comes with all else.
 
         Not where reads are audited: each of them is looked at.
         """
@@ -239,7 +240,7 @@ class SocketTransport(asyncio.Transport):
 
     def _stamped(self, most: int) -> bytes:
         """Read with the kernel's stamp, and note how long ago that was."""
-        data, ancillary, _, _ = self._socket.recvmsg(most, _ANCILLARY_BYTES)
+        data, ancillary, _, _ = self._socket.recvmsg(most, ANCILLARY_BYTES)
         if data and self._sockets.delays is not None:
             stamped_ns = stamp_ns(ancillary)
             self._sockets.delays.add(None if stamped_ns is None else time_ns() - stamped_ns)

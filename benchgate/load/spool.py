@@ -13,6 +13,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -168,6 +169,7 @@ def _unpacked(payload: memoryview) -> Spooled:
     return Spooled(number, intended_ns, epoch_ns, response)
 
 
+@lru_cache(maxsize=8)  # the answers of a server share a head but for its date
 def _head_of(raw: bytes) -> Head | None:
     split = split_head(raw) if raw else None
     return None if split is None else split[0]

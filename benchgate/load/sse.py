@@ -16,6 +16,9 @@ HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_al
 """Names of events that say only that somebody is still there, in whatever words."""
 
 
+_DATA = b"data: "
+
+
 class OverlongEvent(ValueError):
     """An event that does not end; what it said so far is not worth keeping."""
 
@@ -38,8 +41,12 @@ class EventParser:
 
     @property
     def between_events(self) -> bool:
-        """Whether the next read begins a new event, so that `plain_event` may take it by itself."""
-        return not (self._pending or self._after_cr or self._at_start)
+        """Whether the next read begins a new event, so that a plain one may be taken by itself."""
+        return not (self._pending or self._after_cr)
+
+    def begun(self) -> None:
+        """The first read was taken by itself: what would mark the beginning is content from here on."""
+        self._at_start = False
 
     def feed(self, at_ns: int, data: bytes) -> list[Event]:
         """The events completed by a read that arrived at `at_ns`, in order. Raises OverlongEvent."""
@@ -71,14 +78,14 @@ class EventParser:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def plain_event(data: bytes) -> str | None:
-    """The data of a read that is one whole event of one line, as nearly all are; None when it is anything else.
+def is_plain_event(data: bytes) -> bool:
+    """Whether a read is one whole event of one line, as nearly all are, and `EventParser` would have no more to say."""
+    return data.startswith(_DATA) and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n") and b"\r" not in data
 
-    A shorter way for what `EventParser` says of the same read between two events.
-    """
-    if data.startswith(b"data: ") and data.endswith(b"\n\n") and data.find(b"\n") == len(data) - 2:
-        return None if b"\r" in data else data[6:-2].decode("utf-8", "replace")
-    return None
+
+def plain_data(data: bytes) -> str:
+    """The data of such a read."""
+    return data[len(_DATA) : -2].decode("utf-8", "replace")
 
 
 def _event_of(at_ns: int, block: bytes) -> Event | None:

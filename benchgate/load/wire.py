@@ -146,6 +146,8 @@ class Connection(asyncio.Protocol):
             exchange.lost(self._lost)
         else:
             self._transport.write(request)
+            if isinstance(self._transport, SocketTransport):
+                self._transport.flow(exchange)
             if self._due is None or exchange.check_ns < self._due.at_ns:  # mostly, that of an earlier one comes first
                 self._check_at(exchange.check_ns)
         try:

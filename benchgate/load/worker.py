@@ -73,7 +73,8 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
             ]
             pool = Pool(Address.of(shard.target.url, shard.target.route), shard.limits, audit=shard.audit)
             sent = _run(Sending(shard.target, pool, classes), start)
-        result = read_result(shard, path, _use(shard, sent), sent.down_after_s)
+        with _set_aside():
+            result = read_result(shard, path, _use(shard, sent), sent.down_after_s)
         for group, place, read in zip(classes, paths, result.classes, strict=True):
             if read.recorded != group.keeper.count:
                 raise StoreError(
@@ -114,6 +115,19 @@ def _run(sending: Sending, start: Start | None) -> Sent:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def _set_aside() -> Iterator[None]:
+    """Have the collections of a while look at nothing that was there before it: all that was ever loaded."""
+    if gc.get_freeze_count():
+        yield  # somebody else's doing, and theirs to undo
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _first_of(group: BaseExceptionGroup[StoreError]) -> StoreError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -151,7 +152,7 @@ class RequestColumns:
             http_status=_ints([r.http_status for r in rows]),
             reconnects=_ints([r.reconnects for r in rows]),
             chunk_start=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
-            chunk_ns=_ints([ns for r in rows for ns in r.chunk_ns]),
+            chunk_ns=np.fromiter(chain.from_iterable([r.chunk_ns for r in rows]), np.int64, sum(lengths)),
             first_answer_ns=_ints([r.first_answer_ns for r in rows]),
             reasoning_tokens=_ints([r.reasoning_tokens for r in rows]),
             cached_tokens=_ints([r.cached_tokens for r in rows]),

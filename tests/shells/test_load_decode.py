@@ -355,7 +355,7 @@ def test_stream_with_an_event_that_does_not_end_is_malformed() -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
-    monkeypatch.setattr("benchgate.load.decode.MOST_EVENTS", 20)
+    monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
     events = [A] * 21
     record = stream(*events, STOP, DONE) if alone else stream(b"".join(events), STOP, DONE)
     assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")

@@ -23,7 +23,7 @@ from benchgate.load.raw_body import RawBody
 from benchgate.model.records import ErrorClass
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
-from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, over_a_wire, payload, turns
+from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, looking, over_a_wire, payload, turns
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's"),
@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-def test_each_read_has_its_own_instant_and_only_the_first_passes_through_the_connection() -> None:
+def test_each_read_has_its_own_instant_and_at_most_the_first_passes_through_the_connection() -> None:
     async def scenario(wire: Wire) -> tuple[Response, int, list[tuple[int, int]]]:
         asked = wire.ask()
         spans = list[tuple[int, int]]()
@@ -44,7 +44,7 @@ def test_each_read_has_its_own_instant_and_only_the_first_passes_through_the_con
         return await asked, wire.connection.handed, spans
 
     response, handed, spans = over_a_wire(scenario)
-    assert (response.whole, response.fault, handed) == (True, None, 1)
+    assert (response.whole, response.fault, handed) == (True, None, int(native.library() is None))
     instants = [at_ns for at_ns, data in response.body if b"word" in data]
     assert len(instants) == 21
     assert all(before_ns <= at_ns <= after_ns for at_ns, (before_ns, after_ns) in zip(instants, spans, strict=True))
@@ -54,13 +54,8 @@ def test_events_as_servers_send_them_are_kept_whole_though_none_of_them_is_looke
     event = b'1b\r\ndata: {"content": "word"}\n\n\r\n'
     looks: list[int] = []
 
-    class Looking(Exchange):
-        def look(self) -> None:
-            super().look()
-            looks.append(self.size)
-
     async def scenario(wire: Wire) -> Response:
-        asked = asyncio.create_task(wire.connection.exchange(b"POST", lambda: Looking(limits(), hear)))
+        asked = asyncio.create_task(wire.connection.exchange(b"POST", looking(looks)))
         await asyncio.sleep(0)
         await wire.tell([HEAD + event, *[event] * 5, event[:20], event[20:], END])
         return await asked
@@ -141,7 +136,7 @@ def test_a_stream_without_end_is_ended_though_nobody_looks_at_its_reads(monkeypa
 
     response, sent = over_a_wire(scenario)
     assert response.fault is not None and "longer than 20000 bytes" in response.fault.detail
-    assert 20_000 < len(TOKEN) * (sent + 1) <= 30_000
+    assert 20_000 < len(HEAD) + len(TOKEN) * (sent + 1) <= 30_000
 
 
 def test_what_follows_the_end_before_anybody_resumes_keeps_the_connection_from_being_used_again() -> None:

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchgate.load import native
-from benchgate.load.decode import read_stream
+from benchgate.load.decode_stream import read_stream
 from benchgate.load.exchange import may_end
 from benchgate.load.raw_body import RawBody
 from benchgate.load.seen import Stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from time import monotonic_ns
@@ -11,6 +12,7 @@ import pytest
 import uvloop
 
 from benchgate.load.pacing import Alarm
+from benchgate.load.sockets import Sockets
 
 MS_NS = 1_000_000
 AN_HOUR_NS = 3_600_000 * MS_NS
@@ -58,6 +60,30 @@ def test_who_asked_to_be_told_is_told_before_anybody_is_woken() -> None:
 
     asyncio.run(whole())
     assert happened == ["rings", "woken"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+def test_an_alarm_that_was_moved_is_told_of_there_and_no_longer_by_the_loop() -> None:
+    async def moved(alarm: Alarm) -> None:
+        sockets = Sockets()
+        waiting = asyncio.create_task(alarm.until(monotonic_ns() + MS_NS))
+        await asyncio.sleep(0)
+        alarm.move(sockets)
+        sockets._loop.remove_reader(sockets._epoll.fileno())
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+        assert sockets._flows.look(0) == 1
+        await waiting
+        again = asyncio.create_task(alarm.until(monotonic_ns() + MS_NS))
+        sockets._loop.add_reader(sockets._epoll.fileno(), sockets._look)
+        await again
+        alarm.__exit__(None, None, None)
+        sockets.close()
+
+    async def whole() -> None:
+        await asyncio.wait_for(moved(Alarm().__enter__()), 10)
+
+    uvloop.run(whole())
 
 
 def test_who_waits_and_who_would_wait_goes_on_once_it_rings_out() -> None:

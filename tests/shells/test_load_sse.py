@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.load.sse import LONGEST_EVENT_BYTES, Event, EventParser, OverlongEvent, plain_event
+from benchgate.load.sse import LONGEST_EVENT_BYTES, Event, EventParser, OverlongEvent, is_plain_event, plain_data
 
 
 def parse(*reads: bytes) -> list[Event]:
@@ -95,18 +95,25 @@ def test_any_stream_split_anywhere_gives_the_events_of_the_standard(raw: str, cu
 )
 def test_read_that_is_one_event_says_what_the_parser_says(begin: bytes, inside: bytes, end: bytes) -> None:
     data = begin + inside + end
-    text = plain_event(data)
-    if text is not None:
-        parser = EventParser()
-        parser.feed(0, b"data: first\n\n")
-        assert parser.between_events
-        assert parser.feed(1, data) == [Event(1, text)]
-        assert parser.between_events
+    if is_plain_event(data):
+        for before in (b"", b"data: first\n\n"):
+            parser = EventParser()
+            parser.feed(0, before)
+            assert parser.between_events
+            assert parser.feed(1, data) == [Event(1, plain_data(data))]
+            assert parser.between_events
 
 
-def test_nothing_is_between_events_in_the_middle_of_one_or_before_the_first() -> None:
+def test_what_marks_the_beginning_is_content_once_it_has_begun_also_where_others_took_the_first_event() -> None:
+    marked = b"\xef\xbb\xbfdata: a\n\n"
+    assert texts(marked) == ["a"]
     parser = EventParser()
-    assert not parser.between_events  # a byte order mark may come
+    parser.begun()
+    assert parser.feed(1, marked) == []
+
+
+def test_nothing_is_between_events_in_the_middle_of_one() -> None:
+    parser = EventParser()
     for data, between in ((b"data: a\n\n", True), (b"data: b\n", False), (b"\n", True), (b"data: c\r\n\r", False)):
         parser.feed(0, data)
         assert parser.between_events is between

@@ -55,6 +55,17 @@ class Wire:
             await turns()
 
 
+def looking(looks: list[int]) -> Callable[[], Exchange]:
+    """Exchanges that note at each look how much had come."""
+
+    class Looking(Exchange):
+        def look(self) -> None:
+            super().look()
+            looks.append(self.size)
+
+    return lambda: Looking(limits(), hear)
+
+
 def hear(body: Iterable[Read]) -> Heard:
     return Heard(0)
 
