@@ -52,7 +52,7 @@ class Stock(Iterator[Ticket]):
         self._slots = slots
         self._make_ahead(slots + ahead)
         self._making: asyncio.TimerHandle | None = None
-        self._broken: BenchgateError | None = None  # why no more can be made: nobody waits for a callback
+        self._broken: BaseException | None = None  # why no more can be made: nobody waits for a callback
 
     def __next__(self) -> Ticket:
         if self._broken is not None and not self._ready:
@@ -81,6 +81,9 @@ class Stock(Iterator[Ticket]):
                     self._slots = 0  # there is an end after all: nothing more is to be made
         except BenchgateError as exc:
             self._broken, self._slots = exc, 0
+        except BaseException as exc:  # no end of a stage either
+            self._broken, self._slots = exc, 0
+            raise
         if len(self._ready) < self._slots:
             self._make_soon()
 

@@ -49,14 +49,15 @@ def test_what_ends_after_all_ends_for_who_takes() -> None:
         assert asyncio.run(taken(slots, ahead)) == [0, 1, 2]
 
 
-def test_why_no_more_can_be_made_is_raised_when_what_was_made_is_taken() -> None:
+@pytest.mark.parametrize("error", [TargetError, ArithmeticError])
+def test_why_no_more_can_be_made_is_raised_when_what_was_made_is_taken(error: type[Exception]) -> None:
     def breaks() -> Iterator[Ticket]:
         yield from numbered([], 4)
-        raise TargetError("no such key")
+        raise error("no such key")
 
     async def taken() -> list[int]:
         stock, numbers = Stock(breaks(), 4, ahead=0), list[int]()
-        with pytest.raises(TargetError, match="no such key"):
+        with pytest.raises(error, match="no such key"):
             while True:
                 numbers.append(next(stock).number)
                 await asyncio.sleep(0.01)

@@ -50,7 +50,7 @@ def test_what_came_before_it_was_looked_at_came_when_it_did(pair: tuple[socket.s
     after_ns = monotonic_ns()
     time.sleep(0.05)
     came_ns = Arriving(server).came_ns(ROOM)
-    assert before_ns - MS <= came_ns <= after_ns + MS  # the clocks of both are read one after the other
+    assert before_ns - MS <= came_ns <= after_ns + 25 * MS  # half of the wait; a busy kernel may hand it over later
     assert server.recv(16) == b"POST"  # it was only looked at
 
 
