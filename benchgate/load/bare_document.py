@@ -75,6 +75,8 @@ def describe(options: BareOptions, engine: str, result: StageResult, *, partial:
         "read_delay_s": _read_delay(result.client),
         "start_uncertainty_s": result.client.start_uncertainty_s,
         "unasked": result.client.unasked,
+        "reconnects": int(columns.reconnects.sum()),
+        "closed_early": result.client.closed_early,
         "saturated": bool(reasons),
         "reasons": list(reasons),
     }

@@ -27,6 +27,7 @@ from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import quick_command
 from tests.fakes.scripted_server import (
+    CLOSE,
     DONE,
     LAST_CHUNK,
     Received,
@@ -75,9 +76,22 @@ def test_document_says_what_was_asked_and_what_came() -> None:
         assert document[metric]["n"] == (36 if metric == "itl_s" else 12)
         assert 0 <= document[metric]["p50"] <= document[metric]["p99"] <= document[metric]["max"]
     of_client = {"cpu_s", "cpu_us_per_token", "workers", "read_delay_s", "start_uncertainty_s", "unasked"}
-    of_client |= {"saturated", "reasons"}
+    of_client |= {"saturated", "reasons", "reconnects", "closed_early"}
     assert set(document["client"]) == of_client
     assert "verdict" not in document
+
+
+def test_requests_sent_again_and_connections_closed_soon_are_counted() -> None:
+    def unread(received: Received) -> Iterable[Step]:
+        return [WHOLE] if len(closes.requests) % 2 else [CLOSE]  # every second one, which comes over a kept connection
+
+    with ScriptedServer(unread) as closes:
+        told = bare(closes.url, concurrency=1, requests=3)
+    assert (told["requests"]["ok"], told["client"]["reconnects"], told["client"]["closed_early"]) == (3, 2, 0)
+    with ScriptedServer(lambda received: [WHOLE, CLOSE]) as impatient:
+        told = bare(impatient.url, rate="4/s", arrival="constant", requests=3)
+    assert (told["requests"]["ok"], told["client"]["reconnects"]) == (3, 0)
+    assert told["client"]["closed_early"] >= 2
 
 
 def test_failures_stay_in_every_denominator_and_quantile() -> None:
