@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
 
 from benchgate.sim.answers import Usage, error_event
 from benchgate.sim.connection import Connection
@@ -61,6 +62,11 @@ class OddReply(Reply):
         self._settle("failed")
         self._pipe.reset(unfinished)
 
+    def _once_written(self, tokens: int, due_ns: int, *, streamed: bool = True) -> Callable[[], None]:
+        """To be called when the kernel has them: how long they drip is the fault's doing, no lateness of ours."""
+        put_ns = monotonic_ns()
+        return lambda: self._handed(tokens, due_ns + monotonic_ns() - put_ns, streamed=streamed)
+
     def _usage_told(self, sent: int) -> Usage:
         return Usage(0, 0) if self._does.usage == "zero" else self._usage(sent)
 
@@ -77,6 +83,7 @@ class OddStream(OddReply):
     def __init__(self, case: Case, line: Connection, desk: Desk) -> None:
         super().__init__(case, line, desk)
         self._pending = 0
+        self._put = 0  # tokens that are in the pipe, or were
         self._chunk_tokens = case.behaviour.tokens_per_event or desk.chunk_tokens
         self._write_tokens = self._chunk_tokens * case.behaviour.events_per_write
         self._role_is_out = self._ending in ("done-only", "empty-body")  # or will never be
@@ -96,35 +103,41 @@ class OddStream(OddReply):
             return  # nobody reads: what cannot leave is not kept
         self._pending += tokens
         complete = self.job.produced >= self.job.output_tokens
-        struck = self._ending is not None and (complete or self.sent + self._pending > self._last_token)
+        struck = self._ending is not None and (complete or self._put + self._pending > self._last_token)
         if self._ending is not None:
-            self._pending = min(self._pending, max(0, self._last_token - self.sent))
-        waits = self.sent > 0 or self._does.tokens_per_event is not None  # else the first token goes alone
+            self._pending = min(self._pending, max(0, self._last_token - self._put))
+        waits = self._put > 0 or self._does.tokens_per_event is not None  # else the first token goes alone
         if waits and self._pending < self._write_tokens and not (complete or struck):
             return
         if self._pending:
             written, self._pending = self._pending, 0
             whole = complete and not struck
-            self._send(self._token_events(written, last=whole) + (self._closing(self.sent + written) if whole else []))
-            self._handed(written, due_ns)
+            events = self._token_events(written, last=whole)
+            self._put += written
+            self._send(events, self._closing() if whole else [], self._once_written(written, due_ns))
         if struck:
             self._strike(str(self._ending))
         elif complete:
             self._complete()
         else:
-            self._stall_after(self.sent)
+            self._stall_after(self._put)
 
-    def _send(self, events: list[bytes]) -> None:
-        """Events, after the head and the role event when those are not out yet."""
+    def _send(
+        self, events: list[bytes], following: Sequence[bytes] = (), written: Callable[[], None] | None = None
+    ) -> None:
+        """Events, after the head and the role event when those are not out yet, and what follows them in one write.
+
+        `written` is called when the kernel has the events.
+        """
         if not self._pipe.opened:
             self._pipe.open()
         if not self._role_is_out:
             self._role_is_out = True
             events = [*self.case.script.opening(), *events]
-        self._pipe.send(events)
+        self._pipe.send([*events, *following], written, len(events))
 
     def _token_events(self, count: int, *, last: bool) -> list[bytes]:
-        script, first, until = self.case.script, self.sent, self.sent + count
+        script, first, until = self.case.script, self._put, self._put + count
         events = []
         while first < until:
             size = min(self._chunk_tokens, until - first) if first or self._does.tokens_per_event else 1
@@ -145,9 +158,9 @@ class OddStream(OddReply):
             events.insert(1, b'data: {"choices":[],"padding":"' + b"x" * self._does.line_bytes + b'"}\n\n')
         return events
 
-    def _closing(self, sent: int) -> list[bytes]:
+    def _closing(self) -> list[bytes]:
         """What follows the last token at once."""
-        usage, script, reason = self._does.usage, self.case.script, self.case.ask.finish_reason
+        usage, script, reason, sent = self._does.usage, self.case.script, self.case.ask.finish_reason, self._put
         finish = script.finish(reason, sent, self._usage_told(sent)) if usage == "finish" else []
         told = [] if usage == "late" else self._usage_events(sent, reason)
         return [*finish, *told, *self._done()]
@@ -159,7 +172,7 @@ class OddStream(OddReply):
             self._close("finished")
 
     def _tell_late(self) -> None:
-        self._send(self._usage_events(self.sent, self.case.ask.finish_reason))
+        self._send(self._usage_events(self._put, self.case.ask.finish_reason))
         self._close("finished")
 
     def _usage_events(self, sent: int, reason: str) -> list[bytes]:
@@ -179,14 +192,14 @@ class OddStream(OddReply):
             self._role_is_out = True  # the error is the first event there is
         if ending == "reset":
             self._send([])
-            self._reset(b"".join(script.tokens(self.sent, 1)))
+            self._reset(b"".join(script.tokens(self._put, 1)))
             return
         done = self._done()
         events: dict[str, Callable[[], list[bytes]]] = {
             "error": lambda: [error_event(ERROR), *done],
             "error-text": lambda: [error_event(ERROR_TEXT)],
             "cut": list,
-            "abort": lambda: [*script.finish("abort", self.sent), *self._usage_events(self.sent, "abort"), *done],
+            "abort": lambda: [*script.finish("abort", self._put), *self._usage_events(self._put, "abort"), *done],
             "empty-answer": lambda: [*script.finish("stop", 0), *self._usage_events(0, "stop"), *done],
             "done-only": lambda: done,
             "empty-body": list,
@@ -214,10 +227,10 @@ class OddDocument(OddReply):
         if self._ending == "reset":
             self._reset(body)
             return
-        self._pipe.send([body] if body else [])
-        if self._ending is None:
-            self._handed(self.case.ask.output_tokens, due_ns, streamed=False)
-        self._close("finished" if self._ending is None else "failed")
+        sound = self._ending is None
+        handed = self._once_written(self.case.ask.output_tokens, due_ns, streamed=False) if sound else None
+        self._pipe.send([body] if body else [], handed)
+        self._close("finished" if sound else "failed")
 
     def _response(self) -> tuple[int, bytes]:
         ask, script, ending = self.case.ask, self.case.script, self._ending

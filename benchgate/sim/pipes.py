@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from benchgate.sim.connection import Connection
@@ -27,6 +28,8 @@ class Pipe:
         self._chunked = False
         self._compress = zlib.compressobj(wbits=_GZIP) if behaviour.gzip else None
         self._dripping = bytearray()
+        self._dripped = 0  # bytes
+        self._told_at: deque[tuple[int, Callable[[], None]]] = deque()  # of those that drip, and who waits for them
         self._timer: asyncio.TimerHandle | None = None
         self._when_dry: Callable[[], None] | None = None
 
@@ -50,12 +53,22 @@ class Pipe:
         self.opened = True
         self._deliver(head(status, *headers, version="HTTP/1.0" if behaviour.http10 else "HTTP/1.1"))
 
-    def send(self, pieces: Sequence[bytes]) -> None:
-        """Send events, or pieces of a document, in one write; each is a chunk, or so many of them together."""
+    def send(self, pieces: Sequence[bytes], written: Callable[[], None] | None = None, of: int | None = None) -> None:
+        """Send events, or pieces of a document, in one write; each is a chunk, or so many of them together.
+
+        `written` is called when the kernel has the first `of` of them (all, unless said), with what they are merged in.
+        """
         merged = self._behaviour.events_per_write
         dressed = [self._dressed(piece) for piece in pieces]
         groups = [b"".join(dressed[at : at + merged]) for at in range(0, len(dressed), merged)]
-        self._deliver(b"".join(self._framed(self._squeezed(group)) for group in groups))
+        framed = [self._framed(self._squeezed(group)) for group in groups]
+        if written is not None and self._behaviour.drip_s is not None:
+            waited_for = len(framed) if of is None else -(-of // merged)
+            self._told_at.append((self._dripped + len(self._dripping) + sum(map(len, framed[:waited_for])), written))
+            written = None
+        self._deliver(b"".join(framed))
+        if written is not None:
+            written()
 
     def close(self, then: Callable[[], None]) -> None:
         """End the body, and call `then` when its last byte is written."""
@@ -74,7 +87,8 @@ class Pipe:
         self._line.reset()
 
     def forget(self) -> None:
-        """Stop what is still dripping."""
+        """Stop what is still dripping, and tell nobody of it."""
+        self._told_at.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -106,6 +120,9 @@ class Pipe:
         if self._dripping:
             self._line.write(bytes(self._dripping[:1]))
             del self._dripping[0]
+            self._dripped += 1
+            while self._told_at and self._told_at[0][0] <= self._dripped:
+                self._told_at.popleft()[1]()
             wait_s = self._behaviour.drip_s or 0.0
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._drip)
         elif self._when_dry is not None:
