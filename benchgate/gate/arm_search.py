@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from benchgate.gate.saturation import saturation_reasons
+from benchgate.gate.token_counts import miscounted
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns
@@ -61,6 +62,9 @@ class ArmSearch:
                 self.fault = f"the load generator was the bottleneck at {level:g}: {strained[0]}"
             return
         self._in_a_row = 0
+        if self.slo.tpot_s is not None and (doubt := miscounted(columns)) is not None:
+            self.fault = f"at {level:g} {doubt}: no TPOT can be judged by it"
+            return
         counts = look_counts(columns, self.slo, concurrency, planned)
         if counts is None:
             self.fault = f"{level:g} requests were never in flight"

@@ -16,6 +16,7 @@ from benchgate.gate.paired_guards import prompts_alike, same_rows, sent_once
 from benchgate.gate.places import places
 from benchgate.gate.same_work import same_work
 from benchgate.gate.saturation import losses
+from benchgate.gate.token_counts import MISCOUNTED_SHARE, WITHHELD, undercounted
 from benchgate.gate.unjudged import failures_judged
 from benchgate.gate.usable_blocks import strained_blocks
 from benchgate.model.deployment import Arm
@@ -27,8 +28,6 @@ from benchgate.suite.schema import Suite
 
 _SOURCE_GAP = 0.01
 _OVERLONG_GAP = 0.01
-_UNDERCOUNTED_SHARE = 0.01
-_WITHHELD = 1  # events with text beyond the tokens counted: a server may close a stream with the tail of a token
 
 
 def load_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
@@ -132,19 +131,18 @@ def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
 
 
 def _tokens_plausible(evidence: Evidence, suite: Suite) -> GuardResult:
-    """A token makes at most one event with text, so a server that counts fewer tokens than it sent texts miscounts.
+    """A server that counts fewer tokens than it sent texts miscounts.
 
-    More tokens than events are no fault: servers merge tokens into one event under load, and count those they withhold.
-    Nor is reasoning that is counted apart, where the total of a usage shows it: it is among the tokens then.
+    No fault is reasoning that is counted apart, where the total of a usage shows it: it is among the tokens then.
     """
     for stage, arm in product(_names(suite), Arm):
         share = _share(load_of(evidence, stage, arm), _undercounted)
-        if share is not None and share > _UNDERCOUNTED_SHARE:
+        if share is not None and share > MISCOUNTED_SHARE:
             what = (
                 f"in {share:.0%} of the {arm.value}'s answers usage counts fewer tokens than there were pieces of text"
             )
             remedy = _REASONING_LEFT_OUT if _explained(evidence, stage, arm) else _MISCOUNTED
-            bound = f"(bound {_UNDERCOUNTED_SHARE:.0%})"
+            bound = f"(bound {MISCOUNTED_SHARE:.0%})"
             return tripped("tokens-plausible", f"stage {stage}: {what} {bound}", remedy, (TOKENS,))
     return held("tokens-plausible", "the servers' counts of output tokens fit the texts they sent")
 
@@ -211,9 +209,7 @@ def _by_usage(execution: LoadObservation) -> BoolArray:
 
 
 def _undercounted(execution: LoadObservation) -> BoolArray:
-    columns = execution.requests
-    fewer: BoolArray = columns.output_tokens < np.diff(columns.chunk_start) - _WITHHELD
-    return fewer & _by_usage(execution)
+    return undercounted(execution.requests)
 
 
 def _explained(evidence: Evidence, stage: str, arm: Arm) -> bool:
@@ -221,7 +217,7 @@ def _explained(evidence: Evidence, stage: str, arm: Arm) -> bool:
     explained = found = 0
     for execution in load_of(evidence, stage, arm).values():
         columns, fewer = execution.requests, _undercounted(execution)
-        lacking = np.diff(columns.chunk_start) - _WITHHELD - columns.output_tokens
+        lacking = np.diff(columns.chunk_start) - WITHHELD - columns.output_tokens
         found += int(fewer.sum())
         explained += int((fewer & (columns.reasoning_tokens >= lacking)).sum())
     return 2 * explained > found

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from benchgate.gate.saturation import saturation_reasons
+from benchgate.gate.token_counts import miscounted
 from benchgate.load.options import BareOptions
 from benchgate.load.worker import StageResult
 from benchgate.model import metrics
@@ -51,6 +52,7 @@ def describe(options: BareOptions, engine: str, result: StageResult, *, partial:
         "output_tokens": output_tokens,
         "reasoning_ratio": metrics.reasoning_ratio(columns),
         "cached_ratio": metrics.cached_ratio(columns),
+        "miscounted": _miscounted(options, columns),
         "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
         "window_s": result.window_s,
         "down_after_s": result.down_after_s,
@@ -171,7 +173,19 @@ def _unusable(options: BareOptions, result: StageResult, saturated: tuple[str, .
     if result.down_after_s is not None:
         asked = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
         return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{asked}"
-    return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}" if saturated else None
+    if saturated:
+        return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}"
+    doubt = _miscounted(options, columns)
+    if doubt is None or options.slo is None or options.slo.tpot_s is None:
+        return None
+    return f"{doubt}; see what this server's usage counts: no TPOT can be judged by it"
+
+
+def _miscounted(options: BareOptions, columns: RequestColumns) -> str | None:
+    """Why the server's counts of tokens are not to be judged by. The rows of a trace ask for lengths of their own."""
+    if options.endpoint not in GENERATING:
+        return None
+    return miscounted(columns, options.output_tokens if options.replay is None else None)
 
 
 def _stretches(good: BoolArray) -> list[BoolArray]:

@@ -12,7 +12,7 @@ from benchgate.load.stream_event import take_event
 from benchgate.targets.refusals import Secret
 
 MOST_EVENTS = 1_000_000
-"""Of one stream; no answer has more tokens, and a hostile one would keep us busy."""
+"""Of one stream; no answer has more, comments and heartbeats among them, and a hostile one would keep us busy."""
 
 _IN_VAIN = 8  # events may be asked after that begin no run of like ones, as the first ones and the last ones do; of all
 _IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, asking only costs
@@ -43,7 +43,7 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
         else:
             _feed(stream, parser, at_ns, data)
             alone = parser.between_events
-        if stream.events > MOST_EVENTS:
+        if stream.events > MOST_EVENTS or parser.blocks > MOST_EVENTS:
             stream.malformed = stream.malformed or f"more than {MOST_EVENTS} events"
             stream.is_over = True
         if stream.is_over:

@@ -296,6 +296,16 @@ class Exchange:
             self._reads[:] = [b"".join(self._reads)]
         return self._reads[0] if self._reads else b""
 
+    def _last(self, count: int) -> bytes:
+        """The last bytes that came; what came before them is not put together."""
+        parts: list[bytes] = []
+        for read in reversed(self._reads):
+            parts.append(read[-count:])
+            count -= len(parts[-1])
+            if count <= 0:
+                break
+        return b"".join(reversed(parts))
+
     def _heard(self) -> Heard:
         """How far the answer has come. The whole of a long one would take as long to read as many reads of others."""
         late = self._marks[-2 * _TAIL_READS :]
@@ -313,7 +323,7 @@ class Exchange:
         return RawBody(self._raw(), self._marks[:], self._begins, self._length, self._dechunker is not None)
 
     def _said_done(self) -> bool:
-        if b"[DONE]" not in self._raw()[-_NEAR_THE_END:]:
+        if b"[DONE]" not in self._last(_NEAR_THE_END):
             return False
         tail = b"".join([data for _, data in self._body()][-_NEAR_THE_END:])[-_NEAR_THE_END:]
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)

@@ -25,8 +25,9 @@ _GIVE_UP_AFTER = 3  # attempts
 _SPARE_FILES = 256
 _IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn 2, uvicorn, node and llama.cpp 5
 _SHORTEST_AT_ONCE_NS = 10_000_000  # a close waits for turns of the server's loop and of ours, on a near way too
+_CLOSING_AT_ONCE_NS = 50_000_000  # and longer for a server that closes after every answer, when it comes to it
 _CONNECTS_AT_ONCE = 3  # times as long as connecting, which is one round trip at least, a close may take to come
-_LONGEST_AT_ONCE_NS = 50_000_000  # of a server that closes after every answer, when it comes to it
+_LONGEST_AT_ONCE_NS = 1_000_000_000  # by any way
 
 
 class Pool:
@@ -48,7 +49,7 @@ class Pool:
         self._closed_early = 0
         self._down: _Down | None = None
         self._keeps = False  # whether a connection outlived an answer: this server does not close after each
-        self._connect_ns = _LONGEST_AT_ONCE_NS  # the shortest connect so far: the nearest to one round trip
+        self._connect_ns: int | None = None  # the shortest connect so far: the nearest to one round trip
 
     async def open(self, count: int) -> None:
         """Open connections before the clock starts. Failures are left to the requests that will meet them."""
@@ -185,7 +186,8 @@ class Pool:
             self._down = _Down(before.since_ns, now_ns, before.attempts + 1, exc.fault)
             raise
         self._down = None
-        self._connect_ns = min(self._connect_ns, monotonic_ns() - began_ns)
+        took_ns = monotonic_ns() - began_ns
+        self._connect_ns = took_ns if self._connect_ns is None else min(self._connect_ns, took_ns)
         self._open.add(connection)
         return connection
 
@@ -195,15 +197,14 @@ class Pool:
         Seen from here, that looks like a server that takes a request and drops it, which is a failure and must stay
         one. What tells them apart: only a connection kept after an answer (llama.cpp closes it after every stream
         without announcing it, on a busy machine tens of milliseconds later) or unused for longer than servers grant
-        can have met its end. Where another connection has outlived an answer, the server closes by no such habit, and
-        the close of an unused one comes within a round trip, for nothing was done. Else a failure is recorded.
+        can have met its end. The news of it takes a round trip, and the server's turn: less where another connection
+        has outlived an answer, for then the server closes by no such habit. What is dropped later is a failure.
         """
         if not response.unanswered or response.sent_ns is None:
             return False
-        at_once_ns = _LONGEST_AT_ONCE_NS
-        if self._keeps:
-            at_once_ns = min(at_once_ns, max(_SHORTEST_AT_ONCE_NS, _CONNECTS_AT_ONCE * self._connect_ns))
-        return response.over_ns - response.sent_ns <= at_once_ns
+        on_the_way_ns = min(_CONNECTS_AT_ONCE * (self._connect_ns or 0), _LONGEST_AT_ONCE_NS)
+        at_once_ns = _SHORTEST_AT_ONCE_NS if self._keeps else _CLOSING_AT_ONCE_NS
+        return response.over_ns - response.sent_ns <= max(at_once_ns, on_the_way_ns)
 
 
 class _Down(NamedTuple):

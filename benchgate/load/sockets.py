@@ -14,6 +14,7 @@ Audited, sockets are read by `recvmsg`, which gives the kernel's stamps with the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import select
@@ -212,19 +213,17 @@ class SocketTransport(asyncio.Transport):
         return self._socket if name == "socket" else default
 
     def _on_events(self, events: int) -> None:
-        if events != READABLE:
-            if events & _WRITABLE:
-                self._flush()
-                if not self._unsent and not self._closing:
-                    self._sockets.watch(self._socket, READABLE, self._on_events)
-            if not events & ~_WRITABLE or self._closing:
-                return
-        try:
-            data = self._recv(READ_BYTES)
-        except OSError as exc:
-            self.failed(exc)
-        else:
-            self.came(data)
+        if events & ~_WRITABLE:  # before anything is written: a server that refuses a request need not take all of it
+            try:
+                data = self._recv(READ_BYTES)
+            except OSError as exc:
+                self.failed(exc)
+            else:
+                self.came(data)
+        if events & _WRITABLE and not self._closing:
+            self._flush(begun=True)
+            if not self._unsent and not self._closing:
+                self._sockets.watch(self._socket, READABLE, self._on_events)
 
     def came(self, data: bytes) -> None:
         """This was read; no byte at all is the end."""
@@ -246,15 +245,24 @@ class SocketTransport(asyncio.Transport):
             self._sockets.delays.add(None if stamped_ns is None else time_ns() - stamped_ns)
         return data
 
-    def _flush(self) -> None:
+    def _flush(self, *, begun: bool = False) -> None:
+        """Send what can be sent; with `begun` the server has some of it, and may have said what it thinks of that."""
         try:
             sent = self._socket.send(self._unsent)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
+            if begun:
+                self._take_what_is_left()
             self._end(exc)
             return
         del self._unsent[:sent]
+
+    def _take_what_is_left(self) -> None:
+        """What the server had said before it stopped listening."""
+        with contextlib.suppress(OSError):
+            while not self._closing and (data := self._recv(READ_BYTES)):
+                self._received(data)
 
     def _end(self, exc: Exception | None) -> None:
         if self._closing:

@@ -35,6 +35,7 @@ class EventParser:
     """Cuts a stream into events, fed in reads split anywhere, also inside a character or between CR and LF."""
 
     def __init__(self) -> None:
+        self.blocks = 0  # events and comments
         self._pending = bytearray()  # the event whose blank line has not come yet
         self._after_cr = False
         self._at_start = True
@@ -65,7 +66,9 @@ class EventParser:
         if self._at_start:
             self._at_start = False
             blocks = blocks.removeprefix(b"\xef\xbb\xbf")
-        events = (_event_of(at_ns, block) for block in blocks.split(b"\n\n"))
+        found = blocks.split(b"\n\n")
+        self.blocks += len(found)
+        events = (_event_of(at_ns, block) for block in found)
         return [event for event in events if event is not None]
 
     def _with_lf(self, data: bytes) -> bytes:

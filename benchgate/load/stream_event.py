@@ -42,9 +42,10 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
 
 def take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
     """Note what a choice of an event says."""
-    if choice.get("error"):
-        stream.error = stream.error or message(choice) or WORDLESS_ERROR
     delta = choice.get("delta")
+    for holder in (choice, delta):
+        if isinstance(holder, dict) and holder.get("error"):
+            stream.error = stream.error or message(holder) or WORDLESS_ERROR
     before = len(stream.chunk_ns)
     if has_answer(delta if isinstance(delta, dict) else choice):
         stream.take_chunk(at_ns, answers=True)

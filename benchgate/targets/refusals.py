@@ -25,8 +25,8 @@ def said(body: bytes) -> str:
 
 
 def message(document: dict[str, object]) -> str | None:
-    """`{"error": {"message"}}`, `{"error": "…"}`, `{"message"}`, `{"detail": "…"}` or `{"detail": […]}`."""
-    for found in (document.get("error"), document.get("message"), document.get("detail")):
+    """`{"error": {"message"}}`, `{"error": "…"}`, `{"errors": […]}`, `{"message"}`, `{"detail": …}`."""
+    for found in (document.get(name) for name in ("error", "errors", "message", "detail")):
         if isinstance(found, dict) and found:
             return str(found.get("message") or json.dumps(found))
         if isinstance(found, list) and found:
@@ -43,7 +43,7 @@ def event_error(event: dict[str, object]) -> str | None:
     where nothing of an answer stands beside them: servers add fields as they like.
     """
     error = event.get("error")
-    if error or event.get("object") == "error" or event.get("type") == "error":
+    if error or event.get("errors") or event.get("object") == "error" or event.get("type") == "error":
         return message(event) or WORDLESS_ERROR
     if event.get("choices") or event.get("usage"):
         return None

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable
 from time import monotonic_ns
 
+import pytest
 import uvloop
 
 from benchgate.load.deadlines import Check, Deadlines, Due
@@ -186,6 +187,31 @@ def test_of_a_long_stream_the_end_alone_is_read_while_it_comes_unless_it_has_no_
 
     uvloop.run(run())
     assert reads_of == [32, 32, 133]
+
+
+@pytest.mark.parametrize("framing", [b"content-length: 9000000\r\n", b""])
+def test_of_a_body_without_chunks_no_read_is_put_together_with_those_before(framing: bytes) -> None:
+    """Or a long one, also a hostile one, would cost the square of its length; its end is seen all the same."""
+
+    def come(exchange: Exchange, data: bytes) -> None:
+        exchange.keep(data)
+        exchange.mark(monotonic_ns())
+        exchange.mark(len(data))
+        exchange.look()
+
+    async def run() -> tuple[int, bool]:
+        exchange = Exchange(limits(first_token_s=3600, stall_s=3600, total_s=3600), hear)
+        come(exchange, b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n")
+        for _ in range(100):
+            come(exchange, b"data: 1\n\n")
+        kept = len(exchange._reads)
+        for data in (b"data: [DO", b"NE]\n", b"\n"):
+            come(exchange, data)
+        lingers = exchange._linger is not None
+        exchange.forget()
+        return kept, lingers
+
+    assert uvloop.run(run()) == (101, True)
 
 
 def test_one_check_stands_for_all_requests_of_a_connection_and_each_has_its_whole_time() -> None:

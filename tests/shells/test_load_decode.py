@@ -359,3 +359,12 @@ def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch,
     events = [A] * 21
     record = stream(*events, STOP, DONE) if alone else stream(b"".join(events), STOP, DONE)
     assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")
+
+
+@pytest.mark.parametrize("said", [b":\n\n", b"data:\n\n", b"event: ping\ndata: \n\n"])
+def test_saying_without_end_that_one_is_there_is_malformed_too(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
+    for pieces in ([said] * 21, [said * 21]):
+        record = stream(A, *pieces, STOP, DONE)
+        assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")
+    assert stream(A, said * 17, STOP, DONE).error is None

@@ -146,3 +146,50 @@ def test_unix_socket_of_a_server_that_is_behind_is_waited_for(tmp_path: Path, mo
 
     assert uvloop.run(scenario()) > 0
     listener.close()
+
+
+@pytest.mark.parametrize("answer", [b"refused", b"refused " * 5000])
+def test_what_a_server_says_before_it_has_taken_all_is_heard(answer: bytes) -> None:
+    """It answers, and closes on what it has not read: writing on fails, and what it said is there."""
+    listener, port = listening()
+
+    async def scenario() -> Keeps:
+        sockets, keeps = Sockets(), Keeps()
+        await sockets.open("127.0.0.1", port, keeps)
+        peer, _ = listener.accept()
+        keeps.transport.write(bytes(2**24))
+        await asyncio.to_thread(refuse, peer)
+        await asyncio.wait_for(keeps.lost, 10)
+        sockets.close()
+        return keeps
+
+    def refuse(peer: socket.socket) -> None:
+        with peer:
+            peer.recv(10)
+            peer.sendall(answer)
+
+    kept = uvloop.run(scenario())
+    listener.close()
+    assert kept.data == answer
+    assert isinstance(kept.lost.result(), ConnectionError)
+
+
+def test_what_was_said_before_anything_was_written_answers_nothing() -> None:
+    listener, port = listening()
+
+    async def scenario() -> Keeps:
+        sockets, keeps = Sockets(), Keeps()
+        await sockets.open("127.0.0.1", port, keeps)
+        peer, _ = listener.accept()
+        peer.sendall(b"goodbye")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        keeps.transport.write(b"GET")  # before the loop had a turn
+        await asyncio.wait_for(keeps.lost, 10)
+        sockets.close()
+        return keeps
+
+    kept = uvloop.run(scenario())
+    listener.close()
+    assert kept.data == b""
+    assert isinstance(kept.lost.result(), ConnectionError)

@@ -44,6 +44,8 @@ NAMED = {
     "detail alone": event({"detail": "engine died"}),
     "type error": event({"type": "error", "message": "engine died"}),
     "error inside a choice": event({"choices": [{"index": 0, "delta": {}, "error": {"message": "engine died"}}]}),
+    "error inside a delta": event({"choices": [{"index": 0, "delta": {"error": "engine died"}}]}),
+    "errors": event({"errors": [{"message": "engine died"}]}),
     "error beside choices": event({"choices": [], "error": {"message": "engine died"}}),
     "status document": event({"error": {"message": "engine died", "status": "UNAVAILABLE", "code": 503}}),
 }

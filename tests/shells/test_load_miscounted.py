@@ -1,0 +1,110 @@
+"""A server whose usage does not fit what it sent has no TPOT that could be judged: INVALID, neither slow nor fast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchgate.gate.arm_search import ArmSearch
+from benchgate.load.bare import BareOptions, run_bare
+from benchgate.model.metrics import Slo
+from benchgate.model.records import RequestColumns
+from benchgate.model.run import ClientUse
+from benchgate.stats.search import SearchSettings
+from benchgate.suite.client_bounds import ClientBounds
+from tests.fakes.blocks import record
+from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, role_event, stream_head, token, usage
+
+FEWER = "fewer tokens than there were pieces of text (bound 1%)"
+MORE = "more tokens than the 8 asked for, and not in text (bound 1%)"
+
+
+@pytest.fixture(autouse=True)
+def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is never the bottleneck, whatever else this machine is doing."""
+    monkeypatch.setattr("benchgate.load.bare_document.saturation_reasons", lambda use, columns, rate: ())
+
+
+def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict[str, Any]:
+    """A load of answers in so many pieces, which the server counts as so many tokens; 8 were asked for."""
+    steps = [
+        stream_head() + role_event(),
+        *[token(words)] * pieces,
+        finish("length"),
+        usage(3, counted),
+        DONE + LAST_CHUNK,
+    ]
+    with ScriptedServer(lambda received: steps) as server:
+        options = BareOptions.parse(
+            url=server.url,
+            model="m",
+            engine="openai",
+            workers="1",
+            concurrency=2,
+            requests=12,
+            output_tokens=8,
+            slo=slo,
+        )
+        return dict(json.loads(json.dumps(run_bare(options))))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "counted", "told"),
+    [
+        (8, 8, None),
+        (8, 7, None),  # the tail of a token, withheld
+        (8, 6, FEWER),
+        (2, 8, None),  # merged
+        (8, 9, MORE),
+        (2, 30, MORE),
+        (30, 30, None),  # it passes the limit, and sends what it counts
+    ],
+)
+def test_counts_that_no_text_stands_behind_make_a_tpot_invalid(pieces: int, counted: int, told: str | None) -> None:
+    document = loaded(pieces, counted, "tpot=60s,ttft=60s")
+    told = None if told is None else f"in 100 % of the answers the server's usage counts {told}"
+    assert document["miscounted"] == told
+    if told is None:
+        assert "usage" not in document["verdict"]["reason"]
+    else:
+        assert (document["verdict"]["outcome"], document["verdict"]["exit_code"]) == ("INVALID", 12)
+        assert document["verdict"]["reason"].startswith(told)
+
+
+def test_they_say_nothing_against_bounds_without_tokens() -> None:
+    document = loaded(8, 4, "ttft=60s,e2e=60s")
+    assert document["miscounted"] is not None
+    assert "usage" not in document["verdict"]["reason"]
+    assert loaded(8, 4, None)["miscounted"] == document["miscounted"]
+
+
+def answers(count: int, miscounted: int) -> RequestColumns:
+    sound = [record(index, 0.01, tokens=10) for index in range(count)]
+    return RequestColumns.pack([replace(one, output_tokens=5) for one in sound[:miscounted]] + sound[miscounted:])
+
+
+@pytest.mark.parametrize(
+    ("slo", "miscounted", "ends"), [(Slo(tpot_s=60), 3, True), (Slo(tpot_s=60), 2, False), (Slo(ttft_s=60), 200, False)]
+)
+def test_a_search_by_tpot_ends_there(slo: Slo, miscounted: int, ends: bool) -> None:
+    settings = SearchSettings(
+        over="concurrency",
+        lowest=1,
+        highest=8,
+        target_ratio=0.9,
+        resolution_ratio=0.1,
+        probe_requests=200,
+        budget_requests=None,
+        alpha=0.025,
+    )
+    search = ArmSearch(settings, slo, ClientBounds())
+    search.take(1, answers(200, miscounted), ClientUse(cpu_s=0.1, wall_s=20, workers=1))
+    if ends:
+        assert (search.looks, search.next) == ([], None)
+        assert FEWER in (search.fault or "")
+        assert "no TPOT can be judged" in (search.fault or "")
+    else:
+        assert FEWER not in (search.fault or "")
