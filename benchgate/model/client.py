@@ -81,6 +81,16 @@ class ClientProfile:
         """The same of one-token answers."""
         return any(step.at_limit for step in self.steps if step.streams is None)
 
+    @property
+    def least_cpu_us_per_token(self) -> float | None:
+        """Least processor time that a token of streams took in a sound step; None where it was measured in none."""
+        return _least(step.cpu_us_per_token for step in self.steps if step.sound and step.streams is not None)
+
+    @property
+    def least_cpu_us_per_request(self) -> float | None:
+        """The same of a one-token answer."""
+        return _least(step.cpu_us_per_token for step in self.steps if step.sound and step.streams is None)
+
     def to_json(self) -> dict[str, object]:
         """Plain JSON values, for the store."""
         return {
@@ -99,6 +109,10 @@ class ClientProfile:
 def machine_fingerprint(machine: Mapping[str, object]) -> str:
     """SHA-256 over a machine's facts: a curve holds only where all of them are the same."""
     return sha256_of(dict(machine))
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value), default=None)
 
 
 def _most(values: Iterable[float]) -> float | None:

@@ -21,6 +21,7 @@ from benchgate.suite.schema import Suite
 from benchgate.units import show_number
 
 _NS = 1e-9
+_CHEAPER_YET = 2.0  # times: what a token costs falls with the load, but has not been seen to halve
 _WINDOW_S = (1.0, 5.0)  # least and most: over as long a time as the client's CPU is judged by
 
 
@@ -60,15 +61,28 @@ def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
 def beyond_the_client(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     """Why a stage asks for more than `workers` processes can deliver here, and what to do; None when that is not known.
 
-    Only a series that ended with the client as the bottleneck says what is too much.
+    A series that ended with the client as the bottleneck says what is too much. One that ended for another reason says
+    what a token and a request cost, and no process has more than one core.
     """
     least = _whole(share for share, limited in _shares(demand, profile) if limited)
     if least is not None and least <= workers:
-        return None
+        return _beyond_its_cores(demand, profile, workers)
     reached = _reached(demand, profile, workers)
     able = f"can deliver {reached}, beyond which the client" if reached else "cannot deliver any load: the client"
     found = f"{_processes(workers)} {able} was the bottleneck"
     return f"stage {demand.name} asks for {_asked(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
+
+
+def _beyond_its_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
+    costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
+             (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
+    for asked, cost_us, of in costs:
+        cores = (asked or 0.0) * (cost_us or 0.0) * 1e-6
+        if cores > _CHEAPER_YET * workers:
+            took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
+            need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
+            return f"stage {demand.name} asks for {_asked(demand)}: {took}, so {need}; {_REMEDY}"
+    return None
 
 
 def beyond_the_curve(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
@@ -97,10 +111,10 @@ def chosen_workers(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus
     """How many are started for a suite: as many as it says, or as many as its stages need."""
     if suite.load is not None and suite.load.workers != "auto":
         return suite.load.workers
-    return workers_to_start([*stage_demands(plan), *_searched(suite)], profile, most_workers(suite, cpus))
+    return workers_to_start([*stage_demands(plan), *searched_demands(suite)], profile, most_workers(suite, cpus))
 
 
-def _searched(suite: Suite) -> list[StageDemand]:
+def searched_demands(suite: Suite) -> list[StageDemand]:
     """What a capacity search asks for at the highest level it may come to."""
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:

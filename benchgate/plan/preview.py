@@ -12,6 +12,7 @@ from benchgate.plan.demand import (
     beyond_the_client,
     beyond_the_curve,
     most_workers,
+    searched_demands,
     stage_demands,
     workers_needed,
 )
@@ -184,9 +185,14 @@ def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpu
 
 
 def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
-    """Every stage beyond the largest load that was tried; none where the load generator was never measured."""
+    """Every stage beyond the largest load that was tried; none where the load generator was never measured.
+
+    A search that may come to more than can be delivered is no problem: mostly it ends before, else it says so itself.
+    """
     if profile is None:
         return ()
     workers = most_workers(suite, cpus)
-    found = (beyond_the_curve(demand, profile, workers) for demand in stage_demands(plan))
+    found = [beyond_the_curve(demand, profile, workers) for demand in stage_demands(plan)]
+    for demand in searched_demands(suite):
+        found += [beyond_the_client(demand, profile, workers) or beyond_the_curve(demand, profile, workers)]
     return tuple(unknown for unknown in found if unknown is not None)

@@ -22,6 +22,7 @@ from benchgate.plan.demand import (
 )
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import Plan, PlannedBlock, PlannedRequest, PlannedStage, make_plan
+from benchgate.suite.capacity import Capacity
 from tests.fakes.measured import SuiteText
 
 NS = 1_000_000_000
@@ -165,6 +166,37 @@ def test_a_load_beyond_a_limit_that_was_not_found_is_unknown_and_not_refused(cur
         assert "is not known" in unknown
     assert beyond_the_client(opened(1001, 1), curve, 1) is not None  # of requests the limit was found
     assert beyond_the_curve(opened(1001, 1), curve, 1) is None
+
+
+def test_what_takes_more_cores_than_the_processes_have_is_refused_though_no_limit_was_found() -> None:
+    """10 µs a token were measured, and 5 would do for no more than 200,000 of them on a core."""
+    never_late = replace(CURVE, steps=(*CURVE.steps[:2], *CURVE.steps[3:5]))
+    for workers in (1, 2):
+        assert beyond_the_client(opened(200 * workers, 1_000), never_late, workers) is None
+        refused = beyond_the_client(opened(201 * workers, 1_000), never_late, workers) or ""
+        assert "requests/s: a token took 10.0 µs of processor time at least (measured 2026-11-20)" in refused
+        assert f"the work of {2.01 * workers:.2f} cores, and {workers} load generator process" in refused
+        assert f"on this machine can have {workers}; lower the load" in refused
+        assert beyond_the_curve(opened(201 * workers, 1_000), never_late, workers) is None
+    costly = replace(never_late, steps=(never_late.steps[0], replace(never_late.steps[2], cpu_us_per_token=500.0)))
+    assert beyond_the_client(opened(4_000, 1), costly, 1) is None
+    answers = beyond_the_client(opened(4_100, 1), costly, 1)
+    assert answers is not None
+    assert "an answer of one token took 500 µs" in answers
+    unmeasured = tuple(replace(one, cpu_us_per_token=None) for one in never_late.steps)
+    assert beyond_the_client(opened(10_000, 1_000), replace(never_late, steps=unmeasured), 1) is None
+
+
+def test_a_search_that_may_come_to_more_than_can_be_delivered_is_told_and_not_refused() -> None:
+    sweeping = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
+    asked = Capacity.model_validate({"over": "rate", "from": "1/s", "to": "5000/s"})
+    assert sweeping.load is not None
+    suite = sweeping.model_copy(update={"load": sweeping.load.model_copy(update={"capacity": asked})})
+    found = preview(suite, make_plan(suite), CURVE, cpus=2)
+    assert found.problems == ()
+    (unknown,) = [line for line in found.unknowns if "capacity" in line]
+    assert unknown.startswith("stage capacity asks for up to 50,000 tokens/s in 5,000 requests/s")
+    assert "beyond which the client was the bottleneck" in unknown
 
 
 def test_an_unknown_says_what_was_tried() -> None:
