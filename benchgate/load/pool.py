@@ -104,9 +104,9 @@ class Pool:
 
     @property
     def closed_early(self) -> int:
-        """How many kept connections the server had closed right after an answer, without a word and before another use.
+        """How many kept connections the server had closed right after an answer and before another use.
 
-        Counted when a connection is looked for: an end that nobody would have met is none.
+        With no word, or a goodbye. Counted when a connection is looked for: an end that nobody would have met is none.
         """
         return self._closed_early
 

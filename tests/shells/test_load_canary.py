@@ -111,6 +111,27 @@ def test_shorter_than_five_seconds_has_no_busiest_share() -> None:
     assert busiest_share(np.array([0, 4_999_999_999]), np.array([0, 4_000_000_000])) is None
 
 
+def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    used_ms = iter([0, 100, 200, 1000, 1800, 2600, 3400, 4200, 4300])
+    monkeypatch.setattr("benchgate.load.canary.process_time_ns", lambda: next(used_ms) * MS)
+
+    async def seen() -> ClientUse:
+        canary = Canary()
+        for at_s in range(9):
+            canary._tick(at_s * 1000 * MS, at_s * 1000 * MS)
+        return canary.seen(IDLE)
+
+    assert asyncio.run(seen()).busiest_share == pytest.approx(0.8)
+
+
+def test_stage_longer_than_what_the_busiest_share_is_taken_over_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.canary._BUSY_OVER_NS", 100 * MS)
+    with ScriptedServer(lambda received: [0.3, WHOLE]) as server:
+        use = run(server.url, closed(1)).client
+    assert use.busiest_share is not None
+    assert use.busiest_share > 0
+
+
 def test_the_kernels_stamps_never_hide_what_the_canary_saw() -> None:
     seen = replace(IDLE, read_delay_p50_s=0.08, read_delay_p99_s=0.14, read_delay_max_s=0.15, read_delay_by="canary")
     both = with_stamps(seen, np.array([0.001, 0.002, 0.3]))

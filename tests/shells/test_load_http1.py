@@ -43,6 +43,24 @@ def test_what_is_not_chunked_is_refused(raw: bytes) -> None:
         fed([raw + b"\r\n"])
 
 
+LONG_SIZE = b"3;name=%b\r\nabc\r\n0\r\n\r\n"
+LONG_TRAILER = b"3\r\nabc\r\n0\r\nname: %b\r\n\r\n"
+
+
+@pytest.mark.parametrize("step", [1, 100, 10_000], ids=["byte by byte", "in pieces", "at once"])
+@pytest.mark.parametrize("body", [LONG_SIZE, LONG_TRAILER], ids=["size", "trailer"])
+def test_line_between_chunks_may_have_eight_kibibytes_and_no_more(body: bytes, step: int) -> None:
+    def taken(value_bytes: int, ending: int | None = None) -> tuple[bytes, bool]:
+        raw = (body % (b"x" * value_bytes))[:ending]
+        return fed([raw[at : at + step] for at in range(0, len(raw), step)])
+
+    assert taken(8100) == (b"abc", True)
+    with pytest.raises(MalformedResponse, match="longer than 8192 bytes"):
+        taken(8200)
+    with pytest.raises(MalformedResponse, match="longer than 8192 bytes"):
+        taken(9000, ending=8500)  # and nobody waits for its end
+
+
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.lists(st.integers(0, 400), max_size=6))
 def test_any_payload_survives_any_split(chunks: list[bytes], cuts: list[int]) -> None:
     raw = b"".join(b"%X\r\n%b\r\n" % (len(c), c) for c in chunks) + b"0\r\n\r\n"

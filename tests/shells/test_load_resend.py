@@ -1,12 +1,14 @@
 """A request is sent twice only where its connection had ended before it; whatever a server drops is a failure."""
 
 import asyncio
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import monotonic_ns
 
 import pytest
 
+from benchgate.load.exchange import Response
 from benchgate.load.merging import merged
 from benchgate.load.pool import Pool
 from benchgate.load.wire import Address
@@ -14,6 +16,8 @@ from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.schedule import PlannedStage
 from tests.fakes.scripted_server import ABORT, CLOSE, Ending, Received, ScriptedServer, Step, json_response
 from tests.shells.load_helpers import HALO, WHOLE, closed, limits, run
+
+REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def idle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close may take its time to be seen here, where server and client share one busy machine."""
     monkeypatch.setattr("benchgate.load.pool._SHORTEST_AT_ONCE_NS", 200_000_000)
-    monkeypatch.setattr("benchgate.load.pool._LONGEST_AT_ONCE_NS", 200_000_000)
+    monkeypatch.setattr("benchgate.load.pool._CLOSING_AT_ONCE_NS", 200_000_000)
 
 
 @pytest.mark.usefixtures("idle_at_once", "slow_machine")
@@ -62,7 +66,7 @@ def test_request_sent_again_counts_from_its_first_send() -> None:
         pool = Pool(Address.of(url), limits())
         try:
             await pool.open(1)
-            return (await pool.ask(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n")).sent_ns
+            return (await pool.ask(REQUEST)).sent_ns
         finally:
             pool.close()
 
@@ -77,7 +81,7 @@ def test_request_sent_again_counts_from_its_first_send() -> None:
 @pytest.mark.parametrize("ending", [CLOSE, ABORT])
 def test_request_dropped_after_work_on_it_is_a_failure_on_an_idle_connection_too(ending: Ending) -> None:
     def respond(received: Received) -> Iterable[Step]:
-        return [WHOLE] if len(server.requests) != 2 else [0.3, ending]
+        return [WHOLE] if len(server.requests) != 2 else [1.2, ending]
 
     with ScriptedServer(respond) as server:
         columns = run(server.url, closed(3)).requests
@@ -100,9 +104,30 @@ def test_request_dropped_after_more_work_than_a_round_trip_takes_is_a_failure() 
     assert columns.error == (*[None] * 10, ErrorClass.STREAM_BROKEN)
 
 
+@pytest.mark.usefixtures("idle_at_once")
+@pytest.mark.parametrize(("way_s", "sent_again"), [(0.0, 0), (0.3, 1)])
+def test_close_of_a_server_that_is_far_away_takes_its_round_trips(way_s: float, sent_again: int) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return [0.4, CLOSE] if len(server.requests) == 2 else [WHOLE]
+
+    async def ask(url: str) -> Response:
+        pool = Pool(Address.of(url), limits())
+        try:
+            assert (await pool.ask(REQUEST)).whole
+            pool._connect_ns = int(way_s * 1e9)
+            return await pool.ask(REQUEST)
+        finally:
+            pool.close()
+
+    with ScriptedServer(respond) as server:
+        response = asyncio.run(ask(server.url))
+        assert len(server.requests) == 2 + sent_again
+    assert (response.whole, response.reconnects) == (bool(sent_again), sent_again)
+
+
 def test_close_that_comes_late_after_every_answer_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """llama.cpp on a busy machine; what it keeps after a refusal shows nothing."""
-    monkeypatch.setattr("benchgate.load.pool._LONGEST_AT_ONCE_NS", 1_000_000_000)
+    monkeypatch.setattr("benchgate.load.pool._CLOSING_AT_ONCE_NS", 1_000_000_000)
     refused = json_response({"error": "busy"}, status=503)
 
     def respond(received: Received) -> Iterable[Step]:
@@ -159,7 +184,7 @@ def test_connection_known_to_be_closed_costs_no_second_send(
         try:
             reconnects = []
             for _ in range(3):
-                response = await pool.ask(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n")
+                response = await pool.ask(REQUEST)
                 assert response.whole
                 reconnects.append(response.reconnects)
                 while any(connection.alive for connection in pool._idle):
@@ -171,6 +196,50 @@ def test_connection_known_to_be_closed_costs_no_second_send(
     with ScriptedServer(lambda received: [WHOLE, CLOSE]) as server:
         assert asyncio.run(ask(server.url)) == ([0, 0, 0], early)
         assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "unasked"),
+    [
+        (b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", 0),
+        (b"HTTP/1.0 408 Request Time-out\r\n\r\n<html>", 0),
+        (b"\r\n", 0),
+        (b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", 1),
+        (WHOLE, 1),
+    ],
+    ids=["408", "408 of HTTP/1.0", "empty line", "400", "answer"],
+)
+def test_goodbye_to_an_unused_connection_is_no_answer_and_nothing_unasked_for(said: bytes, unasked: int) -> None:
+    """Whatever it is that came: the connection is dropped, and the next request goes over another one, once."""
+    unused = threading.Event()
+
+    def respond(received: Received) -> Iterator[Step]:
+        yield WHOLE
+        if len(server.requests) == 1:
+            while not unused.is_set():
+                yield 0.001
+            yield said
+
+    async def ask(url: str) -> tuple[list[tuple[int, int]], int]:
+        pool = Pool(Address.of(url), limits())
+        try:
+            await pool.open(1)
+            answered = []
+            for _ in range(2):
+                response = await pool.ask(REQUEST)
+                assert response.head is not None
+                answered.append((response.head.status, response.reconnects))
+                unused.set()
+                async with asyncio.timeout(10):
+                    while len(answered) == 1 and any(connection.alive for connection in pool._idle):
+                        await asyncio.sleep(0.001)
+            return answered, pool.unasked
+        finally:
+            pool.close()
+
+    with ScriptedServer(respond) as server:
+        assert asyncio.run(ask(server.url)) == ([(200, 0), (200, 0)], unasked)
+        assert (len(server.requests), server.connections) == (2, 2)
 
 
 def test_workers_say_together_how_often_connections_were_closed_after_an_answer() -> None:

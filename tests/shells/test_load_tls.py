@@ -14,7 +14,7 @@ from benchgate.load.worker import StageResult, run_stage
 from benchgate.model.records import ErrorClass
 from benchgate.targets.route import Route, tls_context
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, STRANGER_CA, TLS, serving
-from tests.fakes.scripted_server import ScriptedServer
+from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, stream_head, token
 from tests.shells.load_helpers import WHOLE, closed, limits, target_at
 
 OURS = Route(ca=CA, cert=CLIENT_CERT, key=CLIENT_KEY)
@@ -38,6 +38,40 @@ def test_server_asked_by_its_address_is_checked_by_it(ca: str) -> None:
     with ScriptedServer(lambda _: [WHOLE], tls=serving()) as server:
         columns = run(server.url.replace("localhost", "127.0.0.1"), Route(ca=ca)).requests
     assert set(columns.error) == {None}
+
+
+@pytest.fixture
+def system_trusts_ours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Our CA is what the system trusts, and nothing else; no context outlives that."""
+    monkeypatch.setenv("SSL_CERT_FILE", CA)
+    tls_context.cache_clear()
+    yield
+    tls_context.cache_clear()
+
+
+@pytest.mark.usefixtures("system_trusts_ours")
+def test_server_vouched_for_by_what_the_system_trusts_needs_no_ca_given() -> None:
+    with ScriptedServer(lambda _: [WHOLE], tls=serving()) as server:
+        columns = run(server.url, Route()).requests
+    assert (set(columns.error), columns.output_tokens.tolist()) == ({None}, [3, 3])
+
+
+@pytest.mark.usefixtures("system_trusts_ours")
+def test_what_the_system_trusts_counts_no_more_where_a_ca_is_given() -> None:
+    with ScriptedServer(lambda _: [WHOLE], tls=serving()) as server:
+        columns = run(server.url, Route(ca=STRANGER_CA)).requests
+        assert server.requests == []
+    assert set(columns.error) == {ErrorClass.TLS}
+
+
+def test_response_over_tls_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end well, were it waited for: seven times as long as what is read there between two looks at it."""
+    monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
+    too_long = [stream_head(), *[token("x" * 500)] * 12_000, finish("stop") + DONE + LAST_CHUNK]
+    with ScriptedServer(lambda _: too_long, tls=serving()) as server:
+        columns = run(server.url, Route(ca=CA), 1).requests
+    assert columns.error == (ErrorClass.PROTOCOL,)
+    assert "longer than 20000 bytes" in str(columns.error_detail[0])
 
 
 def test_environment_does_not_have_the_keys_of_sessions_written_down(

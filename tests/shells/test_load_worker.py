@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchgate.errors import TargetError
+from benchgate.load.native import LEFT_ASIDE
 from benchgate.load.worker import run_stage
 from benchgate.model import metrics
 from benchgate.model.records import ABSENT, ErrorClass
@@ -26,6 +27,7 @@ from tests.fakes.scripted_server import (
     ScriptedServer,
     Step,
     answering,
+    chunk,
     finish,
     json_response,
     role_event,
@@ -187,18 +189,21 @@ def test_server_that_dies_in_the_middle_leaves_records_of_both_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "within", "said"),
+    ("begin", "again", "within", "said"),
     [
-        ([stream_head() + role_event(), 20.0], limits(first_token_s=0.1), "no output within 0.1 s"),
-        ([20.0], limits(first_token_s=0.1), "no output within 0.1 s"),
-        ([HALO, 20.0], limits(stall_s=0.1), "no further output came for 0.1 s"),
-        ([HALO, *[0.02, token("x")] * 500], limits(total_s=0.2), "not over within 0.2 s"),
-        ([stream_head(), *[0.02, b"4\r\n: \n\n\r\n"] * 500], limits(first_token_s=0.2), "no output within 0.2 s"),
+        (stream_head() + role_event(), b"", limits(first_token_s=0.1), "no output within 0.1 s"),
+        (b"", b"", limits(first_token_s=0.1), "no output within 0.1 s"),
+        (HALO, b"", limits(stall_s=0.1), "no further output came for 0.1 s"),
+        (HALO, token("x"), limits(total_s=0.2), "not over within 0.2 s"),
+        (stream_head(), chunk(b": \n\n"), limits(first_token_s=0.2), "no output within 0.2 s"),
+        (HALO, chunk(b": \n\n"), limits(stall_s=0.2), "no further output came for 0.2 s"),
     ],
-    ids=["role only", "silence", "stall", "endless", "comments only"],
+    ids=["role only", "silence", "stall", "endless", "comments only", "comments after output"],
 )
-def test_every_wait_has_a_limit(steps: list[Step], within: Limits, said: str) -> None:
-    with ScriptedServer(always(*steps)) as server:
+def test_every_wait_has_a_limit(begin: bytes, again: bytes, within: Limits, said: str) -> None:
+    """The server goes on with the same for as long as anybody would wait, and then ends its answer well."""
+    for_long: list[Step] = [0.02, again] * 1200
+    with ScriptedServer(always(begin, *for_long, finish("stop") + DONE + LAST_CHUNK)) as server:
         columns = run(server.url, closed(1), within).requests
     assert columns.error == (ErrorClass.TIMEOUT,)
     assert said in (columns.error_detail[0] or "")
@@ -223,12 +228,19 @@ def test_stream_of_many_gaps_below_the_stall_limit_is_whole() -> None:
     )
 
 
-def test_response_without_end_is_cut_at_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchgate.load.exchange.LARGEST_RESPONSE_BYTES", 20_000)
-    with ScriptedServer(always(stream_head(), *[token("x" * 500)] * 10_000)) as server:
+@pytest.mark.parametrize("compiled", ["1", "0"], ids=["compiled", "not compiled"])
+def test_response_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.MonkeyPatch, compiled: str) -> None:
+    """It would end well, were it waited for."""
+    monkeypatch.setenv(LEFT_ASIDE, compiled)
+    monkeypatch.setattr("benchgate.load.sockets._RATE_OVER_NS", 0)
+    for module in ("exchange", "native_flows"):
+        monkeypatch.setattr(f"benchgate.load.{module}.LARGEST_RESPONSE_BYTES", 20_000)
+    monkeypatch.setattr("benchgate.load.flowing._WEIGH_BYTES", 4_000)
+    end = finish("stop") + DONE + LAST_CHUNK
+    with ScriptedServer(always(stream_head(), *[token("x" * 500)] * 10_000, end)) as server:
         columns = run(server.url, closed(1)).requests
     assert columns.error == (ErrorClass.PROTOCOL,)
-    assert "longer than" in (columns.error_detail[0] or "")
+    assert "longer than 20000 bytes" in (columns.error_detail[0] or "")
 
 
 def test_closed_loop_for_a_time_leaves_no_record_of_what_it_never_sent() -> None:
