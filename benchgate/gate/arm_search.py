@@ -33,6 +33,7 @@ class ArmSearch:
     settings: SearchSettings
     slo: Slo
     bounds: ClientBounds
+    asked: int | None = None  # output tokens of every request, where all ask for as many
     looks: list[TakenLook] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why, look by look
     fault: str | None = None
@@ -62,7 +63,7 @@ class ArmSearch:
                 self.fault = f"the load generator was the bottleneck at {level:g}: {strained[0]}"
             return
         self._in_a_row = 0
-        if self.slo.tpot_s is not None and (doubt := miscounted(columns)) is not None:
+        if self.slo.tpot_s is not None and (doubt := miscounted(columns, self.asked)) is not None:
             self.fault = f"at {level:g} {doubt}: no TPOT can be judged by it"
             return
         counts = look_counts(columns, self.slo, concurrency, planned)

@@ -9,6 +9,7 @@ from benchgate.model.records import BoolArray, IntArray, RequestColumns, TokenSo
 from benchgate.units import show_percent
 
 MISCOUNTED_SHARE = 0.01  # of the successful answers
+_LEAST = 3  # of them: an odd one now and then is nobody's habit
 WITHHELD = 1
 """Pieces of text beyond the tokens counted: a server may close a stream with the tail of a token."""
 
@@ -25,17 +26,19 @@ def undercounted(columns: RequestColumns) -> BoolArray:
 def miscounted(columns: RequestColumns, asked: int | None = None) -> str | None:
     """Why one server's counts of tokens are not to be judged by; None when nothing speaks against them.
 
-    With `asked`, the most tokens that every request allowed, a usage must not tell of more in no more pieces than that
-    (thoughts it counts apart are its own affair): a server that passes the limit sends what it counts.
+    With `asked`, the most tokens that every request allowed, a usage must not tell of more than that and than there
+    were pieces, but for one piece: a server that passes the limit sends what it counts. Thoughts that were counted and
+    not sent would make any pace.
     """
     few = _share(columns, undercounted(columns))
-    if few > MISCOUNTED_SHARE:
+    if few is not None:
         return _told(few, "fewer tokens than there were pieces of text")
     if asked is None:
         return None
-    more = columns.output_tokens - np.maximum(columns.reasoning_tokens, 0) > asked
-    many = _share(columns, more & (_pieces(columns) <= asked) & _by_usage(columns))
-    return None if many <= MISCOUNTED_SHARE else _told(many, f"more tokens than the {asked} asked for, and not in text")
+    pieces = _pieces(columns)
+    most = np.maximum(pieces, asked) + columns.output_tokens / np.maximum(pieces, 1)
+    many = _share(columns, (columns.output_tokens > most) & _by_usage(columns))
+    return None if many is None else _told(many, f"more tokens than the {asked} asked for, and not in text")
 
 
 def _pieces(columns: RequestColumns) -> IntArray:
@@ -47,9 +50,12 @@ def _by_usage(columns: RequestColumns) -> BoolArray:
     return columns.token_source.are((TokenSource.USAGE,))
 
 
-def _share(columns: RequestColumns, marked: BoolArray) -> float:
-    ok = succeeded(columns)
-    return float(np.mean(marked[ok])) if ok.any() else 0.0
+def _share(columns: RequestColumns, marked: BoolArray) -> float | None:
+    """Of the successful answers; None where it is nothing to speak of."""
+    of_ok = marked[succeeded(columns)]
+    if np.count_nonzero(of_ok) < _LEAST or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
+        return None
+    return float(np.mean(of_ok))
 
 
 def _told(share: float, what: str) -> str:

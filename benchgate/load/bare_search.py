@@ -105,7 +105,7 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
     then, with `partial` true. `told` gets a line before each look, and one when a level is left.
     """
     target, engine = target_of(options.base)
-    search = ArmSearch(options.settings, options.slo, options.bounds)
+    search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     down, partial = None, False
     try:
         while down is None and (look := search.next) is not None:

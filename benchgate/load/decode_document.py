@@ -57,9 +57,10 @@ def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
 
 
 def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
-    if choice.get("error"):
-        stream.error = stream.error or message(choice) or WORDLESS_ERROR
     told = choice.get("message")
+    for part in (choice, told):
+        if isinstance(part, dict) and part.get("error"):
+            stream.error = stream.error or message(part) or WORDLESS_ERROR
     holder = told if isinstance(told, dict) else choice
     if has_answer(holder):
         stream.take_chunk(at_ns, answers=True)

@@ -36,6 +36,9 @@ def read_responses_stream(body: Iterable[Read], *, secret: Secret = None) -> Str
         except OverlongEvent as exc:
             stream.malformed = stream.malformed or str(exc)
             break
+        if parser.blocks > _MOST_EVENTS:
+            stream.malformed = stream.malformed or f"more than {_MOST_EVENTS} events"
+            break
         for event in events:
             _take_event(stream, at_ns, event.data, event.name)
             if stream.is_over:
@@ -79,7 +82,7 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
         return
     told = data.get("type")
     kind = told if isinstance(told, str) else name
-    if "error" in (kind, name) or data.get("error"):
+    if "error" in (kind, name) or data.get("error") or data.get("errors"):
         stream.error = stream.error or message(data) or WORDLESS_ERROR
     elif not kind.startswith("response.") and (error := event_error(data)) is not None:
         stream.error = stream.error or error
@@ -96,7 +99,7 @@ def _take_response(stream: Stream, at_ns: int, response: dict[str, object], othe
     stream.take_usage(response)
     stream.take_id(response)
     status = response.get("status") or otherwise
-    if status == "failed" or response.get("error"):
+    if status == "failed" or response.get("error") or response.get("errors"):
         stream.error = stream.error or message(response) or WORDLESS_ERROR
     elif status == "completed":
         stream.take_finish(at_ns, "stop")

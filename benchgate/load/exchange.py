@@ -323,7 +323,14 @@ class Exchange:
         return RawBody(self._raw(), self._marks[:], self._begins, self._length, self._dechunker is not None)
 
     def _said_done(self) -> bool:
-        if b"[DONE]" not in self._last(_NEAR_THE_END):
+        tail = self._last(_NEAR_THE_END)
+        if self._dechunker is None:
+            return _ends_with_done(tail)
+        if b"[DONE]" not in tail:
             return False
         tail = b"".join([data for _, data in self._body()][-_NEAR_THE_END:])[-_NEAR_THE_END:]
-        return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)
+        return _ends_with_done(tail)
+
+
+def _ends_with_done(tail: bytes) -> bool:
+    return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)

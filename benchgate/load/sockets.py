@@ -205,6 +205,10 @@ class SocketTransport(asyncio.Transport):
         """Whether it is over."""
         return self._closing
 
+    def get_write_buffer_size(self) -> int:
+        """How many bytes have not been taken yet."""
+        return len(self._unsent)
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing is ever held back here."""
 

@@ -46,8 +46,9 @@ class EventParser:
         return not (self._pending or self._after_cr)
 
     def begun(self) -> None:
-        """The first read was taken by itself: what would mark the beginning is content from here on."""
+        """A read was taken by itself: what would mark the beginning is content from here on."""
         self._at_start = False
+        self.blocks += 1
 
     def feed(self, at_ns: int, data: bytes) -> list[Event]:
         """The events completed by a read that arrived at `at_ns`, in order. Raises OverlongEvent."""

@@ -9,7 +9,7 @@ from itertools import islice
 from time import monotonic_ns
 from typing import NamedTuple
 
-from benchgate.errors import BenchgateError, TargetError
+from benchgate.errors import TargetError
 from benchgate.load.request_bodies import RequestBodies, whole_body
 from benchgate.model.ask import Endpoint, carried_on
 from benchgate.plan.schedule import PlannedRequest
@@ -79,11 +79,10 @@ class Stock(Iterator[Ticket]):
             while len(self._ready) < self._slots and monotonic_ns() < until_ns:
                 if not self._make_one():
                     self._slots = 0  # there is an end after all: nothing more is to be made
-        except BenchgateError as exc:
+        except BaseException as exc:  # whoever takes the next one has it raised
             self._broken, self._slots = exc, 0
-        except BaseException as exc:  # no end of a stage either
-            self._broken, self._slots = exc, 0
-            raise
+            if not isinstance(exc, Exception):
+                raise
         if len(self._ready) < self._slots:
             self._make_soon()
 

@@ -161,12 +161,17 @@ class Connection(asyncio.Protocol):
                 self._transport.ebb()
             self.free_since_ns = monotonic_ns()
             exchange.forget()
-        if response.reusable and not exchange.surplus:
+        if response.reusable and not exchange.surplus and self._all_sent:
             self.has_served = True
             self.has_answered = response.head is not None and response.head.status == 200
         else:
             self.close()
         return response
+
+    @property
+    def _all_sent(self) -> bool:
+        """Whether the server has all of the request: what is left would be in the way of the next one."""
+        return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
     def _check_at(self, instant_ns: int | None) -> None:
         """Look at this instant whether a time limit has passed, and at no other; None: never."""

@@ -32,6 +32,7 @@ class OddReply(Reply):
         self._does = case.behaviour
         self._pipe = Pipe(line, case.behaviour, content_type=self.content_type, keeps_alive=case.keeps_alive)
         self._timer: asyncio.TimerHandle | None = None
+        self._put_ns = case.received_ns  # when the last tokens went into the pipe
         self._stalls = self._does.ending == "stall"
         self._ending = None if self._stalls else self._does.ending
         self._last_token = 0 if self._ending in _WHOLE_ANSWER else self._does.after_tokens  # before the fault strikes
@@ -46,8 +47,7 @@ class OddReply(Reply):
         """Hold the answer when it has come to its stall."""
         if self._stalls and tokens >= self._does.after_tokens:
             self._stalls = False
-            from_ns = self.case.received_ns if self._last_ns is None else self._last_ns
-            self._desk.model.hold(self.job, from_ns + int((self._does.stall_s or 0) * NS))
+            self._desk.model.hold(self.job, self._put_ns + int((self._does.stall_s or 0) * NS))
 
     def _close(self, outcome: Outcome) -> None:
         self._desk.model.drop(self.job)
@@ -64,7 +64,7 @@ class OddReply(Reply):
 
     def _once_written(self, tokens: int, due_ns: int, *, streamed: bool = True) -> Callable[[], None]:
         """To be called when the kernel has them: how long they drip is the fault's doing, no lateness of ours."""
-        put_ns = monotonic_ns()
+        put_ns = self._put_ns = monotonic_ns()
         return lambda: self._handed(tokens, due_ns + monotonic_ns() - put_ns, streamed=streamed)
 
     def _usage_told(self, sent: int) -> Usage:

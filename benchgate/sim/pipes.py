@@ -83,7 +83,7 @@ class Pipe:
     def reset(self, unfinished: bytes) -> None:
         """Write half of this piece and drop the connection."""
         framed = self._framed(unfinished)
-        self._line.write(framed[: len(framed) // 2])
+        self._line.write(bytes(self._dripping) + framed[: len(framed) // 2])
         self._line.reset()
 
     def forget(self) -> None:
@@ -125,5 +125,5 @@ class Pipe:
                 self._told_at.popleft()[1]()
             wait_s = self._behaviour.drip_s or 0.0
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._drip)
-        elif self._when_dry is not None:
-            self._when_dry()
+            if not self._dripping and self._when_dry is not None:
+                self._when_dry()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.ask import text_ask
+from benchgate.model.ask import Ask, text_ask
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.plan.demand import (
@@ -169,22 +169,32 @@ def test_a_load_beyond_a_limit_that_was_not_found_is_unknown_and_not_refused(cur
 
 
 def test_what_takes_more_cores_than_the_processes_have_is_refused_though_no_limit_was_found() -> None:
-    """10 µs a token were measured, and 5 would do for no more than 200,000 of them on a core."""
+    """10 µs a token were measured, and 2.5 would do for no more than 400,000 of them on a core."""
     never_late = replace(CURVE, steps=(*CURVE.steps[:2], *CURVE.steps[3:5]))
     for workers in (1, 2):
-        assert beyond_the_client(opened(200 * workers, 1_000), never_late, workers) is None
-        refused = beyond_the_client(opened(201 * workers, 1_000), never_late, workers) or ""
+        assert beyond_the_client(opened(400 * workers, 1_000), never_late, workers) is None
+        refused = beyond_the_client(opened(401 * workers, 1_000), never_late, workers) or ""
         assert "requests/s: a token took 10.0 µs of processor time at least (measured 2026-11-20)" in refused
-        assert f"the work of {2.01 * workers:.2f} cores, and {workers} load generator process" in refused
+        assert f"the work of {4.01 * workers:.2f} cores, and {workers} load generator process" in refused
         assert f"on this machine can have {workers}; lower the load" in refused
-        assert beyond_the_curve(opened(201 * workers, 1_000), never_late, workers) is None
+        assert beyond_the_curve(opened(401 * workers, 1_000), never_late, workers) is None
     costly = replace(never_late, steps=(never_late.steps[0], replace(never_late.steps[2], cpu_us_per_token=500.0)))
-    assert beyond_the_client(opened(4_000, 1), costly, 1) is None
-    answers = beyond_the_client(opened(4_100, 1), costly, 1)
+    assert beyond_the_client(opened(8_000, 1), costly, 1) is None
+    answers = beyond_the_client(opened(8_100, 1), costly, 1)
     assert answers is not None
     assert "an answer of one token took 500 µs" in answers
     unmeasured = tuple(replace(one, cpu_us_per_token=None) for one in never_late.steps)
     assert beyond_the_client(opened(10_000, 1_000), replace(never_late, steps=unmeasured), 1) is None
+
+
+def test_what_comes_in_one_piece_costs_as_a_token_does() -> None:
+    requests = tuple(
+        PlannedRequest(index, int(index * NS / 100), Ask("chat", {}, 2_000, stream=False), index)
+        for index in range(300)
+    )
+    asked = demand(PlannedStage.of("documents", None, 100.0, requests))
+    assert asked.peak_tokens_per_s == asked.peak_rps
+    assert workers_needed(asked, CURVE) == 1
 
 
 def test_a_search_that_may_come_to_more_than_can_be_delivered_is_told_and_not_refused() -> None:

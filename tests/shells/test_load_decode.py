@@ -361,7 +361,7 @@ def test_stream_of_too_many_events_is_malformed(monkeypatch: pytest.MonkeyPatch,
     assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, "more than 20 events")
 
 
-@pytest.mark.parametrize("said", [b":\n\n", b"data:\n\n", b"event: ping\ndata: \n\n"])
+@pytest.mark.parametrize("said", [b":\n\n", b"data:\n\n", b"data: \n\n", b"event: ping\ndata: \n\n"])
 def test_saying_without_end_that_one_is_there_is_malformed_too(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     monkeypatch.setattr("benchgate.load.decode_stream.MOST_EVENTS", 20)
     for pieces in ([said] * 21, [said * 21]):

@@ -80,6 +80,7 @@ def test_completions_document_carries_text() -> None:
         (b'{"choices": []}', ErrorClass.PROTOCOL, "without choices"),
         (b'{"error": {"message": "no memory"}}', ErrorClass.STREAM_BROKEN, "no memory"),
         (b'{"choices": [{"message": {"content": "A"}, "error": {"message": "cut"}}]}', ErrorClass.STREAM_BROKEN, "cut"),
+        (b'{"choices": [{"message": {"content": "A", "error": {"message": "cut"}}}]}', ErrorClass.STREAM_BROKEN, "cut"),
         (
             b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}',
             ErrorClass.EMPTY,
@@ -179,6 +180,7 @@ def test_call_of_a_tool_is_output_of_a_response() -> None:
         ),
         (ended("failed", error={"message": "no memory"}), None, ErrorClass.STREAM_BROKEN, "no memory"),
         (event({"type": "error", "message": "no memory"}, "error"), None, ErrorClass.STREAM_BROKEN, "no memory"),
+        (event({"type": "response.x.delta", "errors": ["no memory"]}), None, ErrorClass.STREAM_BROKEN, "no memory"),
         (event({"type": "response.output_text.done"}), None, ErrorClass.STREAM_BROKEN, "without a finish reason"),
         (b"data: {\n\n", None, ErrorClass.PROTOCOL, "not a JSON object"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchgate.gate.arm_search import ArmSearch
+from benchgate.gate.token_counts import miscounted
 from benchgate.load.bare import BareOptions, run_bare
 from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns
@@ -20,6 +21,17 @@ from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish
 
 FEWER = "fewer tokens than there were pieces of text (bound 1%)"
 MORE = "more tokens than the 8 asked for, and not in text (bound 1%)"
+
+SETTINGS = SearchSettings(
+    over="concurrency",
+    lowest=1,
+    highest=8,
+    target_ratio=0.9,
+    resolution_ratio=0.1,
+    probe_requests=200,
+    budget_requests=None,
+    alpha=0.025,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +70,10 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
         (8, 7, None),  # the tail of a token, withheld
         (8, 6, FEWER),
         (2, 8, None),  # merged
-        (8, 9, MORE),
+        (8, 9, None),  # one more, in the last piece
+        (5, 9, None),
+        (8, 10, MORE),
+        (9, 80, MORE),
         (2, 30, MORE),
         (30, 30, None),  # it passes the limit, and sends what it counts
     ],
@@ -81,27 +96,35 @@ def test_they_say_nothing_against_bounds_without_tokens() -> None:
     assert loaded(8, 4, None)["miscounted"] == document["miscounted"]
 
 
-def answers(count: int, miscounted: int) -> RequestColumns:
+def test_an_odd_one_or_two_are_nobodys_habit() -> None:
+    def told(counted: int) -> str | None:
+        rows = [record(index, 0.01, tokens=10) for index in range(20)]
+        odd = [replace(one, output_tokens=counted) for one in rows]
+        assert miscounted(RequestColumns.pack(odd[:2] + rows[2:]), 10) is None
+        return miscounted(RequestColumns.pack(odd[:3] + rows[3:]), 10)
+
+    assert told(5) == f"in 15.0 % of the answers the server's usage counts {FEWER}"
+    assert told(50) == f"in 15.0 % of the answers the server's usage counts {MORE.replace('8 asked', '10 asked')}"
+
+
+def test_a_search_knows_what_every_request_asked_for() -> None:
+    rows = RequestColumns.pack([replace(record(index, 0.01, tokens=2), output_tokens=8000) for index in range(50)])
+    search = ArmSearch(SETTINGS, Slo(tpot_s=0.001), ClientBounds(), 8)
+    search.take(1, rows, ClientUse(cpu_s=0.1, wall_s=20, workers=1))
+    assert MORE in (search.fault or "")
+
+
+def answers(count: int, odd: int) -> RequestColumns:
     sound = [record(index, 0.01, tokens=10) for index in range(count)]
-    return RequestColumns.pack([replace(one, output_tokens=5) for one in sound[:miscounted]] + sound[miscounted:])
+    return RequestColumns.pack([replace(one, output_tokens=5) for one in sound[:odd]] + sound[odd:])
 
 
 @pytest.mark.parametrize(
-    ("slo", "miscounted", "ends"), [(Slo(tpot_s=60), 3, True), (Slo(tpot_s=60), 2, False), (Slo(ttft_s=60), 200, False)]
+    ("slo", "odd", "ends"), [(Slo(tpot_s=60), 3, True), (Slo(tpot_s=60), 2, False), (Slo(ttft_s=60), 200, False)]
 )
-def test_a_search_by_tpot_ends_there(slo: Slo, miscounted: int, ends: bool) -> None:
-    settings = SearchSettings(
-        over="concurrency",
-        lowest=1,
-        highest=8,
-        target_ratio=0.9,
-        resolution_ratio=0.1,
-        probe_requests=200,
-        budget_requests=None,
-        alpha=0.025,
-    )
-    search = ArmSearch(settings, slo, ClientBounds())
-    search.take(1, answers(200, miscounted), ClientUse(cpu_s=0.1, wall_s=20, workers=1))
+def test_a_search_by_tpot_ends_there(slo: Slo, odd: int, ends: bool) -> None:
+    search = ArmSearch(SETTINGS, slo, ClientBounds())
+    search.take(1, answers(200, odd), ClientUse(cpu_s=0.1, wall_s=20, workers=1))
     if ends:
         assert (search.looks, search.next) == ([], None)
         assert FEWER in (search.fault or "")

@@ -1,6 +1,8 @@
 """A request is sent twice only where its connection had ended before it; whatever a server drops is a failure."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -104,11 +106,38 @@ def test_request_dropped_after_more_work_than_a_round_trip_takes_is_a_failure() 
     assert columns.error == (*[None] * 10, ErrorClass.STREAM_BROKEN)
 
 
+def test_a_connection_that_still_has_to_take_the_rest_of_an_answered_request_is_not_used_again() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    async def ask() -> list[bool]:
+        pool = Pool(Address.of(f"http://127.0.0.1:{listener.getsockname()[1]}"), limits())
+        try:
+            return [(await pool.ask(REQUEST + bytes(size))).whole for size in (2**24, 0)]
+        finally:
+            pool.close()
+
+    def serve() -> None:
+        with contextlib.ExitStack() as open_until_the_end:
+            for _ in range(2):
+                peer = open_until_the_end.enter_context(listener.accept()[0])
+                peer.recv(1000)
+                peer.sendall(WHOLE)
+            done.wait(10)
+
+    done = threading.Event()
+    serving = threading.Thread(target=serve)
+    serving.start()
+    assert asyncio.run(ask()) == [True, True]
+    done.set()
+    serving.join()
+    listener.close()
+
+
 @pytest.mark.usefixtures("idle_at_once")
-@pytest.mark.parametrize(("way_s", "sent_again"), [(0.0, 0), (0.3, 1)])
+@pytest.mark.parametrize(("way_s", "sent_again"), [(0.0, 0), (0.1, 1)])
 def test_close_of_a_server_that_is_far_away_takes_its_round_trips(way_s: float, sent_again: int) -> None:
     def respond(received: Received) -> Iterable[Step]:
-        return [0.4, CLOSE] if len(server.requests) == 2 else [WHOLE]
+        return [0.15, CLOSE] if len(server.requests) == 2 else [WHOLE]
 
     async def ask(url: str) -> Response:
         pool = Pool(Address.of(url), limits())

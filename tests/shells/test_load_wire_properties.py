@@ -56,6 +56,9 @@ class Socket(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 

@@ -71,6 +71,20 @@ def test_what_nobody_waited_for_has_not_gone_out(sim: Sim) -> None:
     assert 1 <= told["output_tokens"] < 50  # the second event has gone, the end of its chunk has not
 
 
+def test_a_stall_beside_it_is_as_long_as_it_says(sim: Sim) -> None:
+    with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
+        sock.sendall(asked("stall-after:1:400ms+drip:0.01ms"))
+        assert read_all(sock).events
+    assert sim.truth()["itl_s"]["max"] >= 0.3
+
+
+def test_a_reset_ends_an_answer_that_began_well(sim: Sim) -> None:
+    with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
+        sock.sendall(asked("reset-after:0+drip:1ms"))
+        raw = read_all(sock)
+    assert raw.data == b"" or b"HTTP/1.1 200 OK\r\n".startswith(raw.data[:17])
+
+
 def test_a_dripping_document_is_out_with_its_last_byte(sim: Sim) -> None:
     with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
         begun_ns = time.monotonic_ns()
