@@ -38,7 +38,7 @@ def miscounted(columns: RequestColumns, asked: int | None = None) -> str | None:
     pieces = _pieces(columns)
     most = np.maximum(pieces, asked) + columns.output_tokens / np.maximum(pieces, 1)
     many = _share(columns, (columns.output_tokens > most) & _by_usage(columns))
-    return None if many is None else _told(many, f"more tokens than the {asked} asked for, and not in text")
+    return None if many is None else _told(many, f"more tokens than the {asked} asked for, in too few pieces of text")
 
 
 def _pieces(columns: RequestColumns) -> IntArray:

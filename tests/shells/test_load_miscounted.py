@@ -20,7 +20,7 @@ from tests.fakes.blocks import record
 from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, role_event, stream_head, token, usage
 
 FEWER = "fewer tokens than there were pieces of text (bound 1%)"
-MORE = "more tokens than the 8 asked for, and not in text (bound 1%)"
+MORE = "more tokens than the 8 asked for, in too few pieces of text (bound 1%)"
 
 SETTINGS = SearchSettings(
     over="concurrency",
