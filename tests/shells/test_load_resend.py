@@ -137,7 +137,7 @@ def test_a_connection_that_still_has_to_take_the_rest_of_an_answered_request_is_
 @pytest.mark.parametrize(("way_s", "sent_again"), [(0.0, 0), (0.1, 1)])
 def test_close_of_a_server_that_is_far_away_takes_its_round_trips(way_s: float, sent_again: int) -> None:
     def respond(received: Received) -> Iterable[Step]:
-        return [0.15, CLOSE] if len(server.requests) == 2 else [WHOLE]
+        return [0.07, CLOSE] if len(server.requests) == 2 else [WHOLE]
 
     async def ask(url: str) -> Response:
         pool = Pool(Address.of(url), limits())

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import select
 import socket
 import struct
 import sys
@@ -184,6 +185,9 @@ def test_what_was_said_before_anything_was_written_answers_nothing() -> None:
         peer.sendall(b"goodbye")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
+        gone = select.poll()
+        gone.register(keeps.transport.get_extra_info("socket"), 0)  # its end alone
+        assert gone.poll(10_000)
         keeps.transport.write(b"GET")  # before the loop had a turn
         await asyncio.wait_for(keeps.lost, 10)
         sockets.close()
