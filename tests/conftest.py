@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples every time and no time limit of their own: a shared machine must not decide what a test says.
-settings.register_profile("the same every time", derandomize=True, deadline=None)
+settings.register_profile(
+    "the same every time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("the same every time")
 
 
