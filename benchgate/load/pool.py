@@ -27,7 +27,7 @@ _IDLE_NS = 1_000_000_000  # servers grant an unused connection seconds: gunicorn
 _SHORTEST_AT_ONCE_NS = 10_000_000  # a close waits for turns of the server's loop and of ours, on a near way too
 _CLOSING_AT_ONCE_NS = 50_000_000  # and longer for a server that closes after every answer, when it comes to it
 _CONNECTS_AT_ONCE = 3  # times as long as connecting, which is one round trip at least, a close may take to come
-_LONGEST_AT_ONCE_NS = 300_000_000  # by any way that is known: where connecting is more than that, it is not
+_LONGEST_AT_ONCE_NS = 300_000_000  # however far away: a slow connect must not hide what was dropped after work on it
 
 
 class Pool:
@@ -202,7 +202,7 @@ class Pool:
         """
         if not response.unanswered or response.sent_ns is None:
             return False
-        plain = self._address.tls is None and self._address.proxy is None
+        plain = self._address.tls is None and self._address.proxy is None  # else connecting is no one round trip
         longest_ns = _LONGEST_AT_ONCE_NS if plain else _CLOSING_AT_ONCE_NS
         on_the_way_ns = min(_CONNECTS_AT_ONCE * (self._connect_ns or 0), longest_ns)
         at_once_ns = _SHORTEST_AT_ONCE_NS if self._keeps else _CLOSING_AT_ONCE_NS

@@ -21,7 +21,7 @@ from benchgate.suite.schema import Suite
 from benchgate.units import show_number
 
 _NS = 1e-9
-_CHEAPER_YET = 4.0  # times: what a token costs falls with the load, from 50 streams to 700 to a third
+_CHEAPER_YET = 4.0  # times: what a token costs falls with the load, to a third from 50 streams to 1,000
 _WINDOW_S = (1.0, 5.0)  # least and most: over as long a time as the client's CPU is judged by
 
 
