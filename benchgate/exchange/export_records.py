@@ -59,7 +59,7 @@ def without_infinities(value: Any) -> Any:
 
 
 def requests(evidence: Evidence) -> Iterator[Record]:
-    """One record a request, those that were broken off on purpose among them (`left`)."""
+    """One record a request, also of the ramp (`ramp`) and those broken off on purpose (`left`)."""
     for seen in evidence.load:
         for columns in request_columns(seen):
             for values in zip(*columns.values(), strict=True):
@@ -67,8 +67,8 @@ def requests(evidence: Evidence) -> Iterator[Record]:
 
 
 def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
-    """The same of one observation by columns of one length: those that count, then those that were left."""
-    for requests in (seen.requests, seen.left):
+    """The same of one observation by columns of one length: the measured ones, the ramp, then those that were left."""
+    for requests in seen.parts:
         n = len(requests)
         if n == 0:
             continue

@@ -160,7 +160,7 @@ class _Closed:
 def _closed(evidence: Evidence, suite: Suite, place: Place, arm: Arm) -> _Closed:
     """The classes of a stage share its connections, so those that nobody met are held against all of its requests."""
     executions = load_of(evidence, place.name, arm)
-    parts = [columns for o in executions.values() for columns in (o.requests, o.left)]
+    parts = [columns for o in executions.values() for columns in o.parts]
     resent = sum(int(np.count_nonzero(columns.reconnects > 0)) for columns in parts)
     requests = sum(map(len, parts))
     early = sum(o.client.closed_early for o in executions.values())

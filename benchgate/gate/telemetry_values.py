@@ -112,7 +112,7 @@ def counted(
     request that was sent again had met a connection already closed, so no server worked on it twice. Where nothing is
     generated (embeddings, reranking) a server may make several requests of one, so only prompt tokens are compared.
     """
-    parts = [columns for o in seen for columns in (o.requests, o.left)]
+    parts = [columns for o in seen for columns in o.parts]
     bounds = [("prompt tokens", Counter.PROMPT_TOKENS, _prompt_tokens(parts, unrecorded))]
     if generates:
         bounds.insert(0, ("requests", Counter.REQUESTS, _requests(parts, unrecorded)))

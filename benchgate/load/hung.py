@@ -60,7 +60,7 @@ def with_failures(columns: RequestColumns, numbers: frozenset[int]) -> RequestCo
         return columns
     are = np.isin(columns.index, sorted(numbers))
     error, detail = columns.error.but(are, ErrorClass.TIMEOUT), columns.error_detail.but(are, _HUNG)
-    left = np.where(are, 0, columns.left)
+    left = np.where(are, np.int8(0), columns.left)
     return replace(columns, left=left, error=error, error_detail=detail)
 
 

@@ -53,8 +53,8 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
     columns = _without_repeats(builder.columns(), np.frombuffer(names, dtype=np.int64), spool)
     unanswered = hung(columns, broken_off_ns, in_one_piece)
     last_ns = max([last_ns, *(broken_off_ns[number] for number in unanswered)])
-    requests, left = parted(with_failures(columns, unanswered))
-    return ClassResult(part.name, requests, max(0, last_ns - (first_ns or 0)) / _NS, left)
+    parts = parted(with_failures(columns, unanswered))
+    return ClassResult(part.name, parts.measured, max(0, last_ns - (first_ns or 0)) / _NS, parts.left)
 
 
 def _without_repeats(columns: RequestColumns, names: IntArray, spool: Path) -> RequestColumns:

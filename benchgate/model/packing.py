@@ -5,18 +5,26 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchgate.model.records import IntArray, RequestColumns, RequestRecord
+from benchgate.model.records import (
+    NARROW,
+    TEXT_COLUMNS,
+    BoolArray,
+    IntArray,
+    NarrowArray,
+    RequestColumns,
+    RequestRecord,
+)
 from benchgate.model.text_column import TextBuilder, TextColumn
 
 _BLOCK_ROWS = 65536
 _MOST_HELD = 1 << 15
 """Numbers in records that wait to be packed: a megabyte or two."""
 _OURS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-_TEXTS = ("token_source", "finish_reason", "error", "error_detail")
-_NUMBERS = tuple(f.name for f in fields(RequestColumns) if f.name not in (*_TEXTS, "chunk_start"))
+_NUMBERS = tuple(f.name for f in fields(RequestColumns) if f.name not in (*TEXT_COLUMNS, "chunk_start"))
 
 
 class ColumnBuilder:
@@ -25,9 +33,9 @@ class ColumnBuilder:
     def __init__(self) -> None:
         self._records: list[RequestRecord] = []  # not packed yet
         self._held = 0  # how many numbers they hold, about
-        self._chunk_lengths = _Growing()
-        self._numbers = {name: _Growing() for name in _NUMBERS}
-        self._texts = {name: TextBuilder() for name in _TEXTS}
+        self._chunk_lengths = _Growing(np.int64)
+        self._numbers = {name: _Growing(NARROW.get(name, np.int64)) for name in _NUMBERS}
+        self._texts = {name: TextBuilder() for name in TEXT_COLUMNS}
 
     def add(self, record: RequestRecord) -> None:
         """Add one row."""
@@ -61,23 +69,25 @@ class _Growing:
     grow side by side are moved again and again, and each move leaves a gap that stays.
     """
 
-    def __init__(self) -> None:
-        self._blocks: list[IntArray] = []
+    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
+        self._dtype = np.dtype(dtype)
+        self._blocks: list[NarrowArray] = []
         self._room = 0  # in the last one
 
-    def extend(self, numbers: IntArray) -> None:
+    def extend(self, numbers: NarrowArray) -> None:
         """Put these behind the others."""
         while len(numbers):
             if not self._room:
-                self._blocks.append(np.frombuffer(mmap.mmap(-1, 8 * _BLOCK_ROWS, flags=_OURS), dtype=np.int64))
+                memory = mmap.mmap(-1, self._dtype.itemsize * _BLOCK_ROWS, flags=_OURS)
+                self._blocks.append(np.frombuffer(memory, dtype=self._dtype))
                 self._room = _BLOCK_ROWS
             now, numbers = numbers[: self._room], numbers[self._room :]
             self._blocks[-1][_BLOCK_ROWS - self._room :][: len(now)] = now
             self._room -= len(now)
 
-    def whole(self) -> IntArray:
+    def whole(self) -> Any:
         """All of them. They are here no more."""
-        whole = np.empty(len(self._blocks) * _BLOCK_ROWS - self._room, dtype=np.int64)
+        whole = np.empty(len(self._blocks) * _BLOCK_ROWS - self._room, dtype=self._dtype)
         for first in range(0, len(whole), _BLOCK_ROWS):
             part = whole[first : first + _BLOCK_ROWS]
             part[:] = self._blocks.pop(0)[: len(part)]
@@ -91,12 +101,28 @@ def in_order(columns: RequestColumns) -> RequestColumns:
     return _rows(columns, np.argsort(columns.index, kind="stable"))
 
 
-def parted(columns: RequestColumns) -> tuple[RequestColumns, RequestColumns]:
-    """The rows that tell how requests went, and those that the client broke off on purpose."""
-    left = columns.left == 1
-    if not left.any():
-        return columns, RequestColumns.pack([])
-    return _rows(columns, np.flatnonzero(~left)), _rows(columns, np.flatnonzero(left))
+class Parts(NamedTuple):
+    """The rows of one execution by what they are evidence of.
+
+    `measured` tells how requests went, `ramp` was sent while the stage filled up or drained, `left` was broken off by
+    the client on purpose.
+    """
+
+    measured: RequestColumns
+    ramp: RequestColumns
+    left: RequestColumns
+
+
+def parted(columns: RequestColumns) -> Parts:
+    """Split the rows of one execution by their marks."""
+    left: BoolArray = columns.left == 1
+    ramp: BoolArray = (columns.ramp == 1) & ~left
+    return Parts(taken(columns, ~left & ~ramp), taken(columns, ramp), taken(columns, left))
+
+
+def taken(columns: RequestColumns, which: BoolArray) -> RequestColumns:
+    """Return the marked rows, in their order; the columns themselves where all are marked."""
+    return columns if which.all() else _rows(columns, np.flatnonzero(which))
 
 
 def joined(parts: Sequence[RequestColumns]) -> RequestColumns:

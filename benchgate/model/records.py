@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 from benchgate.model.text_column import TextColumn
 
 IntArray = npt.NDArray[np.int64]
+NarrowArray = npt.NDArray[np.signedinteger[Any]]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -30,8 +32,28 @@ ABSENT = -1
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 """Named columns of one observation: numeric arrays, or texts of which some may be absent."""
 
-LATER = ("first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns")
-"""Columns of requests that were not kept from the beginning."""
+LATER = (
+    "first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns",
+    "answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model",
+)  # fmt: skip
+"""Columns of requests that runs of earlier versions do not have."""
+
+NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
+    {
+        "valid": np.int8,
+        "left": np.int8,
+        "tokenless": np.int8,
+        "ramp": np.int8,
+        "redundancy_percent": np.int8,
+        "tool_calls": np.int16,
+        "answer_chars": np.int32,
+        "reasoning_chars": np.int32,
+    }
+)
+"""Integer columns that need fewer than 64 bits, and their type: a million rows of each stay small in memory."""
+
+TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model")
+"""Columns of requests that hold texts, of which few differ."""
 
 UNREADABLE = "[invalid]"
 """What lm-eval's extraction gives where it found no answer: the `choice` of an eval item then."""
@@ -75,6 +97,12 @@ class RequestRecord:
     was to break it off, or did, so it says nothing of success. `tokenless`: an embedding or a ranking, which has
     neither output tokens nor a finish reason. `connecting_ns`: how long it waited, before it was sent, for a connection
     of its own to be opened; None when there was one.
+
+    What was said, counted after the stage: `answer_chars` and `reasoning_chars` are the visible characters (no white
+    space, no zero-width character) of the answer (with names and arguments of its tool calls) and of its reasoning;
+    `redundancy_percent` is how much smaller the end of the text becomes by compression, None for a text too short to
+    tell; `tool_calls` is the number of calls; `answer_model` is the name of the model that the answer gives.
+    `ramp`: sent while the stage filled up or drained, so it is in no latency, rate or SLO, but in the error rate.
     """
 
     index: int
@@ -97,15 +125,22 @@ class RequestRecord:
     left: bool = False
     tokenless: bool = False
     connecting_ns: int | None = None
+    answer_chars: int | None = None
+    reasoning_chars: int | None = None
+    redundancy_percent: int | None = None
+    tool_calls: int | None = None
+    ramp: bool = False
+    answer_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RequestColumns:
     """The records of one stage of one arm in one block, packed; row i is planned request `index[i]`.
 
-    Integer columns are int64 with ABSENT (-1) for None. `chunk_ns[chunk_start[i]:chunk_start[i+1]]` are the output
-    chunks of row i, so `chunk_start` has one element more than there are rows. `valid`, `left` and `tokenless` are 1
-    for yes and 0 for no. The columns of `LATER` are missing from what older versions stored, and ABSENT then.
+    Integer columns are int64, or the type in `NARROW`, with ABSENT (-1) for None.
+    `chunk_ns[chunk_start[i]:chunk_start[i+1]]` are the output chunks of row i, so `chunk_start` has one element more
+    than there are rows. `valid`, `left`, `tokenless` and `ramp` are 1 for yes and 0 for no. Stored runs of earlier
+    versions lack the columns of `LATER`: those are ABSENT then, and `ramp` is 0.
     """
 
     index: IntArray
@@ -121,17 +156,23 @@ class RequestColumns:
     first_answer_ns: IntArray
     reasoning_tokens: IntArray
     cached_tokens: IntArray
-    valid: IntArray
-    left: IntArray
-    tokenless: IntArray
+    valid: NarrowArray
+    left: NarrowArray
+    tokenless: NarrowArray
     connecting_ns: IntArray
+    answer_chars: NarrowArray
+    reasoning_chars: NarrowArray
+    redundancy_percent: NarrowArray
+    tool_calls: NarrowArray
+    ramp: NarrowArray
     token_source: TextColumn
     finish_reason: TextColumn
     error: TextColumn
     error_detail: TextColumn
+    answer_model: TextColumn
 
     def __post_init__(self) -> None:
-        for name in ("token_source", "finish_reason", "error", "error_detail"):  # from whatever sequence of texts
+        for name in TEXT_COLUMNS:  # from whatever sequence of texts
             object.__setattr__(self, name, TextColumn.of(getattr(self, name)))
 
     def __len__(self) -> int:
@@ -142,29 +183,17 @@ class RequestColumns:
         """Pack records in order of their index, so that two arms' rows meet."""
         rows = sorted(records, key=lambda r: r.index)
         lengths = [len(r.chunk_ns) for r in rows]
-        return cls(
-            index=_ints([r.index for r in rows]),
-            intended_ns=_ints([r.intended_ns for r in rows]),
-            sent_ns=_ints([r.sent_ns for r in rows]),
-            end_ns=_ints([r.end_ns for r in rows]),
-            input_tokens=_ints([r.input_tokens for r in rows]),
-            output_tokens=_ints([r.output_tokens for r in rows]),
-            http_status=_ints([r.http_status for r in rows]),
-            reconnects=_ints([r.reconnects for r in rows]),
-            chunk_start=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
-            chunk_ns=np.fromiter(chain.from_iterable([r.chunk_ns for r in rows]), np.int64, sum(lengths)),
-            first_answer_ns=_ints([r.first_answer_ns for r in rows]),
-            reasoning_tokens=_ints([r.reasoning_tokens for r in rows]),
-            cached_tokens=_ints([r.cached_tokens for r in rows]),
-            valid=_ints([r.valid for r in rows]),
-            left=_ints([r.left for r in rows]),
-            tokenless=_ints([r.tokenless for r in rows]),
-            connecting_ns=_ints([r.connecting_ns for r in rows]),
-            token_source=TextColumn.of(r.token_source for r in rows),
-            finish_reason=TextColumn.of(r.finish_reason for r in rows),
-            error=TextColumn.of(r.error for r in rows),
-            error_detail=TextColumn.of(r.error_detail for r in rows),
-        )
+        columns: dict[str, Any] = {}
+        for name in (f.name for f in fields(cls)):
+            if name == "chunk_start":
+                columns[name] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+            elif name == "chunk_ns":
+                columns[name] = np.fromiter(chain.from_iterable([r.chunk_ns for r in rows]), np.int64, sum(lengths))
+            elif name in TEXT_COLUMNS:
+                columns[name] = TextColumn.of(map(attrgetter(name), rows))
+            else:
+                columns[name] = _ints(list(map(attrgetter(name), rows)), NARROW.get(name, np.int64))
+        return cls(**columns)
 
     def to_columns(self) -> ColumnMap:
         """The columns by name, for the store."""
@@ -174,9 +203,15 @@ class RequestColumns:
     def from_columns(cls, columns: ColumnMap) -> RequestColumns:
         """The inverse of `to_columns`; raises KeyError when a column is missing that was always there."""
         rows = len(columns["index"])
-        unknown = {name: _ints([None] * rows) for name in LATER if name not in columns}
-        there = {f.name: columns[f.name] for f in fields(cls) if f.name not in unknown}
-        return cls(**there, **unknown)  # type: ignore[arg-type]  # typed by name
+        found: dict[str, Any] = {}
+        for name in (f.name for f in fields(cls)):
+            if name in LATER and name not in columns:
+                found[name] = _unknown(name, rows)
+            elif name in NARROW:
+                found[name] = np.asarray(columns[name]).astype(NARROW[name], copy=False)
+            else:
+                found[name] = columns[name]
+        return cls(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,5 +394,12 @@ def _rows(columns: ColumnMap) -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in zip(*plain.values(), strict=True)]
 
 
-def _ints(values: Sequence[int | None]) -> IntArray:
-    return np.array([ABSENT if v is None else v for v in values], dtype=np.int64)
+def _unknown(name: str, rows: int) -> Any:
+    """A column of rows of which nothing is known; nothing was marked as a ramp before there was such a mark."""
+    if name in TEXT_COLUMNS:
+        return TextColumn.of([None] * rows)
+    return np.full(rows, 0 if name == "ramp" else ABSENT, dtype=NARROW.get(name, np.int64))
+
+
+def _ints(values: Sequence[int | None], dtype: npt.DTypeLike = np.int64) -> Any:
+    return np.array([ABSENT if v is None else v for v in values], dtype=dtype)

@@ -119,8 +119,9 @@ class ClientUse:
 class LoadObservation:
     """One load stage, or one class of traffic in it, of one arm in one block.
 
-    `position` counts the executions of the run in time order. `requests` are those that tell how requests went; `left`
-    are those that the client broke off on purpose, which are in no rate, no share and no latency.
+    `position` counts the executions of the run in time order. `requests` are the measured ones. `ramp` are those sent
+    while the stage filled up or drained: they are in the error rate and in nothing else. `left` are those that the
+    client broke off on purpose, which are in no rate, no share and no latency.
     """
 
     stage: str
@@ -131,11 +132,17 @@ class LoadObservation:
     window_s: float
     client: ClientUse
     left: RequestColumns = field(default_factory=lambda: RequestColumns.pack([]))
+    ramp: RequestColumns = field(default_factory=lambda: RequestColumns.pack([]))
+
+    @property
+    def parts(self) -> tuple[RequestColumns, ...]:
+        """All recorded requests: measured, ramp, left."""
+        return self.requests, self.ramp, self.left
 
     @property
     def recorded(self) -> int:
         """How many requests have a record."""
-        return len(self.requests) + len(self.left)
+        return sum(map(len, self.parts))
 
 
 @dataclass(frozen=True, slots=True)

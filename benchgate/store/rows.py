@@ -166,7 +166,8 @@ def load_row(seen: LoadObservation) -> Row:
     """One load stage as a row, without its place in the run."""
     meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
     place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
-    rows = joined([seen.requests, seen.left]) if len(seen.left) else seen.requests
+    parts = [part for part in seen.parts if len(part)]
+    rows = joined(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
     return _observation_row("load", meta, rows.to_columns(), seen.recorded, **place)
 
 
@@ -238,16 +239,17 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
 
 
 def _read_load(row: Mapping[str, Any], meta: Mapping[str, Any], columns: ColumnMap) -> LoadObservation:
-    requests, left = parted(RequestColumns.from_columns(columns))
+    parts = parted(RequestColumns.from_columns(columns))
     return LoadObservation(
         stage=row["stage"],
         arm=Arm(row["arm"]),
         block=row["block"],
         position=row["position"],
-        requests=requests,
+        requests=parts.measured,
         window_s=meta["window_s"],
         client=ClientUse(**{**meta["client"], "faults": tuple(meta["client"].get("faults", ()))}),
-        left=left,
+        left=parts.left,
+        ramp=parts.ramp,
     )
 
 

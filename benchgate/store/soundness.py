@@ -173,7 +173,7 @@ def _require_evidence(whole: WholeRun) -> None:
             with _problems(f"{table.name} {row['seq']}"):
                 unpacked(row["data"], "its data")
                 seen = read(row)
-                for requests in (seen.requests, seen.left) if isinstance(seen, LoadObservation) else ():
+                for requests in seen.parts if isinstance(seen, LoadObservation) else ():
                     _require_lengths(requests)
             left.append((table.name, row))
     stones = whole.of(tables.tombstone)

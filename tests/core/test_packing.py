@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from benchgate.model import packing
 from benchgate.model.packing import ColumnBuilder, in_order, joined, parted
-from benchgate.model.records import LATER, ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.records import LATER, NARROW, TEXT_COLUMNS, ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.text_column import TextColumn
 
 INSTANTS = st.integers(-(2**62), 2**62)
@@ -31,6 +31,7 @@ RECORDS = st.lists(
         cached_tokens=COUNTS,
         valid=st.none() | st.booleans(),
         left=st.booleans(),
+        ramp=st.booleans(),
         tokenless=st.booleans(),
         connecting_ns=st.none() | INSTANTS,
     ),
@@ -87,13 +88,11 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
         **{
             **RequestColumns.pack([]).to_columns(),
             **{name: index for name in ("index", "intended_ns", "sent_ns", "end_ns", "input_tokens")},
-            **{name: index for name in ("output_tokens", "http_status", "reconnects", *LATER)},
+            **{name: index for name in ("output_tokens", "http_status", "reconnects")},
+            **{name: index.astype(NARROW.get(name, np.int64)) for name in LATER if name not in TEXT_COLUMNS},
             "chunk_start": np.concatenate([[0], np.cumsum(lengths)]),
             "chunk_ns": np.repeat(index, lengths),
-            **{
-                name: TextColumn.of([None] * count)
-                for name in ("token_source", "finish_reason", "error", "error_detail")
-            },
+            **{name: TextColumn.of([None] * count) for name in TEXT_COLUMNS},
         }  # type: ignore[arg-type]  # typed by name
     )
     moved = in_order(columns)
@@ -103,10 +102,12 @@ def test_chunks_follow_their_rows_over_the_border_of_a_block() -> None:
 
 
 @given(RECORDS)
-def test_requests_that_were_left_are_parted_from_the_others(records: list[RequestRecord]) -> None:
-    stayed, left = parted(built(records))
-    assert plain(stayed) == plain(RequestColumns.pack([record for record in records if not record.left]))
-    assert plain(left) == plain(RequestColumns.pack([record for record in records if record.left]))
+def test_measured_ramp_and_left_requests_are_told_apart(records: list[RequestRecord]) -> None:
+    parts = parted(built(records))
+    stayed = [record for record in records if not record.left]
+    assert plain(parts.measured) == plain(RequestColumns.pack([record for record in stayed if not record.ramp]))
+    assert plain(parts.ramp) == plain(RequestColumns.pack([record for record in stayed if record.ramp]))
+    assert plain(parts.left) == plain(RequestColumns.pack([record for record in records if record.left]))
 
 
 def test_equal_texts_are_kept_once() -> None:

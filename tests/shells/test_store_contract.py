@@ -54,7 +54,7 @@ def tamper(address: str, *statements: str) -> None:
 
 def test_requests_that_were_left_come_back_apart_from_the_others(store: Store) -> None:
     left = make_requests(3)
-    left = dataclasses.replace(left, index=left.index * 10 + 1, left=np.ones(len(left), dtype=np.int64))
+    left = dataclasses.replace(left, index=left.index * 10 + 1, left=np.ones(len(left), dtype=np.int8))
     run = make_run()
     store.begin_run(run, PLAN).add_load(dataclasses.replace(make_load(), left=left))
     (found,) = store.evidence(run.id).load

@@ -9,7 +9,6 @@ import sys
 import traceback
 from pathlib import Path
 
-import numpy as np
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -20,7 +19,7 @@ from sqlalchemy import text
 import benchgate
 from benchgate.errors import StoreError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, LATER, RequestColumns
+from benchgate.model.records import LATER, RequestColumns
 from benchgate.model.run import LOAD_ENDED, LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import engine, migrate
@@ -324,8 +323,8 @@ def test_frozen_store_of_an_earlier_schema_opens_and_reads(schema: str, tmp_path
 
 def without_later_columns(requests: RequestColumns) -> RequestColumns:
     """What neither of the first two schemas' versions knew of a request, and so did not store."""
-    unknown = np.full(len(requests), ABSENT, dtype=np.int64)
-    return RequestColumns.from_columns({**requests.to_columns(), **dict.fromkeys(LATER, unknown)})
+    known = {name: column for name, column in requests.to_columns().items() if name not in LATER}
+    return RequestColumns.from_columns(known)
 
 
 def write_frozen_store(path: Path) -> None:
