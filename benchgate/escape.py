@@ -27,7 +27,7 @@ import re
 # lone surrogates and language tags. The zero-width joiners stay: Persian and emoji cannot be read without them.
 _HIDDEN_BUT_ZERO_WIDTH_SPACE = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
 HIDDEN_CHARACTERS = rf"{_HIDDEN_BUT_ZERO_WIDTH_SPACE}\u200b"
 """Characters that a terminal obeys or a reader cannot see, as the inside of a character class of `re`."""
