@@ -9,7 +9,6 @@ from typing import Protocol, Self
 
 from benchgate.cli.saying import log, stderr_console
 from benchgate.escape import terminal_line
-from benchgate.escaped_streams import escape_streams
 
 _LINE_EVERY_S = 5.0
 
@@ -83,12 +82,13 @@ class _Bar:
             TimeElapsedColumn(),
             TextColumn("{task.fields[done]}", style="dim", markup=False),
             console=stderr_console(),
+            redirect_stdout=False,  # else rich wraps others' lines, and a wrapped one may begin like a command
+            redirect_stderr=False,
         )
         self._task = self._bars.add_task(self._title, total=None, done="")
 
     def __enter__(self) -> Self:
         self._bars.start()
-        escape_streams()  # rich puts streams of its own in their place until it stops
         return self
 
     def __exit__(
