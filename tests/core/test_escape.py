@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,12 @@ def test_what_was_dangerous_can_still_be_read(text: str, shown: str) -> None:
 def test_what_is_harmless_stays_as_it_is(text: str) -> None:
     assert terminal_text(text) == text
     assert json_text(json.dumps([text.replace("::", "")])) == json.dumps([text.replace("::", "")])
+
+
+def test_a_suite_of_ours_is_printed_as_it_is() -> None:
+    """`benchgate init > suite.yaml` writes the very file."""
+    suites = [path.read_text(encoding="utf-8") for path in (Path(__file__).parents[2] / "suites").rglob("*.yaml")]
+    assert suites and all(terminal_text(suite) == suite for suite in suites)
 
 
 def test_markdown_keeps_the_zero_width_spaces_that_stop_mentions() -> None:
