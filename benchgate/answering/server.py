@@ -28,7 +28,7 @@ from benchgate.answering.answer import Answer, NoRun, answer
 from benchgate.answering.question import question
 from benchgate.circumstances import utc_now
 from benchgate.errors import BenchgateError, StoreError, UsageError
-from benchgate.report.untrusted import terminal_line
+from benchgate.escape import terminal_line
 from benchgate.store.repository import Store
 
 _LONGEST_BODY_BYTES = 64 * 1024

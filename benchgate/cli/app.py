@@ -40,7 +40,9 @@ from benchgate.cli import (
 )
 from benchgate.cli.arguments import Commands
 from benchgate.cli.interruption import interrupted_code, unwind_when_told
+from benchgate.cli.saying import log_text, say
 from benchgate.errors import BenchgateError, ExitCode
+from benchgate.escaped_streams import escape_streams
 
 app = typer.Typer(
     name="benchgate",
@@ -93,20 +95,18 @@ app.add_typer(shadow_commands.shadow_app, name="shadow")
 @app.callback(invoke_without_command=True)
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and leave.", is_eager=True)) -> None:
     if version:
-        typer.echo(f"benchgate {__version__}")
+        say(f"benchgate {__version__}\n")
         raise typer.Exit
 
 
 def main() -> None:
     """Entry point: the one place that turns exceptions into exit codes. Ctrl-C is 130 by typer's own hand."""
     unwind_when_told()
+    escape_streams()
     try:
         app()
     except BenchgateError as error:
-        from benchgate.report.untrusted import terminal_line
-
-        # What stood in a suite, a file or an answer may be in it, and a CI's log obeys lines.
-        sys.stderr.write("".join(f"{terminal_line(line)}\n" for line in f"benchgate: {error}".split("\n")))
+        log_text(f"benchgate: {error}")
         sys.exit(error.exit_code)
     except SystemExit as left:
         sys.exit(interrupted_code() if left.code == ExitCode.INTERRUPTED else left.code)

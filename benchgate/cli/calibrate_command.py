@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from benchgate.cli import options
 from benchgate.cli.measure_commands import load_suite
 from benchgate.cli.places import find_suite
 from benchgate.cli.progress import make_progress
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say, say_json
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
 
@@ -62,9 +60,9 @@ def calibrate(
     if found.profile is None:
         fault = found.evidence.target_faults[0] if found.evidence.target_faults else None
         why = f": {fault.reason}" if fault is not None else ""
-        sys.stderr.write(f"benchgate: no noise profile, because not everything was measured{why}\n")
+        log(f"benchgate: no noise profile, because not everything was measured{why}")
         raise typer.Exit(int(ExitCode.INVALID))
     if output is ProfileFormat.JSON:
-        say(json.dumps(found.profile.to_json(), indent=2, sort_keys=True) + "\n")
+        say_json(found.profile.to_json(), sort_keys=True)
         return
     say("".join(f"{line}\n" for line in noise_lines(found.profile, found.profile.measured_at)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ from benchgate.cli.capacity_effect import require_effect, require_use, said_in
 from benchgate.cli.capacity_replay import ReplayOptions, rehearsed
 from benchgate.cli.capacity_run import Numbers, measured_run
 from benchgate.cli.options import CareFormat
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say, say_json
 from benchgate.errors import UsageError
 
 
@@ -115,6 +114,6 @@ def capacity(
     hours = asked.hours if asked.unit == REQUESTS else None
     replayed = rehearsed(scaled, hours, found.question)
     if output is CareFormat.JSON:
-        say(json.dumps(sizing_document(found, seen, replayed), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say_json(sizing_document(found, seen, replayed), sort_keys=True, allow_nan=False)
     else:
         say(sizing_text(found, seen, replayed))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +12,10 @@ import typer
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import NOTHING, Outputs, told_of, write_outputs
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown
 from benchgate.cli.statements import NOWHERE, StatementPlace, write_statement
 from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.escape import terminal_text
 from benchgate.report.formats import Output, rendered
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ def finish(
         text = (
             shown(decision, output, code, outputs) if explain is None else _explained(decision, output, code, explain)
         )
-        lost = say_or_tell(text, [decision], show or say, publish=publish)
+        lost = say_or_tell(text, [decision], show or say_as(output), publish=publish)
     code = ExitCode.PUBLISH_FAILED if lost else code
     again = [] if code is known else [*_faults(decision, code, report, statement, outputs, publish=False)]
     for fault in dict.fromkeys((*faults, *lost, *again)):
-        sys.stderr.write(f"benchgate: the verdict stands, but {fault}\n")
+        log(f"benchgate: the verdict stands, but {fault}")
     return code
 
 
@@ -111,9 +111,16 @@ def say_or_tell(text: str, decisions: Iterable[Decision], show: Callable[[str], 
         show(text)
     except PublishError as error:
         for one in decisions:
-            sys.stderr.write(f"benchgate: {one.verdict.outcome.value}: {one.verdict.reason}\n")
+            log(f"benchgate: {one.verdict.outcome.value}: {one.verdict.reason}")
         return [str(error), *(_withdrawn() if publish else ())]
     return []
+
+
+def say_as(output: Format) -> Callable[[str], None]:
+    """Return the function that prints what `shown` makes of a decision in this format, escaped for it."""
+    if output is Format.GITHUB:
+        return say_escaped  # its annotations are commands of our own
+    return {Format.JSON: say_json_text, Format.MARKDOWN: say_markdown}.get(output, say)
 
 
 def _withdrawn() -> list[str]:
@@ -150,7 +157,7 @@ def _faults(
         yield from write_outputs(outputs, decision, ExitCode.PUBLISH_FAILED, report)
         return
     if report is not None:
-        sys.stderr.write(f"report: {report}\n")
+        log(f"report: {report}")
     for fault in write_outputs(outputs, decision, code, report):
         code = ExitCode.PUBLISH_FAILED
         yield fault
@@ -158,7 +165,7 @@ def _faults(
         stated = statement.path(report, decision.evidence.run.id)
         if stated is not None:
             write_statement(decision, code, statement, stated, written)
-            sys.stderr.write(f"statement: {stated}\n")
+            log(f"statement: {stated}")
         if publish:
             deciding.publish_decision(decision, report, exit_code=code, statement_path=stated)
     except PublishError as error:
@@ -177,12 +184,12 @@ def _explained(decision: Decision, output: Format, code: ExitCode, name: str) ->
 
 
 def shown(decision: Decision, output: Format, code: ExitCode, outputs: Outputs = NOTHING) -> str:
-    """The decision as text for stdout, of a process that ends with this code."""
+    """The decision as text for `say_as`, of a process that ends with this code."""
     if output is Format.JSON:
         return decision.json(code)
     if output in _FORMS:
         told = told_of(decision, code, report_url=outputs.report_url, report=None, suite=outputs.suite)
-        text = _shown_as_text(decision) if output is Format.GITHUB else ""
+        text = terminal_text(_shown_as_text(decision)) if output is Format.GITHUB else ""
         return text + rendered(_FORMS[output], told)
     if output is Format.MARKDOWN:
         from benchgate.report.markdown import render_markdown

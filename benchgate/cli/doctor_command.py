@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -14,8 +13,9 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.commands import completed
 from benchgate.cli.places import find_suite
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say, say_json
 from benchgate.errors import ExitCode, UsageError
+from benchgate.escape import terminal_line
 from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
@@ -62,12 +62,13 @@ def _examine(store: str, suite: str | None, work_dir: Path, output: DoctorFormat
         symptoms += _of_the_suite(suite, store, allow_code=allow_code)
     width = max(16, *(len(symptom.name) for symptom in symptoms))
     if output is DoctorFormat.JSON:
-        say(json.dumps([asdict(symptom) for symptom in symptoms], indent=2) + "\n")
+        say_json([asdict(symptom) for symptom in symptoms])
     else:
         for symptom in symptoms:
-            say(f"{symptom.state:5} {symptom.name:{width}} {symptom.found}\n")
+            say(terminal_line(f"{symptom.state:5} {symptom.name:{width}} {symptom.found}") + "\n")
             if symptom.remedy is not None:
-                say(f"{'':{width + 6}} → {completed(symptom.remedy, suite=None, store=store)}\n")
+                remedy = completed(symptom.remedy, suite=None, store=store)
+                say(terminal_line(f"{'':{width + 6}} → {remedy}") + "\n")
     if any(symptom.state is State.FAIL for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))
 
@@ -136,7 +137,7 @@ def _measure(store: str, output: DoctorFormat) -> None:
             profile = measure_client(progress)
         opened.save_client_profile(profile)
     if output is DoctorFormat.JSON:
-        say(json.dumps(profile.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say_json(profile.to_json(), sort_keys=True, allow_nan=False)
     else:
         say("\n".join(_lines(profile)) + "\n")
 

@@ -59,7 +59,7 @@ def frontier(
         ]
     found = right_sizing(stored, in_use=in_use, as_of=today())
     by = () if policy is None else (f"judged anew by the policy of {policy}, without waivers; no run keeps that",)
-    emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), out)
+    emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), output, out)
 
 
 def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchgate.cli.places import shipped_suites_dir
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say
 from benchgate.errors import UsageError
 
 _DRILLS = "drills"
@@ -63,7 +62,7 @@ def init(
         raise UsageError(f"{file} is there already; name another file") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
-    sys.stderr.write(f"{file} is written; see what it would ask with `benchgate plan {file}`\n")
+    log(f"{file} is written; see what it would ask with `benchgate plan {file}`")
 
 
 def _begin(
@@ -87,7 +86,7 @@ def _begin(
     files = texts(folder, suite, *meet(named, os.environ))
     write_all(files)
     say("".join(f"{path}\n" for path in files))
-    sys.stderr.write(_next_commands(folder / suite))
+    log(_next_commands(folder / suite))
 
 
 def _of_both(option: str, given: list[str]) -> tuple[str | None, str | None]:
@@ -104,7 +103,7 @@ def _next_commands(suite: Path) -> str:
     return (
         f"both answered; next: `benchgate doctor --suite {said}` (what could spoil a run), `benchgate plan {said}` "
         f"(what would be asked), `benchgate run {said} --report report.html`. "
-        f"The workflow names {CALLED}: put the repository and commit that you trust there\n"
+        f"The workflow names {CALLED}: put the repository and commit that you trust there"
     )
 
 

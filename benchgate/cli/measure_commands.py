@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from benchgate.cli.outputs import asked_outputs
 from benchgate.cli.places import find_suite, refuse_unwritable
 from benchgate.cli.price_lines import price_lines
 from benchgate.cli.progress import make_progress
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, log_text, say
 from benchgate.cli.several import conclude_each
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
@@ -195,7 +194,7 @@ def validate(
         lines += [f"  {line}" for line in found.underpowered]
         say(completed("".join(f"{line}\n" for line in lines), suite=path, store=None))
     if problems:
-        sys.stderr.write("\n".join(problems) + "\n")
+        log_text("\n".join(problems))
         raise typer.Exit(int(ExitCode.USAGE))
 
 
@@ -234,9 +233,9 @@ def demo(
     say("\n" + "\n".join(rows) + "\n")
     if surprises:
         expected = ", ".join(f"{name} {' or '.join(DEMO_EXPECTED[name])}" for name in chosen)
-        sys.stderr.write(
+        log(
             f"benchgate: not what this demo shows on a calm machine ({expected}). Other work on this machine slows the "
-            "load generator and the engines: stop it and run the demo again, or see why in the reports\n"
+            "load generator and the engines: stop it and run the demo again, or see why in the reports"
         )
         raise typer.Exit(int(ExitCode.CRASH))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchgate.cli.places import refuse_unwritable, remove_old
+from benchgate.cli.saying import log
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.report.formats import Output, rendered
 
@@ -87,7 +87,7 @@ def write_outputs(outputs: Outputs, decision: Decision, code: ExitCode, report: 
     for form, file in outputs.files:
         try:
             write_whole(file, rendered(form, told).encode(), f"the verdict as {form}")
-            sys.stderr.write(f"{form}: {file}\n")
+            log(f"{form}: {file}")
         except PublishError as error:
             yield str(error)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +13,7 @@ from benchgate.cli.commands import completed
 from benchgate.cli.places import find_suite
 from benchgate.cli.plan_checks import check_lines, total_lines
 from benchgate.cli.price_lines import price_documents, price_lines
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say, say_json
 from benchgate.cli.suite_files import placed_in
 from benchgate.errors import ExitCode
 from benchgate.units import show_duration, show_number
@@ -60,16 +58,16 @@ def plan(
         each = [{**_document(preview), **told} for preview in found.values()]
         plans = [{"candidate": name, **one} for name, one in zip(found, each, strict=True)]
         whole = plans if declared.candidates else each[0]
-        say(json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say_json(whole, sort_keys=True, allow_nan=False)
     else:
         lines = [*_texts(str(path), found, declared.candidates), *(f"budget   {line}" for line in budget)]
         lines += [f"price    {line}" for line in price_lines(declared)]
         say(completed("\n".join(lines) + "\n", suite=path, store=store))
         doubts = _told((*preview.unknowns, *preview.underpowered) for preview in found.values())
-        sys.stderr.write(completed(doubts, suite=path, store=store))
+        log(*(completed(line, suite=path, store=store) for line in doubts))
     against = [(*preview.problems, *preview.refused) for preview in found.values()]
     if any(against):
-        sys.stderr.write(completed(_told(against), suite=path, store=store))
+        log(*(completed(line, suite=path, store=store) for line in _told(against)))
         raise typer.Exit(int(ExitCode.USAGE))
 
 
@@ -81,9 +79,9 @@ def _document(found: Preview) -> dict[str, object]:
     return {**asdict(found), "checks": checks}
 
 
-def _told(of_each: Iterable[Sequence[str]]) -> str:
-    """Lines for stderr; what is said of several candidates once."""
-    return "".join(f"benchgate: {line}\n" for line in dict.fromkeys(line for lines in of_each for line in lines))
+def _told(of_each: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines for standard error; one that several candidates share stands there once."""
+    return [f"benchgate: {line}" for line in dict.fromkeys(line for lines in of_each for line in lines)]
 
 
 def _texts(source: str, found: Mapping[str, Preview], candidates: Sequence[str]) -> Iterator[str]:

@@ -7,6 +7,9 @@ import time
 from types import TracebackType
 from typing import Protocol, Self
 
+from benchgate.cli.saying import log, stderr_console
+from benchgate.escape import terminal_line
+
 _LINE_EVERY_S = 5.0
 
 
@@ -52,36 +55,37 @@ class _Lines:
 
     def begin(self, phase: str, steps: int) -> None:
         self._phase, self._steps, self._done, self._last_s = phase, steps, 0, time.monotonic()
-        sys.stderr.write(f"{self._title}: {phase}\n")
+        log(f"{self._title}: {phase}")
 
     def step(self, done: str) -> None:
         self._done += 1
         now_s = time.monotonic()
         if now_s - self._last_s >= _LINE_EVERY_S:
             self._last_s = now_s
-            sys.stderr.write(f"{self._title}: {self._phase} {self._done}/{self._steps}: {done}\n")
+            log(f"{self._title}: {self._phase} {self._done}/{self._steps}: {done}")
 
     def note(self, line: str) -> None:
-        sys.stderr.write(f"{self._title}: {line}\n")
+        log(f"{self._title}: {line}")
 
 
 class _Bar:
     """A rich progress bar, one line a phase."""
 
     def __init__(self, title: str) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._title = title
+        self._title = terminal_line(title)
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # words of suites and servers are no markup
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[done]}"),
-            console=Console(stderr=True),
+            TextColumn("{task.fields[done]}", style="dim", markup=False),
+            console=stderr_console(),
+            redirect_stdout=False,  # else rich wraps others' lines, and a wrapped one may begin like a command
+            redirect_stderr=False,
         )
-        self._task = self._bars.add_task(title, total=None, done="")
+        self._task = self._bars.add_task(self._title, total=None, done="")
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -94,12 +98,10 @@ class _Bar:
 
     def begin(self, phase: str, steps: int) -> None:
         self._bars.update(self._task, visible=False)
-        self._task = self._bars.add_task(f"{self._title}: {phase}", total=steps, done="")
+        self._task = self._bars.add_task(f"{self._title}: {terminal_line(phase)}", total=steps, done="")
 
     def step(self, done: str) -> None:
-        self._bars.update(self._task, advance=1, done=done)
+        self._bars.update(self._task, advance=1, done=terminal_line(done))
 
     def note(self, line: str) -> None:
-        from rich.markup import escape
-
-        self._bars.update(self._task, done=escape(line))  # a server's words are no markup
+        self._bars.update(self._task, done=terminal_line(line))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 from benchgate.cli import options
 from benchgate.cli import promote_options as given
 from benchgate.cli.options import CareFormat
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say, say_json
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import UsageError
+from benchgate.escape import terminal_line
 from benchgate.model.age import PROMOTED_WITHIN_S
 
 if TYPE_CHECKING:
@@ -77,7 +77,10 @@ def promote(
                 require_pinned=require_pinned,
                 again=again,
             )
-        say(_document(recorded) if output is CareFormat.JSON else "".join(_lines(recorded, doubt)))
+        if output is CareFormat.JSON:
+            say_json(_document(recorded), sort_keys=True)
+        else:
+            say("".join(_lines(recorded, doubt)))
         if wanted:
             promoting.require_to_follow(opened, recorded, again=again, override=override)
             following.follow(recorded.promotion, opened.run(run_id).arms[Arm.CANDIDATE])
@@ -129,17 +132,15 @@ def _user() -> str | None:
         return None
 
 
-def _document(recorded: Recorded) -> str:
+def _document(recorded: Recorded) -> dict[str, object]:
     document = {**recorded.promotion.to_json(), "in_series": recorded.promotion.in_series, "new": recorded.new}
     if recorded.identity is not None:
         document["identity"] = {"pin": recorded.identity.pin.value, "told": recorded.identity.told}
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+    return document
 
 
 def _lines(recorded: Recorded, doubt: str) -> Iterator[str]:
     """What stands now, and `doubt`: why the ref it was asked from is not known to be protected."""
-    from benchgate.report.untrusted import terminal_line
-
     one = recorded.promotion
     yield terminal_line(f"run {one.run_id} of suite {one.suite}: {one.told}") + "\n"
     if not recorded.new:

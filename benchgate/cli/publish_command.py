@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,10 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli import publish_options as own
-from benchgate.cli.conclude import say_or_tell, shown
+from benchgate.cli.conclude import say_as, say_or_tell, shown
 from benchgate.cli.options import Format
 from benchgate.cli.places import find_suite
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import ExitCode, UsageError
 
@@ -133,30 +132,27 @@ def _conclude(
     judged: Judged, message: Message, to: Mapping[str, Publisher], output: Format, *, required: bool
 ) -> ExitCode:
     """Tell everybody, and print the verdict whatever becomes of that."""
-    from benchgate.report.untrusted import terminal_line
-
     whole = False
     try:
         failed = _tell(message, to)
         whole = judged.doubt is None and not (failed and required)
     finally:
         text = shown(judged.decision, output, judged.exit_code if whole else ExitCode.PUBLISH_FAILED)
-        lost = say_or_tell(text, [judged.decision], say, publish=False)
+        lost = say_or_tell(text, [judged.decision], say_as(output), publish=False)
     for fault in (*([judged.doubt] if judged.doubt is not None else []), *lost):
-        sys.stderr.write(terminal_line(f"benchgate: {fault}") + "\n")
+        log(f"benchgate: {fault}")
     return ExitCode.OK if whole and not lost else ExitCode.PUBLISH_FAILED
 
 
 def _tell(message: Message, to: Mapping[str, Publisher]) -> bool:
     """Tell everybody who was asked for; whether anything failed. What became of each is told on standard error."""
     from benchgate.publishing import publish_all
-    from benchgate.report.untrusted import terminal_line
 
     failed = False
     for one in publish_all(message, to):
         failed = failed or one.fault is not None
         said = f"{one.name}: {one.said}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
-        sys.stderr.write(terminal_line(said) + "\n")
+        log(said)
     return failed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from benchgate.cli.conclude import conclude
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import asked_outputs, require_link, suite_of, told_of
 from benchgate.cli.places import find_suite
+from benchgate.cli.saying import log, say
 from benchgate.cli.statements import statement_place
 from benchgate.cli.stored_numbers import end_with_numbers
 from benchgate.cli.trend_narrowing import narrowed, nearest_of
@@ -112,9 +112,9 @@ def report(
             told = told_of(decision, decision.exit_code, report_url=report_url, report=None, suite=pointed_at)
             deciding.write_whole(path, rendered(form, told).encode(), f"the verdict as {form}")
     except PublishError as error:
-        sys.stderr.write(f"benchgate: {error}\n")
+        log(f"benchgate: {error}")
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED)) from error
-    typer.echo(str(path))
+    say(f"{path}\n")
 
 
 def trend(
@@ -167,12 +167,12 @@ def trend(
             points = repriced.points
         measured = opened.measurements({point.run_id for point in points})
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by, repriced, measured), out)
+        emit(trend_document(points, output, metric, statistic, by, repriced, measured), output, out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:
         raise UsageError(nothing)
-    sys.stderr.write(f"{nothing}\n")
+    log(nothing)
 
 
 def _statistic(metric: str, asked: str | None) -> str | None:

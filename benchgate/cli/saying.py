@@ -1,32 +1,87 @@
-"""What a command prints on standard output: whole, or an error that says it is not."""
+"""The one way out of a command: everything printed to standard output or standard error is escaped here.
+
+A test forbids every other write in the package (tests/core/test_one_way_out.py). What may be dangerous in a text of a
+server, a model or a suite, and what becomes of it, stands in `benchgate.escape`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import PublishError
+from benchgate.escape import json_text, markdown_text, terminal_line, terminal_text
+from benchgate.escaped_streams import raw_stream
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def say(text: str) -> None:
-    """Write to standard output, at once. Raises PublishError where it is closed, or takes no more: a disk that is full.
+    """Write lines for people to standard output, escaped. Raises PublishError where that is closed or takes no more."""
+    say_escaped(terminal_text(text))
 
-    What the encoding of a terminal lacks is written as escapes: a mark that cannot be shown is no reason for a crash.
+
+def say_json(document: Any, **options: Any) -> None:
+    """Write a document as indented JSON to standard output; its parsed values are exactly those of the document.
+
+    `options` are those of `json.dumps`. Raises PublishError as `say` does.
     """
-    if sys.stdout is None:  # it was closed before the command began
+    say_json_text(json.dumps(document, indent=2, **options) + "\n")
+
+
+def say_json_text(text: str) -> None:
+    """Write a JSON text to standard output, escaped inside its strings. Raises PublishError as `say` does."""
+    say_escaped(json_text(text))
+
+
+def say_markdown(text: str) -> None:
+    """Write Markdown that a renderer of ours has made to standard output. Raises PublishError as `say` does."""
+    say_escaped(markdown_text(text))
+
+
+def say_escaped(text: str) -> None:
+    """Write a text that is escaped already, or holds commands of our own (annotations), to standard output, at once.
+
+    Characters that the encoding of a terminal lacks are written as escapes. Raises PublishError where standard output
+    is closed or takes no more, as on a full disk.
+    """
+    stream = raw_stream("stdout")
+    if stream is None:  # it was closed before the command began
         raise PublishError("standard output is closed, so what is printed there was lost")
     try:
         try:
-            sys.stdout.write(text)
+            stream.write(text)
         except UnicodeEncodeError:
-            encoding = sys.stdout.encoding
-            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
+            stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
+        stream.flush()
     except (OSError, ValueError) as error:  # ValueError: closed since
         _leave_quietly()
         reason = error.strerror if isinstance(error, OSError) else error
         raise PublishError(f"standard output could not be written: {reason}") from error
+
+
+def log(*lines: str) -> None:
+    """Write each line to standard error: a problem, progress or the place of a file, escaped and on one line."""
+    stream = raw_stream("stderr")
+    if stream is not None:
+        stream.write("".join(f"{terminal_line(line)}\n" for line in lines))
+        stream.flush()
+
+
+def log_text(text: str) -> None:
+    """Write a text of several lines to standard error, escaped line by line; an ending line break is not doubled."""
+    log(*text.removesuffix("\n").split("\n"))
+
+
+def stderr_console() -> Console:
+    """Return a rich console on standard error, for the progress bar. Escape every text that is given to it."""
+    from rich.console import Console
+
+    return Console(file=raw_stream("stderr"))
 
 
 def _leave_quietly() -> None:

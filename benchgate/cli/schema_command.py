@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from benchgate.cli.places import page_of_suites
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say_json
 
 
 class Language(StrEnum):
@@ -40,4 +39,4 @@ def schema(
     else:
         meanings = meanings_of(page_of_suites().read_text(encoding="utf-8"))
         found = suite_schema(meanings) if language is Language.SUITE else prices_schema(meanings)
-    say(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    say_json(found, ensure_ascii=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchgate.cli.interruption import interrupted_code
+from benchgate.cli.saying import log
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 
@@ -82,4 +82,4 @@ def _level(level: float, over: str) -> str:
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"benchgate: {line}\n")
+    log(f"benchgate: {line}")

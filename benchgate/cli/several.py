@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchgate.cli.conclude import finish, say_or_tell
 from benchgate.cli.options import Format
 from benchgate.cli.outputs import NOTHING, Outputs
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say, say_json_text
 from benchgate.cli.statements import NOWHERE, StatementPlace
 from benchgate.errors import ExitCode, PublishError
 
@@ -52,7 +51,7 @@ def conclude_each(
     """
     done: list[Concluded] = []
     documents: list[str] = []
-    show = documents.append if output is Format.JSON else say
+    show = documents.append if output is Format.JSON else None
     for name in candidates:
         outputs.of(name).clear()
         statement.of(name).clear(None if report is None else named(report, name))
@@ -76,9 +75,9 @@ def conclude_each(
             done.append(Concluded(name, decision, place, stated.path(place, decision.evidence.run.id), code))
     finally:
         array = f"[{','.join(text.rstrip() for text in documents)}]\n"
-        lost = say_or_tell(array, [one.decision for one in done], say, publish=publish) if documents else []
+        lost = say_or_tell(array, [one.decision for one in done], say_json_text, publish=publish) if documents else []
         for fault in lost:
-            sys.stderr.write(f"benchgate: the verdicts stand, but {fault}\n")
+            log(f"benchgate: the verdicts stand, but {fault}")
     if lost:
         return ExitCode.PUBLISH_FAILED
     if output is not Format.JSON:
@@ -118,7 +117,7 @@ def _published(done: Sequence[Concluded], code: ExitCode) -> ExitCode:
             statement_path=decides.statement,
         )
     except PublishError as error:
-        sys.stderr.write(f"benchgate: the verdicts stand, but {error}\n")
+        log(f"benchgate: the verdicts stand, but {error}")
         return ExitCode.PUBLISH_FAILED
     return code
 

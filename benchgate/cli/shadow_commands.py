@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchgate.cli.places import refuse_unwritable
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
+from benchgate.escape import terminal_line
 from benchgate.units import show_percent
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ shadow_app.command()(drift)
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"benchgate: {line}\n")
+    log(f"benchgate: {line}")
 
 
 def _likeness(near: str | None) -> float | None:
@@ -122,9 +121,9 @@ def _likeness(near: str | None) -> float | None:
 
 def _print(report: Mapping[str, Any], output: ReportFormat, lines: Iterator[str]) -> None:
     if output is ReportFormat.JSON:
-        say(json.dumps(report, indent=2, sort_keys=True, allow_nan=False) + "\n")
+        say_json(report, sort_keys=True, allow_nan=False)
     else:
-        say("\n".join(lines) + "\n")
+        say("".join(f"{terminal_line(line)}\n" for line in lines))
 
 
 def _sample_lines(report: Mapping[str, Any]) -> Iterator[str]:

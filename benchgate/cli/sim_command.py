@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
+
+from benchgate.cli.saying import say
 
 
 def sim(
@@ -84,14 +85,13 @@ def sim(
     from benchgate.sim import options
 
     if given.pop("list_faults"):
-        sys.stdout.write(options.list_faults())
+        say(options.list_faults())
         return
     faults, adapters = given.pop("fault") or (), given.pop("adapter") or ()
     settings = options.parse_settings(faults=faults, adapters=adapters, **given)
     from benchgate.sim.running import run_sim
 
     def ready(url: str) -> None:
-        sys.stdout.write(f"listening on {url}\n")
-        sys.stdout.flush()
+        say(f"listening on {url}\n")
 
     run_sim(settings, ready)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say
 from benchgate.errors import ExitCode
 
 _TOLD_EVERY = 50  # reports
@@ -20,18 +19,17 @@ def site(
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Build, or bring up to date, a static site of all runs, promotions and trends in the store."""
-    from benchgate.report.untrusted import terminal_line
     from benchgate.site.build import build
 
     built = build(store, out, _tell)
     of = built.changes
     say(f"{out / 'index.html'}: {of.written:,} files written, {of.kept:,} as they were, {of.removed:,} removed\n")
     for run_id, why in built.faults.items():
-        sys.stderr.write(f"{terminal_line(f'benchgate: no report can be made of run {run_id}: {why}')}\n")
+        log(f"benchgate: no report can be made of run {run_id}: {why}")
     if built.faults:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
 
 def _tell(done: int, of: int) -> None:
     if done % _TOLD_EVERY == 0 or done == of:
-        sys.stderr.write(f"benchgate: {done:,} of {of:,} reports\n")
+        log(f"benchgate: {done:,} of {of:,} reports")

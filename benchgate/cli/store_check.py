@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +10,9 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.options import CareFormat
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say, say_json
 from benchgate.errors import ExitCode, UsageError
+from benchgate.escape import terminal_line
 from benchgate.units import show_size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check(
         checked = opened.check(figures=figures)
     if output is CareFormat.JSON:
         document = {**_checked_document(checked), "figures": "held" if figures else "not held"}
-        say(json.dumps(document, indent=2, sort_keys=True) + "\n")
+        say_json(document, sort_keys=True)
     else:
         say("".join(f"{line}\n" for line in _checked_lines(checked, _shown(store), figures=figures)))
     if checked.findings:
@@ -57,7 +57,7 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
         sizes = opened.sizes(now)
     if output is CareFormat.JSON:
         runs = [{"suite": suite, "status": status, "n": n} for (suite, status), n in sizes.runs.items()]
-        say(json.dumps({**asdict(sizes), "runs": runs}, indent=2, sort_keys=True) + "\n")
+        say_json({**asdict(sizes), "runs": runs}, sort_keys=True)
     else:
         say("".join(f"{line}\n" for line in _info_lines(sizes, now)))
 
@@ -96,8 +96,6 @@ def _checked_document(checked: Checked) -> dict[str, object]:
 
 
 def _checked_lines(checked: Checked, store: str, *, figures: bool) -> Iterator[str]:
-    from benchgate.report.untrusted import terminal_line
-
     for finding in checked.findings:
         run = f"run {finding.run_id}, " if finding.run_id is not None else ""
         yield terminal_line(f"{run}{finding.place}: {finding.problem}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say
 from benchgate.errors import StoreError, UsageError
+from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.exchange.taking_in import Taken
@@ -50,7 +50,6 @@ def export(
 ) -> None:
     """Write runs as files: whole, to be taken in elsewhere, or as other programs read them."""
     from benchgate.exchange import exporting
-    from benchgate.report.untrusted import terminal_line
     from benchgate.store.migrate import opened
 
     if to is None:
@@ -96,22 +95,20 @@ def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | No
 
 def tell(taken: Iterable[Taken]) -> Counter[str]:
     """One line a run as it is taken in, what is missing or refused on stderr, then the sum: how many of each fate."""
-    from benchgate.report.untrusted import terminal_line
-
     fates: Counter[str] = Counter()
     for one in taken:
         if one.merged is None:
             fates["refused"] += 1
-            sys.stderr.write(terminal_line(f"benchgate: {one.problem}") + "\n")
+            log(f"benchgate: {one.problem}")
             continue
         fates[one.merged.fate] += 1
         more = f", {one.merged.added} added to it" if one.merged.added else ""
         say(f"{one.merged.run_id} {one.merged.fate}{more}\n")
         if one.merged.bared:
             said = f"the raw records of run {one.merged.run_id} were removed from this store and stay so"
-            sys.stderr.write(terminal_line(f"benchgate: {said}: keep {one.source}, which has them") + "\n")
+            log(f"benchgate: {said}: keep {one.source}, which has them")
         for missing in one.merged.waiting_for:
             said = f"run {one.merged.run_id} was compared with run {missing}, which this store does not have"
-            sys.stderr.write(f"benchgate: {said}: that verdict was left out; import both\n")
+            log(f"benchgate: {said}: that verdict was left out; import both")
     say(", ".join(f"{fates[fate]} {fate}" for fate in ("new", "continued", "known", "refused") if fates[fate]) + "\n")
     return fates

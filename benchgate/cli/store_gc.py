@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +10,10 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.options import CareFormat
+from benchgate.cli.saying import say, say_json
 from benchgate.cli.store_check import CareFormatOption
 from benchgate.errors import ExitCode, UsageError
+from benchgate.escape import terminal_line
 from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def gc(
     if output is CareFormat.JSON:
         runs_told = [asdict(run) for run in removed.runs]
         document = {"dry_run": dry_run, "removed": runs_told, "stayed": dict(removed.stayed), "kept": dict(kept)}
-        sys.stdout.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
+        say_json(document, sort_keys=True)
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(removed, kept, dry_run=dry_run)))
+        say("".join(f"{line}\n" for line in _lines(removed, kept, dry_run=dry_run)))
     if removed.stayed:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
@@ -86,7 +86,7 @@ def _reason(raw_older_than: str | None, keep_last: int | None, suite: str | None
 
 
 def _lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
-    from benchgate.report.untrusted import one_line, terminal_line
+    from benchgate.report.untrusted import one_line
 
     for run in removed.runs:
         name = one_line(run.label or "", 24)

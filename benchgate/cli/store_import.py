@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, log_text, say
 from benchgate.cli.store_commands import tell
 from benchgate.errors import ExitCode, SuiteError, UsageError
+from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.adopting import Adopted, Told
@@ -82,24 +82,21 @@ def _given(told: Told) -> str:
 @contextmanager
 def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
     """What a file is refused for is told, and keeps no other from being tried."""
-    from benchgate.report.untrusted import terminal_line
-
     try:
         yield
     except (UsageError, SuiteError) as error:
-        sys.stderr.write("".join(f"{terminal_line(line)}\n" for line in f"benchgate: {error}".splitlines()))
+        log_text(f"benchgate: {error}")
         refused[error.exit_code] += 1
 
 
 def _import_of_tool(store: str, file: Path, told: Told, tool: str | None) -> None:
     """Takes a file in and prints its run and what was taken; what was not, and why, on stderr."""
     from benchgate.adopting import adopt
-    from benchgate.report.untrusted import terminal_line
 
     adopted = adopt(store, file, told, tool)
     say(terminal_line(_became(adopted)) + "\n")
     if not adopted.known:
-        sys.stderr.write("".join(f"  {terminal_line(line)}\n" for line in _left_out(adopted)))
+        log(*(f"  {line}" for line in _left_out(adopted)))
 
 
 def _became(adopted: Adopted) -> str:
@@ -140,5 +137,5 @@ def _end(asked: int, refused: Counter[ExitCode]) -> None:
     if not number:
         return
     if asked > 1:
-        sys.stderr.write(f"benchgate: {number} of {asked} were refused, with nothing of them taken in\n")
+        log(f"benchgate: {number} of {asked} were refused, with nothing of them taken in")
     raise typer.Exit(int(ExitCode.PUBLISH_FAILED if refused[ExitCode.PUBLISH_FAILED] else ExitCode.USAGE))

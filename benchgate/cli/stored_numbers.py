@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from benchgate.cli.options import Format
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say, say_json_text, say_markdown
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def end_with_numbers(
     if output in (Format.JUNIT, Format.GITHUB, Format.GITLAB):
         raise UsageError(f"--format {output} is of a decision, and there is none: {numbers.reason}; leave it out")
     if output is Format.JSON:
-        say(document_json(numbers_document(numbers)))
+        say_json_text(document_json(numbers_document(numbers)))
+    elif output is Format.MARKDOWN:
+        say_markdown(numbers_markdown(numbers))
     else:
-        say(numbers_markdown(numbers) if output is Format.MARKDOWN else numbers_text(numbers))
+        say(numbers_text(numbers))
     raise typer.Exit(int(OUTCOME.exit_code()))

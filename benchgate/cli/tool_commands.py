@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,10 @@ from benchgate.cli import load_options as given
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.places import refuse_unwritable
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say_json_text
 from benchgate.cli.searching import refuse_without_search, search_exit_code, searched
 from benchgate.errors import BenchgateError, ExitCode, PublishError
+from benchgate.escape import json_text
 from benchgate.model.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ def load(
 
 def _tell(result: Mapping[str, Any], json_file: Path | None) -> None:
     """Write a result to a file where one is named, and print it: each whatever becomes of the other."""
-    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+    text = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
     try:
         if json_file is not None:
             json_file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PublishError(f"{json_file} could not be written: {error.strerror}") from error
     finally:
-        say(text)
+        say_json_text(text)
 
 
 def _exit_code(result: Mapping[str, Any]) -> ExitCode:
@@ -134,12 +134,12 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
     from benchgate.load.bare import SATURATION_REMEDY
 
     if result["partial"]:
-        sys.stderr.write("benchgate: interrupted; the document holds what was answered by then\n")
+        log("benchgate: interrupted; the document holds what was answered by then")
         return interrupted_code()
     code = ExitCode.OK
     if result["client"]["saturated"]:
         reasons = "; ".join(result["client"]["reasons"])
-        sys.stderr.write(f"benchgate: the client was the bottleneck: {reasons}; {SATURATION_REMEDY}\n")
+        log(f"benchgate: the client was the bottleneck: {reasons}; {SATURATION_REMEDY}")
         code = ExitCode.INVALID
     if "verdict" in result:
         verdict = result["verdict"]
@@ -147,11 +147,11 @@ def _exit_code(result: Mapping[str, Any]) -> ExitCode:
         if code is not ExitCode.OK and not result["client"]["saturated"]:
             failures = result["failures"]
             most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
-            sys.stderr.write(f"benchgate: {verdict['outcome']}: {verdict['reason']}{most}\n")
+            log(f"benchgate: {verdict['outcome']}: {verdict['reason']}{most}")
     elif not result["requests"]["ok"]:
         failures = result["failures"]
         first = failures[0]["detail"] if failures else "no request was sent"
-        sys.stderr.write(f"benchgate: no request succeeded: {first}\n")
+        log(f"benchgate: no request succeeded: {first}")
         code = ExitCode.INVALID
     return code
 
@@ -163,5 +163,5 @@ def _client(store: str) -> ClientProfile | None:
     try:
         return known_client_at(store)
     except BenchgateError as error:
-        sys.stderr.write(f"benchgate: what the load generator delivers here is not known: {error}\n")
+        log(f"benchgate: what the load generator delivers here is not known: {error}")
         return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchgate.cli.saying import say
+from benchgate.cli.saying import log, say, say_json_text
 from benchgate.errors import UsageError
+from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.cli.trend_repricing import Repriced
@@ -89,15 +89,16 @@ def trend_document(
     return whole_svg(chart, ", ".join(filter(None, parts)))
 
 
-def emit(document: str | bytes, out: Path | None) -> None:
+def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
     """Writes it to a file, whole or not at all, and says where; or prints it."""
     if out is None:
-        say(document if isinstance(document, str) else document.decode())
+        text = document if isinstance(document, str) else document.decode()
+        (say_json_text if output is TrendFormat.JSON else say)(text)
         return
     from benchgate.site.shelf import write_whole
 
     write_whole(out, document if isinstance(document, bytes) else document.encode("utf-8", "backslashreplace"))
-    sys.stderr.write(f"benchgate: {out}\n")
+    log(f"benchgate: {out}")
 
 
 def _series(points: Sequence[TrendPoint], by: TrendBy) -> dict[str, list[TrendPoint]]:
@@ -116,8 +117,6 @@ def _text(
     repriced: Repriced | None,
     breaks: Mapping[Place, str],
 ) -> str:
-    from benchgate.report.untrusted import terminal_line
-
     titles = f"{'started':24}  {'run':20} {'suite':18} {'candidate':14} {'verdict':12} {'stage or task':14}"
     lines = [f"{titles} {metric if statistic is None else f'{metric} {statistic}'}"]
     if repriced is not None:

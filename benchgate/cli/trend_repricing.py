@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 
@@ -202,17 +202,15 @@ def _called(deployment: str, why: str, known: Prices) -> str:
 
 def _tell(asked: Repricing, known: Prices, left_out: Mapping[str, Mapping[str, Run]], *, none_left: bool) -> None:
     """Which runs are left out, by the reason. Raises UsageError where there are no others."""
-    from benchgate.report.untrusted import terminal_line
-
     told = []
     for why, runs in left_out.items():
         names = dict.fromkeys(run.arms[Arm.CANDIDATE].name for run in runs.values())
-        called = terminal_line(", ".join(_called(name, why, known) for name in names))
+        called = ", ".join(_called(name, why, known) for name in names)
         told.append(f"{asked.file} {why} for {len(runs)} run{'s' if len(runs) > 1 else ''}, of {called}")
     if none_left and told:
         remedies = [_remedy(asked, known, why, next(iter(runs.values()))) for why, runs in left_out.items()]
         raise UsageError(f"{'; '.join(told)}, and there are no others; {'; '.join(dict.fromkeys(remedies))}")
-    sys.stderr.write("".join(f"benchgate: {line}: left out\n" for line in told))
+    log(*(f"benchgate: {line}: left out" for line in told))
 
 
 def _remedy(asked: Repricing, known: Prices, why: str, run: Run) -> str:

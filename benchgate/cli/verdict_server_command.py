@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 
 
@@ -44,5 +44,4 @@ def verdict_server(
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    log(line)

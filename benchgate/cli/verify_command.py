@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,8 +13,9 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.options import CareFormat
 from benchgate.cli.places import find_suite
-from benchgate.cli.saying import say
+from benchgate.cli.saying import say, say_json
 from benchgate.errors import ExitCode, UsageError
+from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
     from benchgate.model.waiver import Waivers
@@ -82,7 +82,10 @@ def verify(
         found = verifying.verify(stated, data, asked)
     _refuse_unchecked(found, required)
     code = _code(found, strict=strict)
-    say(_json(found, code) if output is CareFormat.JSON else "".join(_lines(found, code, str(statement))))
+    if output is CareFormat.JSON:
+        say_json(_document(found, code), sort_keys=True)
+    else:
+        say("".join(_lines(found, code, str(statement))))
     raise typer.Exit(int(code))
 
 
@@ -158,8 +161,6 @@ def _read(statement: Path) -> bytes:
 
 
 def _lines(found: Verified, code: ExitCode, source: str) -> Iterator[str]:
-    from benchgate.report.untrusted import terminal_line
-
     said = found.statement
     waived = f", with waivers as of {said.waivers_as_of}" if said.waivers_as_of is not None else ""
     sides = " against ".join(said.arms[arm].name for arm in ("candidate", "baseline") if arm in said.arms)
@@ -182,9 +183,9 @@ def _end(found: Verified, code: ExitCode) -> str:
     return f"what was compared holds, and {by_whom} {promotes}: exit code {code.value}\n"
 
 
-def _json(found: Verified, code: ExitCode) -> str:
+def _document(found: Verified, code: ExitCode) -> dict[str, object]:
     said = found.statement
-    document = {
+    return {
         "schema": "benchgate.verified/1",
         "run": said.run.id,
         "suite": said.run.suite,
@@ -198,4 +199,3 @@ def _json(found: Verified, code: ExitCode) -> str:
         "vouched": found.vouched,
         "exit_code": code.value,
     }
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"

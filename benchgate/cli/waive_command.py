@@ -11,6 +11,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.places import refuse_unwritable
+from benchgate.cli.saying import say
 from benchgate.cli.waiver_files import read_waivers, today
 from benchgate.errors import UsageError
 
@@ -64,7 +65,7 @@ def waive(
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
     of = f"{waiver.check} of {waiver.suite} on {waiver.deployment}"
-    typer.echo(f"{file}: {of} is waived up to {waiver.ceiling} until {waiver.expires}; have it reviewed and commit it")
+    say(f"{file}: {of} is waived up to {waiver.ceiling} until {waiver.expires}; have it reviewed and commit it\n")
 
 
 def _last_day(text: str) -> date:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def _refuse_revival(file: WaiverFile, day: date, run: Run) -> None:
 
 def _tell(file: WaiverFile, suite: Suite) -> None:
     notes = (f"{file.source}: {note}" for note in file.notes)
-    for line in (*notes, *_misfits(file, suite)):
-        sys.stderr.write(f"benchgate: {line}\n")
+    log(*(f"benchgate: {line}" for line in (*notes, *_misfits(file, suite))))
 
 
 def _misfits(file: WaiverFile, suite: Suite) -> Iterator[str]:

@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 from typing import cast
 
 from benchgate.errors import BenchgateError
+from benchgate.escaped_streams import escape_streams
 from benchgate.load.worker import Shard, StageResult, run_shard
 
 
@@ -82,6 +83,7 @@ _READY = "ready"
 def _live(pipe: Pipe) -> None:
     """The life of one load generator process. Ctrl-C is the parent's, who then ends this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    escape_streams()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
     def start() -> int:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from benchgate.errors import UsageError
+from benchgate.escape import terminal_line
 from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.report import show
-from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.report.untrusted import one_line
 
 _LONGEST = 20_000  # of a list of numbers: who adds them up wants all of them
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from benchgate.errors import ExitCode
+from benchgate.escape import terminal_line
 from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
 from benchgate.model.waiver import Waiver
@@ -18,7 +19,7 @@ from benchgate.report.check_rows import CheckRow, check_rows
 from benchgate.report.suite_lines import SuiteLines
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.text import row_numbers
-from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.report.untrusted import one_line
 from benchgate.suite.arms import arms_of_stored
 
 _LONGEST = 1000

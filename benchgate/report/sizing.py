@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from benchgate.cost.rehearsal import Rehearsed
 from benchgate.cost.sizing import Cache, Level, Sizing
+from benchgate.escape import terminal_line
 from benchgate.report import show
 from benchgate.report.sizing_run import (
     RunSeen,
@@ -20,7 +21,6 @@ from benchgate.report.sizing_run import (
     unlimited_lines,
     unpaid_lines,
 )
-from benchgate.report.untrusted import terminal_line
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
 SCHEMA = "benchgate.capacity/1"

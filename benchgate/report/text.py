@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate.errors import ExitCode
+from benchgate.escape import terminal_line
 from benchgate.gate.budget_spent import SPENT
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
@@ -16,7 +17,7 @@ from benchgate.report.levels import limits_told
 from benchgate.report.provenance import reproduce
 from benchgate.report.sides import deployments
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
-from benchgate.report.untrusted import one_line, terminal_line
+from benchgate.report.untrusted import one_line
 from benchgate.report.waivers import waiver_lines
 from benchgate.suite.arms import arms_of_stored
 

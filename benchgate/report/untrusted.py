@@ -1,19 +1,17 @@
 """Text that others wrote (models, servers, suites), made harmless for one medium at a time.
 
-HTML needs no function here: the template escapes everything. What no medium may carry is what a reader cannot see or
-a terminal would obey: control characters, lone surrogates, and the marks that reorder or hide text.
+HTML needs no function here: the template escapes everything; terminals and logs have `benchgate.escape`. What no medium
+may carry is what a reader cannot see or a terminal would obey: control characters, lone surrogates, and the marks that
+reorder or hide text.
 """
 
 from __future__ import annotations
 
 import re
 
-# Controls, soft hyphen, direction marks and overrides, zero-width characters, lone surrogates and language tags. The
-# zero-width joiners stay: Persian and emoji cannot be read without them.
-_HIDDEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
-    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
+from benchgate.escape import HIDDEN_CHARACTERS
+
+_HIDDEN = re.compile(f"[{HIDDEN_CHARACTERS}]")
 _LINE_BREAKS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _WORD = re.compile(r"`([a-z][a-z0-9_.-]{0,39}|benchgate [A-Za-z0-9_./@ -]{1,120})`")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -29,9 +27,6 @@ _HALF_EMOJI = re.compile(rf"(?i):{_EMOJI}$")  # a colon of ours may follow
 # number with a blank after it, or a line of dashes. As a numeric entity it is text and never structure (CommonMark
 # 0.31, 5.2 and 6.4).
 _STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+](?=[- ]|$)|^\d(?=\d{0,8}[.)](?: |$))")
-# `::name::` at the start of a line is a command to GitHub's runner, `##[` and `##vso[` anywhere to it and Azure's.
-_COMMAND_START = re.compile(r"^(\s*):(?=:)")
-_COMMAND_INSIDE = re.compile(r"#(?=#)")
 
 
 def visible(text: str) -> str:
@@ -74,12 +69,6 @@ def chat_line(text: str, limit: int = 400) -> str:
     """One line for a message of Slack's kind: no mention, no link, no emoji; `&`, `<` and `>` as Slack wants them."""
     inert = _LIVE.sub(_interrupt, one_line(text, limit))
     return inert.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def terminal_line(text: str) -> str:
-    """A line that no terminal and no CI runner obeys, whatever stands in it."""
-    line = visible(text).replace("\n", " ").replace("\t", " ")
-    return _COMMAND_INSIDE.sub(f"#{_ZERO_WIDTH_SPACE}", _COMMAND_START.sub(rf"\1:{_ZERO_WIDTH_SPACE}", line))
 
 
 def _interrupt(match: re.Match[str]) -> str:

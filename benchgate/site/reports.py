@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import BenchgateError, PublishError
+from benchgate.escaped_streams import escape_streams
 from benchgate.site.shelf import write_whole
 from benchgate.store.repository import Store
 
@@ -106,6 +107,7 @@ def _cores() -> int:
 
 
 def _work(address: str, wanted: Sequence[Wanted], told: Connection) -> None:
+    escape_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that waits ends the others
     with Store.open(address, create=False) as store:
         for one in wanted:

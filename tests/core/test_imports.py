@@ -17,12 +17,12 @@ PACKAGE = Path(__file__).parents[2] / "benchgate"
 FLOORS: tuple[frozenset[str], ...] = tuple(
     frozenset(floor.split())
     for floor in (
-        "errors units",
+        "errors escape units",
         "model",
         "stats suite",
         "cost",
         "plan gate",
-        "stamping clocks",
+        "escaped_streams stamping clocks",
         "clocks",
         "embedded sim targets text_files",
         "imports load quality shadow store report publish telemetry",
@@ -37,7 +37,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "__main__",
     )
 )
-CORE = frozenset({"errors", "units", "model", "stats", "suite", "plan", "gate", "cost"})
+CORE = frozenset({"errors", "escape", "units", "model", "stats", "suite", "plan", "gate", "cost"})
 
 # fmt: off
 OUTSIDE_WORLD = frozenset({

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import ExitCode
+from benchgate.escape import terminal_line
 from benchgate.gate.budget_spent import spent_checks
 from benchgate.gate.decide import judge
 from benchgate.gate.reference_doubt import doubted
@@ -14,7 +15,6 @@ from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.markdown import render_markdown
 from benchgate.report.terms import Terms
 from benchgate.report.text import render_text
-from benchgate.report.untrusted import terminal_line
 from benchgate.report.view import report_view
 from benchgate.suite.error_budget import ErrorBudget
 from tests.fakes import evidence as fake

@@ -1,0 +1,57 @@
+"""Standard output and standard error of a process, with everything that libraries write to them escaped.
+
+Commands print through `benchgate.cli.saying`, which escapes by the kind of text. What does not come from there (a
+traceback, a warning, a log record of a library, a usage error of the parser of the command line) may quote a server or
+a suite too, so the streams themselves escape it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO, cast
+
+from benchgate.escape import terminal_text
+
+
+class _EscapedStream:
+    """A text stream that escapes what is written to it. It has no `buffer`, so nobody can write bytes past it."""
+
+    def __init__(self, raw: TextIO) -> None:
+        self.raw = raw
+        self._at_line_start = True
+
+    def write(self, text: str) -> int:
+        """Write the text escaped; return the length of what was given. Raises TypeError for bytes."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if text:
+            # Pieces of one line come one by one: only the first of them can begin a command at the line's start.
+            lead = "" if self._at_line_start else "."
+            self.raw.write(terminal_text(lead + text)[len(lead) :])
+            started = self._at_line_start or "\n" in text
+            self._at_line_start = started and not text.rpartition("\n")[2].strip()
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write each of the lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("buffer", "detach"):
+            raise AttributeError(f"an escaped stream has no {name}")
+        return getattr(self.raw, name)
+
+
+def escape_streams() -> None:
+    """Escape from now on what this process writes to its standard output and standard error. Twice is once."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, _EscapedStream):
+            setattr(sys, name, _EscapedStream(stream))
+
+
+def raw_stream(name: str) -> TextIO | None:
+    """Return `stdout` or `stderr` without its escaping, for text that is escaped already. None where it is closed."""
+    stream = getattr(sys, name)
+    return stream.raw if isinstance(stream, _EscapedStream) else cast("TextIO | None", stream)

@@ -1,0 +1,166 @@
+"""Nothing in the package writes to a terminal or a log but `benchgate.cli.saying`, which escapes it: held by reading
+every module."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "benchgate"
+
+# Who may, and why.
+ALLOWED = {
+    "cli/saying.py": "the one way out",
+    "escaped_streams.py": "it escapes what libraries write",
+    "report/own_template_process.py": "a child process whose standard output is read by its parent, as JSON",
+}
+PRINTERS = frozenset({
+    "print", "builtins.print", "breakpoint", "typer.echo", "typer.secho", "typer.launch", "click.echo", "click.secho",
+    "rich.print", "rich.print_json", "rich.get_console", "rich.inspect", "traceback.print_exc",
+    "traceback.print_exception", "traceback.print_stack", "traceback.print_tb", "warnings.warn", "warnings.showwarning",
+    "faulthandler.enable", "pprint.pprint", "pprint.pp", "logging.basicConfig", "logging.StreamHandler",
+    "logging.debug", "logging.info", "logging.warning", "logging.error", "logging.critical", "logging.exception",
+    "logging.lastResort", "getpass.getpass", "input",
+})  # fmt: skip
+STREAMS = frozenset({"sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"})
+HARMLESS = frozenset({"isatty", "fileno", "encoding"})
+"""What may be asked of a stream that is not written to."""
+CONSOLES = ("rich.console", "rich.pretty")
+TEXT_PRINTERS = frozenset({"say", "say_markdown", "log", "log_text"})
+
+
+def names_of(tree: ast.Module) -> dict[str, str]:
+    """Where each name of a module comes from: `Console` → `rich.console.Console`."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return known
+
+
+def dotted(node: ast.AST, known: dict[str, str]) -> str:
+    """`sys.stderr` of an expression, with what imports renamed under its own name; empty where it is no such chain."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        of = dotted(node.value, known)
+        return f"{of}.{node.attr}" if of else ""
+    return ""
+
+
+def writes(source: str) -> Iterator[tuple[int, str]]:
+    """Every way past `benchgate.cli.saying` in a module, with its line."""
+    tree = ast.parse(source)
+    known = names_of(tree)
+    harmless = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in HARMLESS}
+    type_checking = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and dotted(node.test, known).endswith("TYPE_CHECKING")
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name):
+            name = dotted(node, known)
+            if name in PRINTERS or (name in STREAMS and id(node) not in harmless):
+                yield node.lineno, name
+        elif isinstance(node, ast.ImportFrom):
+            if (node.module or "").startswith(CONSOLES) and id(node) not in type_checking:
+                yield node.lineno, f"{node.module}"
+        elif isinstance(node, ast.Call):
+            called = dotted(node.func, known)
+            if called == "os.write" and ast.unparse(node.args[0]) in ("1", "2"):
+                yield node.lineno, "os.write to a standard stream"
+            if called in ("getattr", "vars") and dotted(node.args[0], known) == "sys":
+                yield node.lineno, "an attribute of sys whose name is made up"
+            if called.rpartition(".")[2] in TEXT_PRINTERS and "json.dumps(" in ast.unparse(node):
+                yield node.lineno, "JSON printed as text, whose values the escaping would change"
+
+
+@functools.cache
+def modules() -> dict[str, str]:
+    return {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+
+
+def test_only_one_module_writes_to_the_standard_streams() -> None:
+    found = {
+        f"benchgate/{name}:{line}: {what}"
+        for name, source in modules().items()
+        if name not in ALLOWED
+        for line, what in writes(source)
+    }
+    assert found == set(), "print through benchgate.cli.saying (say, say_json, log), which escapes what others wrote"
+
+
+def test_every_exception_is_one() -> None:
+    sources = modules()
+    for name in ALLOWED:
+        assert list(writes(sources[name])), f"{name} writes nothing: take it off the list"
+
+
+def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
+    """Child processes whose output would stand in the log beside ours, unescaped."""
+    allowed = {
+        "publish/hook.py": "a command of whoever runs benchgate: its words are theirs, and it may speak to their CI",
+        "telemetry/smi.py": "its standard output is a pipe, and its standard error is dropped",
+        "report/own_template.py": "both streams are captured",
+        "telemetry/hardware.py": "both streams are captured",
+    }
+    passing = set()
+    for name, source in modules().items():
+        tree = ast.parse(source)
+        known = names_of(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and dotted(node.func, known) in (
+                "subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call",
+                "subprocess.check_output", "os.system",
+            ):  # fmt: skip
+                given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                to_files = given.get("stdout") == "log" and given.get("stderr") in ("log", "subprocess.STDOUT")
+                if not to_files:
+                    passing.add(name)
+    assert passing == set(allowed)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print('x')",
+        "import sys\nsys.stderr.write('x')",
+        "import sys as s\nprint_to = s.stdout\nprint_to.write('x')",
+        "from sys import stderr\nstderr.write('x')",
+        "import typer\ntyper.echo('x')",
+        "from typer import echo as e\ne('x')",
+        "from rich.console import Console\nConsole().print('x')",
+        "from rich import print as p\np('x')",
+        "import os\nos.write(2, b'x')",
+        "import traceback\ntraceback.print_exc()",
+        "import logging\nlogging.warning('x')",
+        "import warnings\nwarnings.warn('x')",
+        "import json\nfrom benchgate.cli.saying import say\nsay(json.dumps({}) + '\\n')",
+        "import sys\nsys.__stderr__.write('x')",
+        "import sys\ngetattr(sys, 'std' + 'err').write('x')",
+    ],
+)
+def test_every_way_past_it_is_found(source: str) -> None:
+    assert list(writes(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nsys.stderr.isatty()",
+        "from benchgate.cli.saying import say, log\nsay('x')\nlog('y')",
+        "import os\nos.write(handle, b'x')",
+        "text = 'print'\nobject.print = text",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from rich.console import Console\n",
+    ],
+)
+def test_what_writes_nothing_is_let_through(source: str) -> None:
+    assert not list(writes(source))
