@@ -113,7 +113,7 @@ def _untold(stage: str, lengths: _Lengths) -> GuardResult:
     teller = Arm.BASELINE if lengths.only_theirs > lengths.only_ours else Arm.CANDIDATE
     found = f"for {lengths.told_by_one} of {lengths.answered} answers only one arm, mostly the {teller.value},"
     what = f"{found} tells how long the prompt was (bound {_UNTOLD_GAP:.0%})"
-    spoils = spoils_of(teller.other, SPEED)
+    spoils = spoils_of(Arm.BASELINE if lengths.only_ours > lengths.only_theirs else Arm.CANDIDATE, SPEED)
     return tripped("prompts-alike", f"stage {stage}: {what}", "make both servers report usage", spoils)
 
 
