@@ -4,16 +4,13 @@ servers tell, and a price of a file is that of the kind that the suite names."""
 from __future__ import annotations
 
 import math
-import re
 
-from benchgate.gate.differences import FLAGS
+from benchgate.gate.declared_change import FLAGS, models_in, told_accelerators
 from benchgate.model.deployment import Deployment
 
 NOT_OF_WHAT_RAN = "its price is not of what ran"
 
 _PARALLEL = ("tp_size", "pp_size")  # of SGLang: each of their product is an accelerator of its own
-_MODEL = re.compile(r"(?:A|B|H|L|V|GB|GH|MI|RTX)[0-9]{2,4}[A-Z]{0,2}|[LT]4", re.IGNORECASE)
-"""A word by which accelerators are sold, like A100, L40S, GB200 or MI300X; names of machines are none of them."""
 
 
 def unpaid(baseline: Deployment | None, candidate: Deployment) -> str | None:
@@ -29,19 +26,35 @@ def unpaid(baseline: Deployment | None, candidate: Deployment) -> str | None:
     return None if theirs is None else f"the baseline {theirs}"
 
 
+def miscounted(baseline: Deployment | None, candidate: Deployment) -> str | None:
+    """Say that an arm's accelerators are miscounted so that the candidate seems to do more with each; else None.
+
+    The candidate's server tells of more than the suite declares, or the baseline's of fewer.
+    """
+    told, least = len(told_accelerators(candidate)), _by_flags(candidate)
+    if max(told, least) > candidate.accelerators:
+        counted, found = f"{candidate.name} is declared with {candidate.accelerators}", max(told, least)
+        return f"{counted} of the accelerators by which it is divided, and its server tells of {found}"
+    told = 0 if baseline is None else len(told_accelerators(baseline))
+    if baseline is None or told == 0 or max(told, _by_flags(baseline)) >= baseline.accelerators:
+        return None
+    counted = f"{baseline.name} is declared with {baseline.accelerators}"
+    return f"{counted} of the accelerators by which it is divided, and its server tells of {told}"
+
+
 def not_of_what_ran(deployment: Deployment) -> str | None:
     """That its price is of fewer accelerators than its server tells of, or of another kind; as what follows a name."""
     other = _paid_as_another(deployment)
     if other is not None or deployment.price_usd_per_hour is None:
         return other
-    least = max(_named(deployment) or 0, _by_flags(deployment))
+    least = max(len(told_accelerators(deployment)), _by_flags(deployment))
     return _counted(deployment, least) if least > deployment.accelerators else None
 
 
 def overpaid(deployment: Deployment) -> str | None:
     """That it is paid for more accelerators than its server tells of, which may know no other machine than its own."""
-    told = None if deployment.price_usd_per_hour is None else _named(deployment)
-    if told is None or max(told, _by_flags(deployment)) >= deployment.accelerators:
+    told = 0 if deployment.price_usd_per_hour is None else len(told_accelerators(deployment))
+    if told == 0 or max(told, _by_flags(deployment)) >= deployment.accelerators:
         return None
     return _counted(deployment, told)
 
@@ -56,19 +69,9 @@ def _paid_as_another(deployment: Deployment) -> str | None:
     paid, told = deployment.price_entry.get("accelerator"), deployment.facts.get("accelerator_names")
     if not isinstance(paid, str) or not isinstance(told, list):
         return None
-    bought = _models(paid)
-    unlike = [str(name) for name in told if bought and (seen := _models(str(name))) and not seen & bought]
+    bought = models_in(paid)
+    unlike = [str(name) for name in told if bought and (seen := models_in(str(name))) and not seen & bought]
     return f"has the price of accelerator {paid}, and its server tells of {unlike[0]}" if unlike else None
-
-
-def _models(name: str) -> set[str]:
-    return {word.upper() for word in re.split("[^A-Za-z0-9]+", name) if _MODEL.fullmatch(word)}
-
-
-def _named(deployment: Deployment) -> int | None:
-    """How many accelerators serve it, as what its `gpu` names told: those of `gpu_devices`, or all there are."""
-    names = deployment.facts.get("accelerator_names")
-    return len(names) if isinstance(names, list) and names else None
 
 
 def _by_flags(deployment: Deployment) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchgate.gate.block_values import block_value
 from benchgate.gate.comparison import paired_load
-from benchgate.gate.guard import SPEED, held, tripped
+from benchgate.gate.guard import SPEED, gravest, held, spoils_of, tripped
 from benchgate.gate.paired_guards import same_rows
 from benchgate.gate.places import places
 from benchgate.model import metrics
@@ -35,6 +35,7 @@ _SURE = 0.1  # of alpha: there are as many tests as stages
 
 def load_not_cached(evidence: Evidence, suite: Suite) -> GuardResult:
     """Long answers that came whole, in no time, where the other arm took many times as long for the same request."""
+    found = []
     for place in places(suite):
         quick, answered = dict.fromkeys(Arm, 0), 0
         for pair in paired_load(evidence, place.name):
@@ -44,13 +45,15 @@ def load_not_cached(evidence: Evidence, suite: Suite) -> GuardResult:
             answered += int(both.sum())
             for arm, of_both, at in ((Arm.BASELINE, pair, kept), (Arm.CANDIDATE, pair[::-1], kept[::-1])):
                 quick[arm] += _remembered(of_both[0], at[0], of_both[1], at[1])
-        arm = max(Arm, key=lambda one: quick[one])
-        if quick[arm] >= _LEAST and quick[arm] > _SHARE * answered:
+        remembered = [one for one in Arm if quick[one] >= _LEAST and quick[one] > _SHARE * answered]
+        if remembered:
+            arm = max(remembered, key=lambda one: quick[one])
             told = f"{quick[arm]} of {answered} answers of the {arm.value} came whole, within 5 ms and a twentieth of"
             remedy = "take the cache out of the way to both, or give each arm an address of its own"
             what = f"stage {place.name}: {told} the other's time: from a cache"
-            return tripped("load-not-cached", what, remedy, ("load",))
-    return held("load-not-cached", "no arm's answers came sooner than a model writes them")
+            spoils = spoils_of(Arm.CANDIDATE if Arm.CANDIDATE in remembered else arm, "load")
+            found.append(tripped("load-not-cached", what, remedy, spoils))
+    return gravest(found) or held("load-not-cached", "no arm's answers came sooner than a model writes them")
 
 
 def _remembered(one: LoadObservation, rows: IntArray, other: LoadObservation, other_rows: IntArray) -> int:

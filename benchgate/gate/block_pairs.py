@@ -42,13 +42,15 @@ Pair = tuple[LoadObservation, LoadObservation]
 class Measure:
     """What is judged of a latency or a rate: a quantile `q`, or with `mean` the geometric mean of paired requests.
 
-    `slo` is what makes a request good, where a cost is that of good ones.
+    `slo` is what makes a request good, where a cost is that of good ones. With `each` a rate is divided by the
+    accelerators of its deployment.
     """
 
     metric: str
     q: float
     statistic: str | None = None
     slo: Slo | None = None
+    each: bool = False
 
     @property
     def by_request(self) -> bool:
@@ -184,9 +186,12 @@ def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[
 
 
 def priced(executions: Sequence[LoadObservation], measure: Measure, deployment: Deployment | None) -> float | None:
-    """As `value_of`, and of a cost what the block's tokens cost on their deployment."""
+    """As `value_of`; of a cost what a block's tokens cost on their deployment; with `each` one accelerator's share."""
     if measure.metric not in COST_METRICS:
-        return value_of(executions, measure)
+        value = value_of(executions, measure)
+        if value is None or not measure.each:
+            return value
+        return None if deployment is None else value / deployment.accelerators
     slo = measure.slo if measure.metric == "usd_per_million_good_tokens" else None
     return None if deployment is None else block_cost(deployment, executions[0], output_tokens(slo))
 

@@ -29,6 +29,14 @@ LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
 RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
     {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
 )
+EACH_UNITS: Mapping[Unit, Unit] = MappingProxyType(
+    {
+        Unit.TOKENS_PER_S: Unit.TOKENS_PER_S_EACH,
+        Unit.REQUESTS_PER_S: Unit.REQUESTS_PER_S_EACH,
+        Unit.COUNT: Unit.COUNT_EACH,
+    }
+)
+"""The units of values that are divided by a deployment's accelerators."""
 VALUE_UNITS: Mapping[str, Unit] = MappingProxyType({**RATE_UNITS, **dict.fromkeys(COST_METRICS, Unit.USD)})
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from benchgate.gate.arm_search import search_of
+from benchgate.gate.block_values import EACH_UNITS
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model.deployment import Arm
@@ -87,12 +88,16 @@ def looks_of(evidence: Evidence, arm: Arm) -> list[LoadObservation]:
     return sorted(looks, key=lambda o: o.position)
 
 
-def relative(comparison: Comparison, suite: Suite, *, margin: float, breach: bool) -> Finding:
-    """How much less the candidate can carry, as a log ratio of the brackets: the worst and the best they leave open."""
+def relative(comparison: Comparison, suite: Suite, *, margin: float, breach: bool, each: bool = False) -> Finding:
+    """How much less the candidate can carry, as a log ratio of the brackets: the worst and the best they leave open.
+
+    With `each` both are divided by the accelerators of their deployments.
+    """
     reference, arm = comparison.judged, Arm.BASELINE
     if comparison.reference is not None:
         reference, arm = comparison.reference, Arm.CANDIDATE
-    finding = _finding(suite, Scale.LOG_RATIO, -math.log1p(-margin), breach=breach)
+    finding = _finding(suite, Scale.LOG_RATIO, -math.log1p(-margin), breach=breach, each=each)
+    shares = _shares(reference, arm, each=each), _shares(comparison.judged, Arm.CANDIDATE, each=each)
     theirs, ours = searched(reference, arm, suite), searched(comparison.judged, Arm.CANDIDATE, suite)
     for side in (theirs, ours):
         if isinstance(side, Problem):
@@ -102,28 +107,30 @@ def relative(comparison: Comparison, suite: Suite, *, margin: float, breach: boo
     finding = replace(
         finding, notes=(told(theirs, Arm.BASELINE), told(ours, Arm.CANDIDATE)), n=theirs.result.sent + ours.result.sent
     )
+    fewer = math.log(shares[1] / shares[0])  # fewer accelerators are to carry less
     limits = Limits(
-        lower=_log_ratio(theirs.result.lower, ours.top, nothing=-math.inf),
-        upper=_log_ratio(theirs.top, ours.result.lower, nothing=math.inf),
+        lower=_log_ratio(theirs.result.lower, ours.top, nothing=-math.inf) + fewer,
+        upper=_log_ratio(theirs.top, ours.result.lower, nothing=math.inf) + fewer,
     )
     # What missed the target at a level carries less than what met it there: equal ends are harm enough.
     shown = limits.lower >= (finding.margin if breach else 0.0)
-    middles = _log_ratio(theirs.middle, ours.middle, nothing=math.inf)
+    middles = _log_ratio(theirs.middle, ours.middle, nothing=math.inf) + fewer
     if not shown and math.isinf(limits.upper):
         return replace(finding, problem=_open(ours if ours.middle is None else theirs))
     return replace(
         finding,
-        baseline=theirs.value,
-        candidate=ours.value,
+        baseline=None if theirs.value is None else theirs.value / shares[0],
+        candidate=None if ours.value is None else ours.value / shares[1],
         harm=next(h for h in (middles, limits.upper, limits.lower) if math.isfinite(h)),
         limits=limits,
         p_value=min(1.0, _end_p(theirs, Standing.PASS) + _end_p(ours, Standing.FAIL)) if shown else 1.0,
     )
 
 
-def absolute(comparison: Comparison, suite: Suite, *, slo: float) -> Finding:
-    """The candidate's own bracket against a least capacity."""
-    finding = _finding(suite, Scale.ABSOLUTE, slo, breach=True)
+def absolute(comparison: Comparison, suite: Suite, *, slo: float, each: bool = False) -> Finding:
+    """The candidate's own bracket against a least capacity; with `each` that of one of its accelerators."""
+    finding = _finding(suite, Scale.ABSOLUTE, slo, breach=True, each=each)
+    share = _shares(comparison.judged, Arm.CANDIDATE, each=each)
     ours = searched(comparison.judged, Arm.CANDIDATE, suite)
     if isinstance(ours, Problem):
         return replace(finding, problem=ours)
@@ -131,10 +138,11 @@ def absolute(comparison: Comparison, suite: Suite, *, slo: float) -> Finding:
     finding = replace(finding, notes=(told(ours, Arm.CANDIDATE),), n=result.sent)
     if ours.value is None:
         return replace(finding, problem=_open(ours))
-    limits = Limits(result.lower or 0.0, ours.top if ours.top is not None else math.inf)
-    broken = result.upper is not None and result.upper <= slo
+    value, top = ours.value / share, ours.top if ours.top is not None else math.inf
+    limits = Limits((result.lower or 0.0) / share, top / share)
+    broken = result.upper is not None and result.upper / share <= slo
     p_value = _end_p(ours, Standing.FAIL) if broken else 1.0
-    return replace(finding, candidate=ours.value, harm=ours.value, limits=limits, p_value=p_value)
+    return replace(finding, candidate=value, harm=value, limits=limits, p_value=p_value)
 
 
 def told(searched: Searched, role: Arm) -> str:
@@ -166,10 +174,17 @@ def beside_the_sizing(evidence: Evidence, suite: Suite, arm: Arm) -> str | None:
     return f"its `load.capacity` found, and nothing here is sized by that: {told(found, arm)}{by_hand}"
 
 
-def _finding(suite: Suite, scale: Scale, margin: float, *, breach: bool) -> Finding:
+def _shares(evidence: Evidence, arm: Arm, *, each: bool) -> int:
+    """By how much an arm's capacity is divided."""
+    deployment = evidence.run.arms.get(arm)
+    return deployment.accelerators if each and deployment is not None else 1
+
+
+def _finding(suite: Suite, scale: Scale, margin: float, *, breach: bool, each: bool) -> Finding:
     over = suite.load.capacity.over if suite.load is not None and suite.load.capacity is not None else "rate"
+    unit = Unit.REQUESTS_PER_S if over == "rate" else Unit.COUNT
     return Finding(
-        unit=Unit.REQUESTS_PER_S if over == "rate" else Unit.COUNT,
+        unit=EACH_UNITS[unit] if each else unit,
         scale=scale,
         margin=margin,
         method=_METHOD,

@@ -133,7 +133,7 @@ _WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory chec
 
 def _spoilt(spec: CheckSpec, finding: Finding, guards: tuple[GuardResult, ...]) -> Finding:
     """A check of a kind that a tripped guard spoils keeps its numbers and loses its say."""
-    guard = spoiling(guards, kinds_of(spec.check.metric, family_of(spec.check.metric)))
+    guard = spoiling(guards, kinds_of(spec.check))
     if guard is None:
         return finding
     return replace(finding, problem=Problem(Outcome.INVALID, guard.reason, guard.remedy or ""))

@@ -1,8 +1,9 @@
 """Everything that was not the same on both sides of a comparison, and whether it is the change that is judged.
 
 What a candidate is (its weights, its model's name and size, its address, its price) may differ: that is the change.
-What serves it must be the same, or be declared as part of the change by the policy's `allow_different`: a newer engine
-that is faster hides weights that are slower. Why these fields: docs/decisions.md, "Arms that differ".
+What serves it must be the same, or be declared as part of the change, by the deployments' own keys (`declared_change`)
+or by the policy's `allow_different`: a newer engine that is faster hides weights that are slower. Why these fields:
+docs/decisions.md, "Arms that differ".
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from benchgate.gate.comparison import Comparison, arms_of
+from benchgate.gate.declared_change import FLAGS, Declared, declared, declaring_key, keys_to_write
 from benchgate.gate.seen_differences import seen_differences
 from benchgate.model.deployment import Arm, Deployment, canonical_json, flattened
 from benchgate.model.run import AT_THE_START
@@ -19,8 +21,6 @@ from benchgate.model.verdict import Difference
 from benchgate.suite.schema import Suite
 
 NOT_TOLD = "not told"
-FLAGS = "flags"
-"""The fact in which a server's own settings stand by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ _REQUEST_FIELDS = ("extra", "leave_out", "headers")
 _FIELDS: Mapping[str, _Shared] = MappingProxyType(
     {
         "engine": _Shared("the engine", value_of=lambda d: d.engine),
-        "engine_version": _Shared("the engine's version", ("engine_version",)),
+        "engine_version": _Shared("the engine's version", ("engine_version",)),  # as told, or as declared
         "context": _Shared("the longest context", ("max_model_len", "context_tokens", "n_ctx")),
         "slots": _Shared("the slots", ("slots", "total_slots")),
         "threads": _Shared("the threads", ("threads",)),
@@ -76,8 +76,6 @@ _ONE_FACT = frozenset({"max_tokens_field"})
 _READ = frozenset({FLAGS, *_ONE_FACT, *(name for field in _FIELDS.values() for name in field.names)})
 _OF_TWO = ("hardware",)
 """What a suite must ask for to be told (`gpu`): of one arm alone it says nothing of the other."""
-_OF_THE_ENGINE = ("engine_version", "engine_flags")
-"""Of another engine these are others too, and need no second word."""
 
 
 def differences(comparison: Comparison, suite: Suite) -> tuple[Difference, ...]:
@@ -90,10 +88,22 @@ def differences(comparison: Comparison, suite: Suite) -> tuple[Difference, ...]:
     runs = (judged,) if reference is None else (judged, reference)
     if sides is None or any(fault.when == AT_THE_START for run in runs for fault in run.target_faults):
         return ()
-    found = [*between(*sides, suite.gate.allow_different), *_in_spelling(*sides)]
+    pair = declared_sides(comparison)
+    found = [*([] if pair is None else between(*pair, suite.gate.allow_different)), *_in_spelling(*sides)]
     if reference is None:
         found += seen_differences(judged, suite)
     return tuple(sorted(found, key=lambda one: (one.declared, one.field is None)))
+
+
+def declared_sides(comparison: Comparison) -> tuple[Declared, Declared] | None:
+    """Return both sides with what their suites say of them; None where `sides_of` knows no two."""
+    if sides_of(comparison) is None:
+        return None
+    theirs, side = (comparison.judged, Arm.BASELINE)
+    if comparison.reference is not None:
+        theirs, side = (comparison.reference, Arm.CANDIDATE)
+    baseline, candidate = declared(theirs.run, side), declared(comparison.judged.run, Arm.CANDIDATE)
+    return None if baseline is None or candidate is None else (baseline, candidate)
 
 
 def sides_of(comparison: Comparison) -> tuple[Deployment, Deployment] | None:
@@ -127,17 +137,13 @@ def of_other_vocabularies(one: Deployment, other: Deployment, suite: Suite) -> b
     return theirs != ours
 
 
-def between(baseline: Deployment, candidate: Deployment, allowed: Collection[str]) -> tuple[Difference, ...]:
-    """What two deployments are said to differ in: first what they must share, then what a candidate may be."""
-    implied = _OF_THE_ENGINE if "engine" in allowed and baseline.engine != candidate.engine else ()
-    shared = [
-        Difference(what, _show(theirs), _show(ours), declared=name in allowed or name in implied, field=name)
-        if None not in (theirs, ours) or name not in _OF_TWO
-        else Difference(what, _show(theirs), _show(ours), declared=False)
-        for name, what, theirs, ours in _shared(baseline, candidate)
-        if theirs != ours
-    ]
-    one, other = _itself(baseline), _itself(candidate)
+def between(baseline: Declared, candidate: Declared, allowed: Collection[str]) -> tuple[Difference, ...]:
+    """What two deployments are said to differ in: first what they must share, then what a candidate may be.
+
+    `field` of a declared one is the key of the deployments, or the word of `allowed`, that declares it.
+    """
+    shared = [_difference(one, baseline, candidate, allowed) for one in _shared(baseline, candidate)]
+    one, other = _itself(baseline.deployment), _itself(candidate.deployment)
     itself = [
         Difference(name, one.get(name, NOT_TOLD), other.get(name, NOT_TOLD), declared=True)
         for name in dict.fromkeys((*one, *other))
@@ -146,15 +152,53 @@ def between(baseline: Deployment, candidate: Deployment, allowed: Collection[str
     return (*shared, *itself)
 
 
-def _shared(baseline: Deployment, candidate: Deployment) -> Iterator[tuple[str, str, object, object]]:
+def keys_declaring(baseline: Declared, candidate: Declared, allowed: Collection[str]) -> dict[str, str]:
+    """Return what to write in the suite's deployments for the differences that nobody declares, each by its field."""
+    found: dict[str, str] = {}
+    for unlike in _shared(baseline, candidate):
+        if not _difference(unlike, baseline, candidate, allowed).declared:
+            found |= dict.fromkeys(keys_to_write(unlike.field, unlike.flag, baseline, candidate), unlike.field)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Unlike:
+    """A shared field, or one flag of the engine, whose values differ."""
+
+    field: str
+    flag: str | None
+    title: str
+    theirs: object
+    ours: object
+
+
+def _difference(unlike: _Unlike, baseline: Declared, candidate: Declared, allowed: Collection[str]) -> Difference:
+    shown = _show(unlike.theirs), _show(unlike.ours)
+    if unlike.field in _OF_TWO and None in (unlike.theirs, unlike.ours):
+        return Difference(unlike.title, *shown, declared=False)
+    key = declaring_key(unlike.field, unlike.flag, baseline, candidate)
+    if key is None and unlike.field in allowed:
+        key = unlike.field
+    return Difference(unlike.title, *shown, declared=key is not None, field=key or unlike.field)
+
+
+def _shared(baseline: Declared, candidate: Declared) -> Iterator[_Unlike]:
+    """Every field that both must share and whose values differ."""
+    one, other = baseline.deployment, candidate.deployment
     for name, field in _FIELDS.items():
-        yield name, field.title, field.value(baseline), field.value(candidate)
-    theirs, ours = _flags(baseline), _flags(candidate)
-    if theirs is None or ours is None:
-        yield "engine_flags", "the engine's flags", theirs and "told", ours and "told"
+        theirs, ours = field.value(one), field.value(other)
+        if name == "engine_version":
+            theirs, ours = baseline.version, candidate.version
+        if theirs != ours:
+            yield _Unlike(name, None, field.title, theirs, ours)
+    said, saying = _flags(one), _flags(other)
+    if said is None or saying is None:
+        if said != saying:
+            yield _Unlike("engine_flags", None, "the engine's flags", said and "told", saying and "told")
         return
-    for flag in sorted(theirs.keys() | ours.keys()):
-        yield "engine_flags", f"the engine's flag {flag}", theirs.get(flag), ours.get(flag)
+    for flag in sorted(said.keys() | saying.keys()):
+        if said.get(flag) != saying.get(flag):
+            yield _Unlike("engine_flags", flag, f"the engine's flag {flag}", said.get(flag), saying.get(flag))
 
 
 def _flags(deployment: Deployment) -> dict[str, str] | None:

@@ -13,14 +13,13 @@ from dataclasses import replace
 
 from benchgate.gate.check_line import Line, check_line
 from benchgate.gate.comparison import Comparison, load_of
-from benchgate.gate.guard import kinds_of, spoiling
+from benchgate.gate.guard import kinds_of_metric, spoiling
 from benchgate.gate.load_steps import own_share_steps
 from benchgate.gate.looks import stricter_look
 from benchgate.gate.places import Place, places
 from benchgate.gate.rule import Finding, Problem, at_look, decide, defined
 from benchgate.gate.sentences import check_advice
 from benchgate.gate.shares import Counts, tally_of, unmeasured
-from benchgate.gate.specs import family_of
 from benchgate.gate.steps import made, number
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import BUDGET, CheckResult, GuardResult, Outcome, Scale, Step, Unit
@@ -53,7 +52,7 @@ def burn_checks(
     ended_by = tuple(check.title for check in others if check.required and check.stage and _blocks(check))
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
-    guard = spoiling(guards, kinds_of(budget.counted, family_of(budget.counted)))
+    guard = spoiling(guards, kinds_of_metric(budget.counted))
     found: list[tuple[str | None, Finding]] = []
     for place in _places(suite) or (None,):
         finding = defined(_burn(budget, place, comparison, alpha))

@@ -19,7 +19,7 @@ from benchgate.gate import (
     start_check,
     telemetry_checks,
 )
-from benchgate.gate.accelerators_paid import unpaid
+from benchgate.gate.accelerators_paid import miscounted, unpaid
 from benchgate.gate.allowance import Terms
 from benchgate.gate.apart import log_ratio, share_difference
 from benchgate.gate.between_runs import CAPACITY_APART, beside, cannot_decide
@@ -37,7 +37,7 @@ from benchgate.gate.trading import gain_spec, traded
 from benchgate.gate.unit_costs import idles_more
 from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.model.verdict import Outcome, Scale, Step, Unit
 from benchgate.suite.metric_kinds import COST_METRICS, KINDS, SHARE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.suite.schema import Check, Suite
 
@@ -97,6 +97,32 @@ def _told(finding: Finding, note: str, widest: float | None) -> Finding:
 
 
 def _by_its_margin(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
+    found = _of_blocks(spec, suite, comparison, timed)
+    if spec.check.per is None:
+        return found
+    each = [None if one is None else _of_each(one, spec, comparison) for one in (found.finding, found.over_all)]
+    return Measured(each[0] or found.finding, each[1])
+
+
+def _of_each(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
+    """The finding with the accelerators that its values are divided by; a number that the server denies warns."""
+    candidate = comparison.judged.run.arms.get(Arm.CANDIDATE)
+    sides = sides_of(comparison) if spec.check.margin is not None else None
+    if candidate is None:
+        return finding
+    told = f"{candidate.accelerators} of {candidate.name}"
+    if sides is not None:
+        told = f"{sides[0].accelerators} of {sides[0].name}, {sides[1].accelerators} of {sides[1].name}"
+    step = Step("accelerators that each value is divided by, as the suite declares them", "", told)
+    return replace(
+        finding,
+        notes=(f"divided by the accelerators that the suite declares: {told}", *finding.notes),
+        steps=(step, *finding.steps) if finding.steps else (),
+        warning=finding.warning or miscounted(None if sides is None else sides[0], candidate),
+    )
+
+
+def _of_blocks(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
     if not spec.stages or spec.check.metric not in SPEED_METRICS:
         return Measured(_in_one_vocabulary(_find(spec, suite, comparison), spec, suite, comparison))
     arms = tuple(Arm) if spec.check.margin is not None else (Arm.CANDIDATE,)
@@ -156,8 +182,8 @@ _IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS
 
 
 def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
-    """A pace is compared with a pace of answers that came in like pieces, in either run."""
-    if spec.check.metric not in ("tpot", "itl") or spec.stage is None:
+    """A pace is compared with a pace of answers that came in like pieces, in either run; a bound compares none."""
+    if spec.check.metric not in ("tpot", "itl") or spec.stage is None or spec.check.margin is None:
         return None
     problem = in_other_pieces(comparison.judged, spec.stage)
     if problem is None and comparison.reference is not None:
@@ -175,9 +201,9 @@ def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
         return shadow_checks.found(spec.check, comparison, alpha=suite.gate.alpha)
     if spec.check.metric == "capacity":
         if spec.check.margin is None:
-            return capacity.absolute(comparison, suite, slo=_bound(spec, suite).value)
-        breach = spec.check.block_when == "breach"
-        found = capacity.relative(comparison, suite, margin=spec.check.margin, breach=breach)
+            return capacity.absolute(comparison, suite, slo=_bound(spec, suite).value, each=spec.measure.each)
+        margin, breach = spec.check.margin, spec.check.block_when == "breach"
+        found = capacity.relative(comparison, suite, margin=margin, breach=breach, each=spec.measure.each)
         return replace(found, problem=found.problem or CAPACITY_APART) if comparison.apart else found
     if spec.check.metric == "cold_start":
         return start_check.absolute(comparison.judged, _bound(spec, suite), alpha=suite.gate.alpha)

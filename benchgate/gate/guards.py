@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from benchgate.gate.arms_alike import arms_alike, sides_alike
+from benchgate.gate.arms_alike import arms_alike, bounds_load_alone, sides_alike
 from benchgate.gate.background_guard import background_guards
 from benchgate.gate.comparison import Comparison, arms_of, load_of, measured_twice, quality_of
-from benchgate.gate.guard import held, looked_at, tripped, unknown
+from benchgate.gate.guard import compared, held, looked_at, spoils_comparisons_alone, tripped, unknown
 from benchgate.gate.load_guards import guards_apart, load_guards
 from benchgate.gate.looks import blocks_measured
 from benchgate.gate.places import places
@@ -41,7 +41,14 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         results += shadow_guards(evidence)
     results += looked_at(guards_apart(comparison, suite), None if comparison.judged.load else "no load was measured")
     results += quality_guards(comparison, suite)
-    return tuple(results)
+    if not bounds_load_alone(suite):
+        return tuple(results)
+    return tuple(_held_where_nothing_is_compared(one) if spoils_comparisons_alone(one) else one for one in results)
+
+
+def _held_where_nothing_is_compared(guard: GuardResult) -> GuardResult:
+    """What speaks against comparisons of the load alone speaks against nothing where it is held to bounds alone."""
+    return held(guard.id, f"{guard.reason}; no check of the load is held against the baseline, so none rests on that")
 
 
 def _no_calibration(runs: Sequence[Evidence]) -> Iterator[GuardResult]:
@@ -69,7 +76,7 @@ def _comparable(comparison: Comparison, suite: Suite) -> Iterator[GuardResult]:
         yield held("same-client", f"both runs were sent by the same: {clients[0]}")
     elif comparison.apart:
         what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
-        yield tripped("same-client", what, "measure the two deployments in one run", ("load",))
+        yield tripped("same-client", what, "measure the two deployments in one run", compared("load"))
     else:
         what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
         yield held("same-client", f"{what}; what that changes, it changes of each run's own baseline too")

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchgate.gate.allowance import Allowance, Terms, allowance, log_margin
 from benchgate.gate.block_pairs import Measure, block_pairs
-from benchgate.gate.block_values import VALUE_UNITS, too_few
+from benchgate.gate.block_values import EACH_UNITS, VALUE_UNITS, too_few
 from benchgate.gate.comparison import Comparison, paired_load
 from benchgate.gate.load_steps import log_ratio_steps
 from benchgate.gate.pair_notes import pair_notes
@@ -175,7 +175,8 @@ def unit_of(measure: Measure) -> Unit:
     """What its values are in."""
     if measure.is_latency:
         return Unit.SECONDS
-    return VALUE_UNITS.get(measure.metric, Unit.TOKENS)
+    unit = VALUE_UNITS.get(measure.metric, Unit.TOKENS)
+    return EACH_UNITS[unit] if measure.each else unit
 
 
 def _method(comparison: Comparison, measure: Measure) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from benchgate.gate.answer_cache import load_not_cached, order_does_not_matter
 from benchgate.gate.between_runs import beside
 from benchgate.gate.comparison import Comparison, load_of, paired_load
-from benchgate.gate.guard import SPEED, TO_ITS_END, TOKENS, held, tripped
+from benchgate.gate.guard import SPEED, TO_ITS_END, TOKENS, compared, gravest, held, spoils_of, tripped
 from benchgate.gate.impossible import impossible
 from benchgate.gate.paired_guards import prompts_alike, same_rows, sent_once
 from benchgate.gate.places import places
@@ -120,14 +120,16 @@ def _several(numbers: frozenset[int]) -> str:
 
 def _tokens_counted_alike(evidence: Evidence, suite: Suite) -> GuardResult:
     """Tokens counted by usage on one arm and by chunks on the other are not the same unit."""
+    found = []
     for stage in _names(suite):
         shares = {arm: _share(load_of(evidence, stage, arm), _by_usage) for arm in Arm}
         baseline, candidate = shares[Arm.BASELINE], shares[Arm.CANDIDATE]
         if baseline is not None and candidate is not None and abs(baseline - candidate) > _SOURCE_GAP:
-            found = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
-            what = f"stage {stage}: the server's own count of output tokens is there for {found}"
-            return tripped("tokens-alike", what, "make both servers report usage in their streams", ("load",))
-    return held("tokens-alike", "output tokens were counted the same way on both arms")
+            shown = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
+            what = f"stage {stage}: the server's own count of output tokens is there for {shown}"
+            spoils = (*compared("load"), *((TOKENS,) if candidate < baseline else ()))
+            found.append(tripped("tokens-alike", what, "make both servers report usage in their streams", spoils))
+    return gravest(found) or held("tokens-alike", "output tokens were counted the same way on both arms")
 
 
 def _tokens_plausible(evidence: Evidence, suite: Suite) -> GuardResult:
@@ -135,6 +137,7 @@ def _tokens_plausible(evidence: Evidence, suite: Suite) -> GuardResult:
 
     No fault is reasoning that is counted apart, where the total of a usage shows it: it is among the tokens then.
     """
+    found = []
     for stage, arm in product(_names(suite), Arm):
         share = _share(load_of(evidence, stage, arm), _undercounted)
         if share is not None and share > MISCOUNTED_SHARE:
@@ -143,22 +146,27 @@ def _tokens_plausible(evidence: Evidence, suite: Suite) -> GuardResult:
             )
             remedy = _REASONING_LEFT_OUT if _explained(evidence, stage, arm) else _MISCOUNTED
             bound = f"(bound {MISCOUNTED_SHARE:.0%})"
-            return tripped("tokens-plausible", f"stage {stage}: {what} {bound}", remedy, (TOKENS,))
-    return held("tokens-plausible", "the servers' counts of output tokens fit the texts they sent")
+            spoils = spoils_of(arm, TOKENS)
+            found.append(tripped("tokens-plausible", f"stage {stage}: {what} {bound}", remedy, spoils))
+    return gravest(found) or held("tokens-plausible", "the servers' counts of output tokens fit the texts they sent")
 
 
 def _answers_not_too_long(evidence: Evidence, suite: Suite) -> GuardResult:
     """More tokens than were asked for, on one arm only: it ignores the limit or miscounts, and its tokens/s with it."""
+    found = []
     for place in places(suite):
         asked = place.output_tokens
-        found = _longer_by_row(evidence, place.name) if asked is None else _longer_than(asked, evidence, place.name)
-        if found is not None:
+        longer = _longer_by_row(evidence, place.name) if asked is None else _longer_than(asked, evidence, place.name)
+        if longer is not None:
+            arm, what = longer
             remedy = "see whether this server honours max_tokens and what its usage counts"
-            return tripped("answers-not-too-long", f"stage {place.name}: {found}", remedy, ("load",))
-    return held("answers-not-too-long", "no arm alone answers with more tokens than were asked for")
+            spoils = spoils_of(arm, "load")
+            found.append(tripped("answers-not-too-long", f"stage {place.name}: {what}", remedy, spoils))
+    alike = "no arm alone answers with more tokens than were asked for"
+    return gravest(found) or held("answers-not-too-long", alike)
 
 
-def _longer_than(asked: int, evidence: Evidence, stage: str) -> str | None:
+def _longer_than(asked: int, evidence: Evidence, stage: str) -> tuple[Arm, str] | None:
     """Every request asked for as many tokens."""
     shares = {}
     for arm in Arm:
@@ -170,22 +178,24 @@ def _longer_than(asked: int, evidence: Evidence, stage: str) -> str | None:
     worse = max(Arm, key=lambda arm: shares[arm])
     if shares[worse] - shares[worse.other] <= _OVERLONG_GAP:
         return None
-    return f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {asked} tokens asked for"
+    at_fault = Arm.CANDIDATE if shares[Arm.CANDIDATE] > _OVERLONG_GAP else worse
+    return at_fault, f"{shares[worse]:.0%} of the {worse.value}'s answers have more than the {asked} tokens asked for"
 
 
-def _longer_by_row(evidence: Evidence, stage: str) -> str | None:
+def _longer_by_row(evidence: Evidence, stage: str) -> tuple[Arm, str] | None:
     """Where rows ask for lengths of their own, they do so of both arms: answers that reached the limit are as long."""
-    longer = compared = 0
+    longer = both_ended = 0
     for pair in paired_load(evidence, stage):
         baseline, candidate = pair
         theirs, ours = same_rows(baseline, candidate)
         both = _at_limit(baseline)[theirs] & _at_limit(candidate)[ours]
         more = candidate.requests.output_tokens[ours] > baseline.requests.output_tokens[theirs]
-        compared += int(both.sum())
+        both_ended += int(both.sum())
         longer += int((both & more).sum())
-    if longer <= _OVERLONG_GAP * compared:
+    if longer <= _OVERLONG_GAP * both_ended:
         return None
-    return f"{longer} of {compared} answers of the candidate passed the limit at which the baseline's ended"
+    what = f"{longer} of {both_ended} answers of the candidate passed the limit at which the baseline's ended"
+    return Arm.CANDIDATE, what
 
 
 def _at_limit(execution: LoadObservation) -> BoolArray:

@@ -35,6 +35,8 @@ TREND_METRICS = (
     "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
     "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
     "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
+    "output_tokens_per_accelerator_per_s", "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
+    "capacity_in_flight_per_accelerator",
 )  # fmt: skip
 _Number = tuple[float | None, Limits | None]
 IMPORTED_METRICS = ("ttft_sent_s",)
@@ -56,12 +58,19 @@ def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
 
 def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
     suite = Suite.from_stored(evidence.run.suite)
+    divided = {check.metric for check in suite.gate.checks if check.per is not None}
     for place in places(suite):
         for arm in Arm:
             blocks = list(load_of(evidence, place.name, arm).values())
             if not blocks:
                 continue
-            for name, (value, limits) in _rates(evidence, arm, blocks, place.slo).items():
+            rates = _rates(evidence, arm, blocks, place.slo)
+            rates |= {
+                name: _divided(rates[of], evidence.run.arms[arm].accelerators)
+                for metric, (of, name) in _OF_EACH.items()
+                if metric in divided
+            }
+            for name, (value, limits) in rates.items():
                 if value is not None:
                     yield _row(arm, name, value, len(blocks), limits, stage=place.name)
             for metric, of in LATENCIES.items():
@@ -72,17 +81,36 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
                         n = sum(map(len, each))
                         yield _row(arm, f"{metric}_s", value, n, limits, statistic=statistic, stage=place.name)
         yield from _mean_rows(evidence, place.name)
-    yield from _capacity_rows(evidence, suite)
+    yield from _capacity_rows(evidence, suite, each="capacity" in divided)
 
 
-def _capacity_rows(evidence: Evidence, suite: Suite) -> Iterator[MetricRow]:
+_OF_EACH = {
+    "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
+    "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
+}
+"""Of metrics with a check `per: accelerator` their number, and that of one accelerator."""
+
+
+def _divided(number: _Number, by: int) -> _Number:
+    value, limits = number
+    ends = None if limits is None else Limits(limits.lower / by, limits.upper / by)
+    return None if value is None else value / by, ends
+
+
+def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[MetricRow]:
     """The middle of each arm's bracket, which its limits are; none while an end of it is open."""
     for arm in Arm:
         found = searched(evidence, arm, suite)
         if isinstance(found, Problem) or found.middle is None or found.result.lower is None or found.top is None:
             continue
         name = "capacity_per_s" if found.settings.over == "rate" else "capacity_in_flight"
-        yield _row(arm, name, found.middle, found.result.sent, Limits(found.result.lower, found.top))
+        limits = Limits(found.result.lower, found.top)
+        yield _row(arm, name, found.middle, found.result.sent, limits)
+        value, ends = _divided((found.middle, limits), evidence.run.arms[arm].accelerators)
+        if each and value is not None:
+            of_each = name.removesuffix("_per_s")
+            of_each += "_per_accelerator_per_s" if of_each != name else "_per_accelerator"
+            yield _row(arm, of_each, value, found.result.sent, ends)
 
 
 def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:

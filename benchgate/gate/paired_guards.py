@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.gate.comparison import load_of, paired_load
-from benchgate.gate.guard import SPEED, held, tripped, unknown
+from benchgate.gate.guard import SPEED, gravest, held, spoils_of, tripped, unknown
 from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
@@ -40,7 +40,7 @@ def sent_once(evidence: Evidence, suite: Suite) -> GuardResult:
                 "sent-once", told, "see whether the candidate, or a proxy before it, answers twice", ("load",)
             )
         theirs, ours = (_closed(evidence, suite, place, arm) for arm in (Arm.BASELINE, Arm.CANDIDATE))
-        if theirs.habit > _HABIT or _is_habit(evidence, suite, theirs, ours):
+        if theirs.habit > _HABIT or _is_habit(evidence, theirs, ours):
             continue
         more = ours.share - theirs.share
         if more > _RESENT_GAP and more * ours.requests >= _RESENT_LEAST:
@@ -61,16 +61,19 @@ def prompts_alike(evidence: Evidence, suite: Suite) -> GuardResult:
     """A server that cuts prompts has less to do; where the change is another tokenizer, counts cannot tell."""
     if "vocabulary" in suite.gate.allow_different:
         return unknown("prompts-alike", "the vocabularies may differ, so the lengths of prompts were not compared")
+    found = []
     for place in places(suite):
         lengths = _prompt_lengths(evidence, place)
         if lengths.told_by_one > _UNTOLD_GAP * lengths.answered:
-            return _untold(place.name, lengths)
-        if abs(lengths.ours - lengths.theirs) > _PROMPT_GAP * lengths.theirs:
+            found.append(_untold(place.name, lengths))
+        elif abs(lengths.ours - lengths.theirs) > _PROMPT_GAP * lengths.theirs:
             what = f"for the same prompts the candidate counts {lengths.ours} tokens and the baseline {lengths.theirs}"
             remedy = "see whether a server cuts prompts or puts another template around them; " + _OTHER_TOKENIZER
             bound = f"(bound {_PROMPT_GAP:.0%})"
-            return tripped("prompts-alike", f"stage {place.name}: {what} {bound}", remedy, (SPEED,))
-    return held("prompts-alike", "the prompts were as long on both arms, as far as the servers say")
+            spoils = spoils_of(Arm.CANDIDATE if lengths.ours < lengths.theirs else Arm.BASELINE, SPEED)
+            found.append(tripped("prompts-alike", f"stage {place.name}: {what} {bound}", remedy, spoils))
+    alike = "the prompts were as long on both arms, as far as the servers say"
+    return gravest(found) or held("prompts-alike", alike)
 
 
 @dataclass(slots=True)
@@ -110,7 +113,8 @@ def _untold(stage: str, lengths: _Lengths) -> GuardResult:
     teller = Arm.BASELINE if lengths.only_theirs > lengths.only_ours else Arm.CANDIDATE
     found = f"for {lengths.told_by_one} of {lengths.answered} answers only one arm, mostly the {teller.value},"
     what = f"{found} tells how long the prompt was (bound {_UNTOLD_GAP:.0%})"
-    return tripped("prompts-alike", f"stage {stage}: {what}", "make both servers report usage", (SPEED,))
+    spoils = spoils_of(Arm.BASELINE if lengths.only_ours > lengths.only_theirs else Arm.CANDIDATE, SPEED)
+    return tripped("prompts-alike", f"stage {stage}: {what}", "make both servers report usage", spoils)
 
 
 def _unasked(evidence: Evidence, stage: str) -> str | None:
@@ -131,13 +135,13 @@ def _unasked(evidence: Evidence, stage: str) -> str | None:
     )
 
 
-def _is_habit(evidence: Evidence, suite: Suite, theirs: _Closed, ours: _Closed) -> bool:
+def _is_habit(evidence: Evidence, theirs: _Closed, ours: _Closed) -> bool:
     """Whether a candidate is known to close its connections after every answer, where no baseline can show that."""
     closing = {arm: one.engine in _CLOSING_ENGINES for arm, one in evidence.run.arms.items()}
     if not theirs.requests:
         return closing[Arm.CANDIDATE] or ours.habit > _HABIT_ALONE
     known = closing[Arm.CANDIDATE] and not closing.get(Arm.BASELINE, False)
-    return known and "engine" in suite.gate.allow_different and ours.habit > _HABIT_ALONE
+    return known and ours.habit > _HABIT_ALONE
 
 
 @dataclass(frozen=True, slots=True)

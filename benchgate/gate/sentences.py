@@ -14,7 +14,9 @@ from benchgate.stats.limits import Limits
 from benchgate.stats.needed import observations_needed
 
 _LEAST_ROOM = 4  # times in the margin: with less room than that beside the estimate, no number of blocks is named
-_LOGARITHMIC = (Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.USD)  # whose limits are those of ln(value)
+_LOGARITHMIC = (  # whose limits are those of ln(value)
+    Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.TOKENS_PER_S_EACH, Unit.REQUESTS_PER_S_EACH, Unit.USD,
+)  # fmt: skip
 
 
 def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float, alpha: float) -> str:
@@ -263,7 +265,7 @@ def _sure_alone(finding: Finding, alpha: float) -> bool:
 
 
 def _slo_reason(finding: Finding, outcome: Outcome, estimate: str, slo: str, warn_fraction: float) -> str:
-    name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.NATS) else "SLO"
+    name = "bound" if finding.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.COUNT_EACH, Unit.NATS) else "SLO"
     bound = f"the {name} of {'at least' if finding.lower_is_worse else 'at most'} {slo}"
     match outcome:
         case Outcome.PASS:

@@ -54,7 +54,10 @@ _WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
         Unit.USD: units.show_usd,
     }
 )
-RATES = (Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.COUNT)
+RATES = (
+    Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.COUNT,
+    Unit.TOKENS_PER_S_EACH, Unit.REQUESTS_PER_S_EACH, Unit.COUNT_EACH,
+)  # fmt: skip
 
 
 def check_title(spec: CheckSpec) -> str:
@@ -62,6 +65,7 @@ def check_title(spec: CheckSpec) -> str:
     check = spec.check
     title = _METRIC_TITLES[check.metric] + (f" ({check.of})" if check.of else "")
     title += f" {spec.statistic}" if spec.statistic else ""
+    title += f" per {check.per}" if check.per else ""
     if spec.stage:
         return f"{title} at {spec.stage}" + (f" over {check.over}" if check.over else "")
     if check.metric in TASK_METRICS:

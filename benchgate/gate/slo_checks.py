@@ -11,18 +11,18 @@ from benchgate.gate.block_pairs import Measure, no_price, priced
 from benchgate.gate.block_values import (
     LATENCIES,
     LOOK_AT_ERRORS,
-    VALUE_UNITS,
     too_few,
     unpaced,
 )
 from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.load_checks import unit_of
 from benchgate.gate.load_steps import PooledQuantile, cost_steps, quantile_steps, rate_steps
 from benchgate.gate.rule import Finding, Problem
 from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import LoadObservation
-from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.model.verdict import Outcome, Scale
 from benchgate.stats.distributions import binom_sf
 from benchgate.stats.limits import Limits
 from benchgate.stats.paired import paired_t
@@ -38,7 +38,7 @@ def absolute(comparison: Comparison, measure: Measure, stage: str, *, slo: float
     metric, q = measure.metric, measure.q
     blocks = list(load_of(comparison.judged, stage, Arm.CANDIDATE).values())
     finding = Finding(
-        unit=Unit.SECONDS if metric in LATENCIES else VALUE_UNITS[metric],
+        unit=unit_of(measure),
         scale=Scale.ABSOLUTE,
         margin=slo,
         method="t-limits over blocks of ln(value)",

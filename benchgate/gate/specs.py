@@ -41,12 +41,13 @@ class CheckSpec:
 
     @property
     def id(self) -> str:
-        """Stable name, like `ttft-p95@c4`, `accuracy@tiny_add`, `goodput@c4:slo` or `ttft-p50@in-512:over-in-128`."""
+        """Stable name, like `ttft-p95@c4`, `accuracy@tiny_add`, `goodput@c4:slo` or `capacity:per-accelerator`."""
         parts = (self.check.metric, self.check.of, self.statistic)
         name = "-".join(part for part in parts if part is not None)
         place = self.stage or self.task
+        per = f":per-{self.check.per}" if self.check.per is not None else ""
         absolute = "" if self.check.margin is not None else f":{self._bound}"
-        return f"{name}@{place}{absolute}" if place else f"{name}{absolute}"
+        return f"{name}@{place}{per}{absolute}" if place else f"{name}{per}{absolute}"
 
     @property
     def _bound(self) -> str:
@@ -64,7 +65,7 @@ class CheckSpec:
     @property
     def measure(self) -> Measure:
         """What is judged of a latency, a rate, a length or a cost."""
-        return Measure(self.check.metric, self.q, self.statistic, self.slo)
+        return Measure(self.check.metric, self.q, self.statistic, self.slo, each=self.check.per is not None)
 
     @property
     def stages(self) -> tuple[str, ...]:

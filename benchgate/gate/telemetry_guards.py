@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from operator import add
 
 from benchgate.gate.comparison import arms_of
-from benchgate.gate.guard import SPEED, held, tripped, unknown
+from benchgate.gate.guard import SPEED, gravest, held, spoils_of, tripped, unknown
 from benchgate.gate.telemetry_values import Counted, counted, executions_of, windows_of
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import cached_ratio
@@ -65,7 +65,7 @@ def _kept_running(evidence: Evidence, suite: Suite) -> GuardResult:
     if Arm.CANDIDATE in untold and any(c.required and c.metric in TELEMETRY_METRICS for c in suite.gate.checks):
         what = f"{_in_turn(untold)}, and a required check rests on what the candidate's server says of itself"
         return tripped(name, what, "give `metrics` the address of one server, or of what adds them up")
-    for arm in Arm:
+    for arm in (Arm.CANDIDATE, Arm.BASELINE):  # a fault of the candidate's own spoils more
         if arm in untold:
             continue
         for window in _of_arm(evidence, arm):
@@ -73,7 +73,7 @@ def _kept_running(evidence: Evidence, suite: Suite) -> GuardResult:
                 where = f"stage {window.stage}, block {window.block + 1}, {arm.value}"
                 what = f"{where}: {_how_restarted(window)}"
                 remedy = "see in its log why it went down; run again when it stays up"
-                return tripped(name, what, remedy, ("load",))
+                return tripped(name, what, remedy, spoils_of(arm, "load"))
     if untold:
         return unknown(name, f"not checked: {_in_turn(untold)}")
     return held(name, "no server was restarted during a stage, as far as they say")
@@ -116,25 +116,26 @@ def _served_alone(evidence: Evidence, suite: Suite) -> GuardResult:
     """More than the client asked for is someone else's: then the arms did not do the same work."""
     name = "server-alone"
     told = False
-    for stage, arm in product(_stages(suite), Arm):
+    for arm, stage in product((Arm.CANDIDATE, Arm.BASELINE), _stages(suite)):  # a fault of its own spoils more
         by_block = _counts(evidence, suite, stage, arm)
         told = told or bool(by_block)
         for block, counts in by_block.items():
             for count in counts:
                 if count.beyond_ratio > SHARED_IN_A_BLOCK:
-                    return _shared(name, f"stage {stage}, block {block + 1}, {arm.value}", count, SHARED_IN_A_BLOCK)
+                    return _shared(name, arm, f"stage {stage}, block {block + 1}", count, SHARED_IN_A_BLOCK)
         for count in _together(by_block):
             if count.beyond_ratio > SHARED:
-                return _shared(name, f"stage {stage}, {arm.value}", count, SHARED)
+                return _shared(name, arm, f"stage {stage}", count, SHARED)
     return held(name, "no server did more than it was asked for") if told else unknown(name, _NOTHING)
 
 
-def _shared(name: str, where: str, count: Counted, bound: float) -> GuardResult:
+def _shared(name: str, arm: Arm, where: str, count: Counted, bound: float) -> GuardResult:
     what = (
-        f"{where}: the server counted {count.server:,.0f} {count.what} where the load generator asked for at most "
-        f"{count.most:,.0f} (bound {bound:.0%} more): a shared server, others use it too"
+        f"{where}, {arm.value}: the server counted {count.server:,.0f} {count.what} where the load generator asked for "
+        f"at most {count.most:,.0f} (bound {bound:.0%} more): a shared server, others use it too"
     )
-    return tripped(name, what, "measure when nobody else uses the server, or give it one of its own", ("load",))
+    remedy = "measure when nobody else uses the server, or give it one of its own"
+    return tripped(name, what, remedy, spoils_of(arm, "load"))
 
 
 def _unequal_counts(evidence: Evidence, suite: Suite) -> Iterator[str]:
@@ -200,26 +201,27 @@ def _cache_was_cold(evidence: Evidence, suite: Suite) -> GuardResult:
         return unknown(name, "not looked at: the prompts share what they begin with on purpose")
     if len(arms_of(evidence)) < len(Arm):
         return unknown(name, "not looked at: one deployment was measured, and there is no other cache beside it")
-    told = False
+    told, found = False, []
     for stage in apart:
         ratios = _hit_ratios(evidence, suite, stage)
         told = told or bool(ratios)
         if not ratios:
             continue
         warmer = max(ratios, key=lambda arm: ratios[arm])
-        if len(ratios) < len(Arm):
-            if ratios[warmer] > CACHED:
-                found = (
-                    f"{show_percent(ratios[warmer])} of the {warmer.value}'s prompts was in its prefix cache already"
-                )
-                what = f"stage {stage}: {found}, and nobody tells of the {warmer.other.value}'s"
-                return tripped(name, f"{what}, though the workload shares no prefixes", _WARM_REMEDY, (SPEED,))
+        others = ratios.get(warmer.other)
+        if ratios[warmer] <= CACHED or (others is not None and ratios[warmer] - others <= CACHED_GAP):
             continue
-        if ratios[warmer] > CACHED and ratios[warmer] - ratios[warmer.other] > CACHED_GAP:
-            found = f"{show_percent(ratios[warmer])} of the {warmer.value}'s prompts was in its prefix cache already"
-            beside = f"({show_percent(ratios[warmer.other])} of the {warmer.other.value}'s)"
-            what = f"stage {stage}: {found} {beside}, though the workload shares no prefixes"
-            return tripped(name, what, _WARM_REMEDY, (SPEED,))
+        what = f"{show_percent(ratios[warmer])} of the {warmer.value}'s prompts was in its prefix cache already"
+        if others is None:
+            what += f", and nobody tells of the {warmer.other.value}'s"
+        else:
+            what += f" ({show_percent(others)} of the {warmer.other.value}'s)"
+        is_warm = Arm.CANDIDATE if ratios.get(Arm.CANDIDATE, 1.0) > CACHED else Arm.BASELINE
+        what = f"stage {stage}: {what}, though the workload shares no prefixes"
+        found.append(tripped(name, what, _WARM_REMEDY, spoils_of(is_warm, SPEED)))
+    tripping = gravest(found)
+    if tripping is not None:
+        return tripping
     if not told:
         return unknown(name, "neither metrics nor answers tell what was in a prefix cache, so this is not known")
     return held(name, "no arm had the prompts in its prefix cache before the other")

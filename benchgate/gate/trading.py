@@ -36,7 +36,8 @@ def gain_spec(spec: CheckSpec, trade: Trade, suite: Suite, evidence: Evidence) -
     """The check whose gain the cost of `spec` may be paid with; None where the policy has none there."""
     statistic = (trade.statistic or "p50") if trade.metric in LATENCY_METRICS else None
     for one in concrete_checks(suite, evidence):
-        plain = one.check.margin is not None and one.check.min_abs is None and one.check.direction == "worse"
+        plain = one.check.margin is not None and one.check.min_abs is None and one.check.per is None
+        plain = plain and one.check.direction == "worse"
         if plain and (one.check.metric, one.statistic, one.stage) == (trade.metric, statistic, spec.stage):
             return one
     return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchgate.gate.guard import SPEED, TOKENS
+from benchgate.gate.guard import ALL_OF_LOAD
 from benchgate.model.run import Run, RunStatus
 
-OF_LOAD = frozenset({"load", SPEED, TOKENS})
+OF_LOAD = ALL_OF_LOAD
 OF_QUALITY = frozenset({"quality"})
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from benchgate.gate.guard import compared
 from benchgate.gate.showing import show_value
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale
 
 _OF_SPEED = (("load",), ("speed",), ("tokens",))
+_OF_COMPARED = tuple(compared(*kinds) for kinds in _OF_SPEED)
 
 
 def verdict_reason(
@@ -29,8 +31,10 @@ def verdict_reason(
         case Outcome.INVALID:
             tripped = [guard for guard in guards if guard.tripped]
             told = tripped[0].reason if tripped else _told(decisive[0]) if decisive else "no check is required"
-            what = "the speed of " if tripped and tripped[0].spoils in _OF_SPEED else ""
-            return f"Nothing can be said about {what}{candidate}: {_short(told).rstrip('.')}."
+            spoils = tripped[0].spoils if tripped else ()
+            what = "the speed of " if spoils in (*_OF_SPEED, *_OF_COMPARED) else ""
+            beside = f" against {baseline}" if baseline is not None and spoils in _OF_COMPARED else ""
+            return f"Nothing can be said about {what}{candidate}{beside}: {_short(told).rstrip('.')}."
         case Outcome.WARN:
             waived = [check for check in required if check.waiver is not None]
             if waived:

@@ -58,6 +58,9 @@ class Unit(StrEnum):
     SECONDS = "s"
     TOKENS_PER_S = "tokens/s"
     REQUESTS_PER_S = "requests/s"
+    TOKENS_PER_S_EACH = "tokens/s per accelerator"
+    REQUESTS_PER_S_EACH = "requests/s per accelerator"
+    COUNT_EACH = "per accelerator"  # requests in flight
     TOKENS = "tokens"  # of one answer
     RATIO = "ratio"
     POINTS = "points"  # a difference of two shares, 0.02 = 2 points
@@ -174,8 +177,9 @@ class GuardResult:
 class Difference:
     """Something that was not the same on both sides, and whether it is part of the change that is judged.
 
-    What a candidate is (weights, model, address, price) is `declared` by being the candidate. `field` is the word of
-    `gate.allow_different` that declares whatever else may change speed or answers: undeclared, it trips `arms-alike`.
+    What a candidate is (weights, model, address, price) is `declared` by being the candidate. `field` is the key of the
+    deployments, or the word of `gate.allow_different`, that declares whatever else may change speed or answers:
+    undeclared, it trips `arms-alike` where something that is compared rests on it.
     Neither declared nor with a field: it was only seen, and follows from the rest or says how far to trust it.
     """
 

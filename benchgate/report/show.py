@@ -113,7 +113,14 @@ def value(quantity: float | None, unit: Unit) -> str:
     return f"{number(quantity)} {_PER_UNIT[unit]}"
 
 
-_PER_UNIT = {Unit.TOKENS_PER_S: "tok/s", Unit.REQUESTS_PER_S: "req/s", Unit.TOKENS: "tokens"}
+_PER_UNIT = {
+    Unit.TOKENS_PER_S: "tok/s",
+    Unit.REQUESTS_PER_S: "req/s",
+    Unit.TOKENS: "tokens",
+    Unit.TOKENS_PER_S_EACH: "tok/s per accelerator",
+    Unit.REQUESTS_PER_S_EACH: "req/s per accelerator",
+    Unit.COUNT_EACH: "per accelerator",
+}
 
 
 def _of_drills(quantity: float, unit: Unit) -> str:

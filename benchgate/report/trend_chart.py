@@ -155,7 +155,7 @@ def _unit(chart: TrendChart) -> tuple[float, str]:
         return 1.0, "$"
     if name.endswith("_ratio"):
         return 100.0, "%"
-    if name.endswith("tokens_per_s"):
+    if name.startswith("output_tokens_per_"):
         return 1.0, "tok/s"
     if name.endswith("_per_s"):
         return 1.0, "req/s"

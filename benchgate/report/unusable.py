@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchgate.gate.guard import SPEED, TOKENS
+from benchgate.gate.guard import ALL_OF_LOAD, OF_OWN_LOAD, compared
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-
-_LOAD = frozenset({"load", SPEED, TOKENS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +17,13 @@ class Unusable:
     divergence: str
     shadow: str
     only_speed: bool  # of the load how fast it was, not what failed
+    only_compared: bool  # of the load what is held against the baseline, not the candidate's own values
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts in words, as far as their numbers are not to be used."""
         load = "speed under load" if self.only_speed else "load"
+        load += " against the baseline" if self.only_compared else ""
         named = ((load, self.load), ("evals", self.quality), ("fixed texts", self.divergence))
         return tuple(name for name, guards in (*named, ("the shadow comparison", self.shadow)) if guards)
 
@@ -36,11 +36,12 @@ def unusable(verdict: Verdict) -> Unusable:
     blocked = verdict.outcome is Outcome.BLOCK
     tripped = [guard for guard in verdict.guards if guard.tripped and (guard.spoils or not blocked)]
     return Unusable(
-        load=_against(tripped, _LOAD),
+        load=_against(tripped, ALL_OF_LOAD),
         quality=_against(tripped, frozenset({"quality"})),
         divergence=_against(tripped, frozenset({"divergence"})),
         shadow=_against(tripped, frozenset({"shadow"})),
-        only_speed=not _against(tripped, frozenset({"load"})),
+        only_speed=not _against(tripped, frozenset({"load", *compared("load")})),
+        only_compared=not _against(tripped, OF_OWN_LOAD),
     )
 
 

@@ -69,5 +69,8 @@ def _fits(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
     if ("/" in check.min) != (capacity.over == "rate"):
         wanted = 'a rate like "8/s"' if capacity.over == "rate" else "a number in flight like 8"
         yield Fault((*path, "min"), f"the search is over the {capacity.over}; write {wanted}")
-    elif check.slo_value > capacity.highest:
+        return
+    candidate = parts.deployments.get(parts.candidate or "")
+    each = candidate.accelerators if check.per is not None and candidate is not None else 1
+    if check.slo_value * each > capacity.highest:
         yield Fault((*path, "min"), "is more than the search goes up to; raise `load.capacity.to`")

@@ -21,6 +21,7 @@ from benchgate.suite.metric_kinds import (
     LATENCY_METRICS,
     MEAN,
     OVER_METRICS,
+    PER_ACCELERATOR_METRICS,
     TASK_METRICS,
     TELEMETRY_METRICS,
     TWO_WAY_METRICS,
@@ -54,6 +55,7 @@ class Check(StrictSection):
     of: FailureClass | None = None  # error_rate only; failures of every class unless said
     stage: PlaceName | None = None  # load metrics only; every stage, each judged apart, unless said
     class_name: str | None = Field(default=None, alias="class")  # of the stage's classes of traffic; each unless said
+    per: Literal["accelerator"] | None = None  # throughputs and capacity: divided by the deployment's `accelerators`
     over: PlaceName | None = None  # another stage, whose value is what `stage`'s is held against
     task: str | None = None  # evals only; all tasks pooled unless said (of scores each apart), "each" for one per task
     margin: Margin | None = None
@@ -66,12 +68,13 @@ class Check(StrictSection):
     allow_underpowered: Flag = False  # measure although this check cannot carry its margin
     trade: Trade | None = None  # of a cost: what a gain in speed is worth
 
-    @field_validator("statistic", "of", "stage", "class_name", "over", "task")
+    @field_validator("statistic", "of", "stage", "class_name", "per", "over", "task")
     @classmethod
     def _belongs_to_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
         metric, owners = info.data.get("metric"), _OWNERS[str(info.field_name)]
         if value is not None and metric is not None and metric not in owners:
-            raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(owners)}; remove it")
+            why = ", which does not add up over accelerators" if info.field_name == "per" else ""
+            raise ValueError(f"means nothing for {metric}{why}; it belongs to {', '.join(owners)}; remove it")
         return value
 
     @field_validator("statistic")
@@ -158,6 +161,9 @@ class Check(StrictSection):
             raise ValueError("`over` holds the candidate against itself, a `margin` against the baseline; keep one")
         if self.stage is None:
             raise ValueError(f"`over: {self.over}` needs the `stage` that is held against it")
+        if self.per is not None:
+            same = "both stages of `over` are served by the same accelerators, so `per` changes nothing"
+            raise ValueError(f"{same}; remove it")
         if self.place == self.over:
             raise ValueError(f'"{self.over}" would be held against itself; name another stage in `over`')
         return self
@@ -188,12 +194,13 @@ class Check(StrictSection):
         return None if self.min_abs is None else least_change(self.metric, self.min_abs)
 
 
-_LATER_KEYS = ("of", "class_name", "class", "over", "min_abs", "trade")
+_LATER_KEYS = ("of", "class_name", "class", "per", "over", "min_abs", "trade")
 _OWNERS = {
     "statistic": LATENCY_METRICS,
     "of": ("error_rate",),
     "stage": _OF_A_STAGE,
     "class_name": tuple(name for name in _OF_A_STAGE if name not in TELEMETRY_METRICS),
+    "per": PER_ACCELERATOR_METRICS,
     "over": OVER_METRICS,
     "task": TASK_METRICS,
 }

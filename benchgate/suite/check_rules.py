@@ -100,7 +100,7 @@ def _gain_is_judged(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
     wanted = (trade.metric, (trade.statistic or "p50") if latency else None)
     judged: set[str] = set()
     for one in parts.checks:
-        if one is None or one.margin is None or one.min_abs is not None or one.direction != "worse":
+        if one is None or one.margin is None or one.min_abs is not None or one.direction != "worse" or one.per:
             continue
         if (one.metric, (one.statistic or "p50") if latency else one.statistic) == wanted:
             judged |= set(looked_at_by(parts, one))
@@ -162,7 +162,7 @@ def _is_told(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
 
 def _is_new(parts: Parts, number: int, check: Check, first: dict[tuple[object, ...], int]) -> Iterator[Fault]:
     """Two checks may bound one quantity in two ways (a margin and an SLO), not twice in the same way."""
-    quantity = (check.metric, check.statistic or "p50", check.of, check.over, _way(check))
+    quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, _way(check))
     for place in looked_at_by(parts, check):
         earlier = first.setdefault((*quantity, place), number)
         if earlier != number:
@@ -185,4 +185,5 @@ def _described(check: Check, place: str) -> str:
     statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
     where = f' of "{place}"' if place else ""
     over = f' over "{check.over}"' if check.over else ""
-    return f"the {'margin' if check.margin is not None else 'SLO'} of {check.metric}{statistic}{where}{over}"
+    per = f" per {check.per}" if check.per else ""
+    return f"the {'margin' if check.margin is not None else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"

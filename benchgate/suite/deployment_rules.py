@@ -18,6 +18,7 @@ def broken_deployments(parts: Parts) -> Iterator[Fault]:
     yield from _ours(parts)
     yield from _starts(parts)
     yield from _prices(parts)
+    yield from _counted(parts)
     for position, stage in zip(parts.stage_at, parts.stages, strict=True):
         if stage is not None:
             yield from _actions(parts, stage, ("load", "sweep", position, "actions"))
@@ -59,6 +60,18 @@ def _prices(parts: Parts) -> Iterator[Fault]:
             yield Fault(("deployments", name, "token_prices"), message)
     if not parts.awaits_prices:
         yield from _lacking_prices(parts)
+
+
+def _counted(parts: Parts) -> Iterator[Fault]:
+    """What is divided by accelerators needs their number written: the usual 1 would change nothing in silence."""
+    for number, check in enumerate(parts.checks):
+        if check is None or check.per is None:
+            continue
+        for arm, name, spec in _arms(parts):
+            if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
+                message = f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
+                yield Fault(("gate", "checks", number, "per"), message)
+                break
 
 
 def _lacking_prices(parts: Parts) -> Iterator[Fault]:

@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from benchgate import units
 from benchgate.model.arrivals import parse_arrival
@@ -97,6 +108,27 @@ def _kind(found: object, info: ValidationInfo) -> object:
 Kind = Annotated[
     Text, BeforeValidator(_kind), Expected('the kind of an accelerator, like "H100"'), Written.of(text(_KIND))
 ]
+_DECLARED_BY_KEYS = ("accelerators", "engine")
+
+
+def _needs_permission(found: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+    """Refuse what the deployments declare themselves, except in a stored suite, which may still name it."""
+    if found in _DECLARED_BY_KEYS:
+        if is_stored(info):
+            return found
+        what = f"what the deployments say with `{found}` is the change itself"
+        raise ValueError(f"{what} and needs no permission; remove it")
+    return handler(found)
+
+
+SharedField = Annotated[
+    Literal[
+        "engine_version", "engine_flags", "context", "slots", "threads", "vocabulary", "chat_template", "hardware",
+        "request_fields", "proxy",
+    ],
+    WrapValidator(_needs_permission), PlainSerializer(str),
+]  # fmt: skip
+"""What both arms must share unless the policy lets it differ, or the deployments declare it."""
 Name = Annotated[
     str,
     Field(pattern=_NAME),

@@ -82,6 +82,8 @@ METRICS = tuple(KINDS)
 LATENCY_METRICS = tuple(name for name, kind in KINDS.items() if kind is _LATENCY)
 THROUGHPUT_METRICS = tuple(name for name, kind in KINDS.items() if kind is _RATE)
 COST_METRICS = tuple(name for name, kind in KINDS.items() if kind is _COST)
+PER_ACCELERATOR_METRICS = (*THROUGHPUT_METRICS, "capacity")
+"""Which add up over the accelerators of a deployment; a latency is what it is on however many."""
 FAILURE_METRICS = ("goodput", "error_rate")
 TELEMETRY_METRICS = ("kv_usage_after", "prefix_hit_rate", "preemptions", "queue_depth")
 STAGE_METRICS = tuple(name for name, kind in KINDS.items() if kind.at == "stage")

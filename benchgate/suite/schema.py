@@ -42,6 +42,7 @@ from benchgate.suite.fields import (
     PositivePercent,
     Price,
     Rate,
+    SharedField,
     StrictSection,
     Text,
     Whole,
@@ -102,11 +103,6 @@ OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
 ENGINES = ("openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama")
 Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
 
-SharedField = Literal[
-    "engine", "engine_version", "engine_flags", "context", "slots", "threads", "vocabulary", "chat_template",
-    "accelerators", "hardware", "request_fields", "proxy",
-]  # fmt: skip
-
 NOISE_MAX_AGE_S = 30 * 86_400.0
 
 
@@ -136,6 +132,7 @@ class DeploymentSpec(StrictSection):
     model: Text | None = None  # required with `url`
     revision: Text | None = None  # of the model's weights; only a commit or a digest can be promoted
     engine: Engine = Field(default_factory=lambda known: _usual_engine(known))
+    engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = None  # as the server says
     api_key: Reference | None = None
     headers: Headers = Field(default_factory=dict)  # of every request; a value may be a reference
     tls: Tls | None = None
@@ -159,6 +156,7 @@ class DeploymentSpec(StrictSection):
         written: dict[str, Any] = handler(self)
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
         usual |= {"revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
+        usual |= {"engine_version": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
 
     _price_entry: dict[str, object] = PrivateAttr(default_factory=dict)  # beside the suite: no part of what it says

@@ -55,8 +55,6 @@ def test_a_header_that_one_arm_alone_gets_must_be_declared_as_the_change() -> No
     [
         ("request_fields", {"settings": {"extra": {"top_k": 1}}}),
         ("request_fields", {"settings": {"leave_out": ["seed"]}}),
-        ("accelerators", {"accelerators": 2}),
-        ("engine", {"engine": "sglang"}),
     ],
 )
 @pytest.mark.parametrize("arm", Arm)

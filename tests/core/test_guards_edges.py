@@ -96,7 +96,7 @@ def test_another_number_of_senders_spoils_the_load_where_nothing_ties_the_runs_t
     four = replace(OTHER, load=tuple(replace(o, client=replace(o.client, workers=4)) for o in OTHER.load))
     assert not guard("same-client", RUN, four).tripped
     found = guard("same-client", alone(RUN), four)
-    assert (found.tripped, found.spoils) == (True, ("load",))
+    assert (found.tripped, found.spoils) == (True, ("compared-load",))
     assert not guard("same-client", alone(RUN), OTHER).tripped
 
 
@@ -234,8 +234,9 @@ def test_fewer_blocks_are_enough_only_where_the_run_itself_ended_at_a_look(
 def test_arms_that_are_not_served_alike_spoil_what_is_measured_in_time() -> None:
     arms = {**RUN.run.arms, Arm.CANDIDATE: replace(RUN.run.arms[Arm.CANDIDATE], facts={"engine_version": "2"})}
     changed = replace(RUN, run=replace(RUN.run, arms=arms))
-    assert guard("arms-alike", changed).spoils == ("speed",)
-    assert guard("sides-alike", changed, OTHER).spoils == ("speed",)
+    compares = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    assert guard("arms-alike", changed, suite=compares).spoils == ("compared-speed",)
+    assert guard("sides-alike", changed, OTHER, suite=compares).spoils == ("compared-speed",)
     for arm in Arm:
         found = arms_alike(replace(RUN, run=replace(RUN.run, arms={arm: RUN.run.arms[arm]})), SUITE)
         assert (found.tripped, found.spoils) == (True, ("speed",))

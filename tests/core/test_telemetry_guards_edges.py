@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guard import SPEED, TOKENS, kinds_of, looked_at, tripped, unknown
+from benchgate.gate.guard import SPEED, TOKENS, kinds_of_metric, looked_at, spoils_of, tripped, unknown
 from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
@@ -61,7 +61,7 @@ def test_a_server_may_do_a_twentieth_more_than_asked_and_in_one_block_a_fifth(
 ) -> None:
     found = guard("server-alone", served({(arm, block): {word: round(share * ASKED[word])}}))
     assert found.tripped is trips
-    assert found.spoils == (("load",) if trips else ())
+    assert found.spoils == (spoils_of(arm, "load") if trips else ())
     assert not trips or f"{arm.value}: the server counted" in found.reason
 
 
@@ -78,7 +78,8 @@ def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_tha
         (arm.other, None): {Counter.PREFIX_HITS: other * 1000},
     }
     found = guard("cache-cold", served(hits))
-    assert (found.tripped, found.spoils) == (trips, (SPEED,) if trips else ())
+    is_warm = Arm.CANDIDATE if (warm if arm is Arm.CANDIDATE else other) > 0.10 else Arm.BASELINE
+    assert (found.tripped, found.spoils) == (trips, spoils_of(is_warm, SPEED) if trips else ())
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -97,7 +98,7 @@ def test_a_restart_in_the_last_block_spoils_the_load(arm: Arm) -> None:
     restarted = replace(whole.telemetry[last], readings=(before, replace(after, marker="reborn")))
     telemetry = (*whole.telemetry[:last], restarted, *whole.telemetry[last + 1 :])
     found = guard("server-kept-running", replace(whole, telemetry=telemetry))
-    assert (found.tripped, found.spoils) == (True, ("load",))
+    assert (found.tripped, found.spoils) == (True, spoils_of(arm, "load"))
 
 
 def test_a_tripped_guard_is_never_taken_for_one_that_had_nothing_to_look_at() -> None:
@@ -116,7 +117,7 @@ COUNTED = {"tpot", "output_throughput", "output_length", "goodput", "capacity", 
 @pytest.mark.parametrize("metric", [*SPEEDS, "output_length", "error_rate"])
 def test_what_is_measured_in_time_or_counted_in_tokens_is_spoilt_as_such(metric: str) -> None:
     kinds = {"load"} | ({SPEED} if metric in SPEEDS else set()) | ({TOKENS} if metric in COUNTED else set())
-    assert kinds_of(metric, "load") == kinds
+    assert kinds_of_metric(metric) == kinds
 
 
 def test_a_restart_beside_stages_of_which_nothing_was_read_is_a_restart() -> None:

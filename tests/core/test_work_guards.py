@@ -11,6 +11,7 @@ import pytest
 
 from benchgate.gate.answer_cache import load_not_cached, order_does_not_matter
 from benchgate.gate.decide import judge
+from benchgate.gate.guard import spoils_of
 from benchgate.gate.same_work import same_work
 from benchgate.gate.unjudged import failures_judged
 from benchgate.model.deployment import Arm
@@ -182,7 +183,7 @@ def test_long_answers_that_come_whole_in_no_time_are_from_a_cache(arm: Arm) -> N
     guard = load_not_cached(on(arm, measured(SUITE), remembered(4)), SUITE)
     assert guard.tripped
     assert f"32 of 480 answers of the {arm.value} came whole, within 5 ms" in guard.reason
-    assert guard.spoils == ("load",)
+    assert guard.spoils == spoils_of(arm, "load")
 
 
 @pytest.mark.parametrize("change", [remembered(2), remembered(4, pieces=3), remembered(4, took_ms=6), remembered(0)])
