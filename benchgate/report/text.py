@@ -101,9 +101,10 @@ def row_numbers(row: CheckRow, *, alone: bool) -> str:
 
 def _guards(verdict: Verdict) -> Iterator[str]:
     for guard in verdict.guards:
-        if guard.tripped:
+        if guard.tripped or guard.warns:
             remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy else ""
-            yield f"  guard {one_line(guard.id)}: {one_line(guard.reason, _REASON_CHARACTERS)}{remedy}"
+            does = "guard" if guard.tripped else "warning of guard"
+            yield f"  {does} {one_line(guard.id)}: {one_line(guard.reason, _REASON_CHARACTERS)}{remedy}"
 
 
 def _differences(verdict: Verdict) -> list[str]:

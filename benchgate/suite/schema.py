@@ -134,6 +134,7 @@ class DeploymentSpec(StrictSection):
     embedded: Embedded | None = None
     sim: Practice | None = None
     model: Text | None = None  # required with `url`
+    answers_as: tuple[Text, ...] = ()  # other names of the model that its answers may give
     revision: Text | None = None  # of the model's weights; only a commit or a digest can be promoted
     engine: Engine = Field(default_factory=lambda known: _usual_engine(known))
     api_key: Reference | None = None
@@ -158,7 +159,7 @@ class DeploymentSpec(StrictSection):
         """What is not said about telemetry is not written: suites without it keep their bytes."""
         written: dict[str, Any] = handler(self)
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
-        usual |= {"revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
+        usual |= {"answers_as": (), "revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
 
     _price_entry: dict[str, object] = PrivateAttr(default_factory=dict)  # beside the suite: no part of what it says
