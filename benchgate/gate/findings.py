@@ -34,7 +34,7 @@ from benchgate.gate.over_checks import Span
 from benchgate.gate.rule import Bound, Finding, Problem, at_look
 from benchgate.gate.shares import Tally, tally_of
 from benchgate.gate.specs import CheckSpec, judged_units
-from benchgate.gate.token_inflation import LogRatio, shown_inflation
+from benchgate.gate.token_inflation import RESTATED_METRICS, LogRatio, shown_inflation
 from benchgate.gate.trading import gain_spec, traded
 from benchgate.gate.unit_costs import idles_more
 from benchgate.gate.usable_blocks import left_out_notes, usable
@@ -154,7 +154,6 @@ def _all_of_it(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Fin
     return replace(finding, warning=unpaid(*sides) or idles_more(*sides))
 
 
-_RESTATED = ("tpot", "output_throughput", *COST_METRICS)
 _IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS)
 
 
@@ -211,7 +210,7 @@ def _of_tasks(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
 def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """Judge a check at its stage; by the tokens of the candidate's text where its usage is shown to count more."""
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    in_tokens = spec.check.metric in _RESTATED
+    in_tokens = spec.check.metric in RESTATED_METRICS
     in_tokens |= spec.check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None
     if spec.check.over is not None or not in_tokens:
         return _found_at_stage(spec, suite, comparison, None)

@@ -15,7 +15,7 @@ from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.guard import SPEED, held, tripped, unknown, warned
 from benchgate.gate.paired_guards import same_rows
 from benchgate.gate.places import places
-from benchgate.gate.token_inflation import LogRatio, TextRatios, text_ratios
+from benchgate.gate.token_inflation import ROUNDING, LogRatio, TextRatios, text_ratios
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
@@ -54,7 +54,7 @@ def same_text(evidence: Evidence, suite: Suite) -> GuardResult:
             found = _contradiction(ratios, arm)
             if found is not None:
                 return tripped("same-text", f"stage {place.name}: {found}", _TEXT_MISSING, (SPEED,))
-        if sparse is None and ratios.chars_per_token.limits.upper < math.log(_SPARSE):
+        if sparse is None and ratios.chars_per_token.limits.upper < math.log(_SPARSE) - ROUNDING:
             sparse = f"stage {place.name}: {_less_text(ratios.chars_per_token, Arm.CANDIDATE, _SPARSE)}"
     if sparse is not None:
         return warned("same-text", sparse, _LESS_TEXT)
@@ -68,10 +68,10 @@ def same_text(evidence: Evidence, suite: Suite) -> GuardResult:
 def _contradiction(ratios: TextRatios, arm: Arm) -> str | None:
     """Return how this arm's text contradicts its usage; None where it does not, or too little to trip."""
     text = ratios.chars_per_token if arm is Arm.CANDIDATE else ratios.chars_per_token.reversed()
-    if text.limits.upper < math.log(_MISSING):
+    if text.limits.upper < math.log(_MISSING) - ROUNDING:
         return _less_text(text, arm, _MISSING)
     inflation = ratios.inflation(arm)
-    if inflation is None or inflation.limits.lower <= math.log(_INFLATED):
+    if inflation is None or inflation.limits.lower <= math.log(_INFLATED) + ROUNDING:
         return None
     counted = f"the {arm.value}'s usage counts {math.exp(inflation.estimate):.2f} times the tokens that its text shows"
     return (

@@ -22,11 +22,15 @@ from benchgate.model.records import ABSENT, FloatArray, IntArray, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import t_ppf
 from benchgate.stats.limits import Limits
+from benchgate.suite.metric_kinds import COST_METRICS
 from benchgate.suite.schema import Suite
 
+RESTATED_METRICS = ("tpot", "output_throughput", *COST_METRICS)
+"""Metrics of the candidate that are computed from the tokens of its text where that contradicts its usage."""
 LEAST_PAIRS = 10
 CONTRADICTED = 1.02
 """Inflation that is shown to be larger is taken out of the candidate's token metrics."""
+ROUNDING = 1e-9
 _SURE = 0.1  # of alpha: there are several stages, and every estimate has two sides
 _STREAMED = 3  # pieces: an answer in fewer says nothing of how many tokens a piece holds
 
@@ -115,7 +119,7 @@ def shown_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogRatio | 
     inflation = None if ratios is None else ratios.inflation(Arm.CANDIDATE)
     if inflation is None or not math.isfinite(inflation.estimate):
         return None
-    return inflation if inflation.limits.lower > math.log(CONTRADICTED) else None
+    return inflation if inflation.limits.lower > math.log(CONTRADICTED) + ROUNDING else None
 
 
 def _counted(execution: LoadObservation) -> FloatArray:

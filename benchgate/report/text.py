@@ -35,7 +35,9 @@ def render_text(
     load: Sequence[str] = (),
     cautions: Sequence[str] = (),
 ) -> str:
-    """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters.
+    """Verdict and reason, then the checks, failing first, then guards that tripped or warn.
+
+    No colours, no control characters.
 
     `quality` and `load` are what there is to say of them in short, a line each; `cautions` come before every check.
     """
