@@ -22,8 +22,8 @@ from tests.fakes.answer_texts import CHARS, plain, saying
 from tests.fakes.apart import alone
 from tests.fakes.measured import Effect, SuiteText, measured
 
-TTFT = {"metric": "ttft", "margin": "10%"}
-ERRORS = {"metric": "error_rate", "max": "5%"}
+TTFT: dict[str, object] = {"metric": "ttft", "margin": "10%"}
+ERRORS: dict[str, object] = {"metric": "error_rate", "max": "5%"}
 SUITE = SuiteText([TTFT, ERRORS]).suite()
 TEN = Effect()
 Guard = Callable[[Evidence, Suite], GuardResult]
@@ -214,13 +214,16 @@ def test_reasoning_that_is_counted_and_not_sent_is_no_blank_text() -> None:
 
 @pytest.mark.parametrize(("broken", "bound"), [(BLANK, 30), (REPEATED, 54)])
 def test_text_that_is_mostly_broken_on_both_arms_warns_by_name(broken: dict[str, int], bound: int) -> None:
+    def on_both(count: int) -> Evidence:
+        return saying(saying(sound(), Arm.BASELINE, rows(count, **broken)), Arm.CANDIDATE, rows(count, **broken))
+
     for count, warns in ((bound, False), (bound + 1, True)):
-        both = saying(saying(sound(), Arm.BASELINE, rows(count, **broken)), Arm.CANDIDATE, rows(count, **broken))
-        found = text_not_degenerate(both, SUITE)
+        found = text_not_degenerate(on_both(count), SUITE)
         assert (found.tripped, found.warns) == (False, warns)
-    assert judge(SUITE, both).outcome is Outcome.WARN
+    verdict = judge(SUITE, on_both(bound + 1))
     counted = f"{8 * (bound + 1)} of 480 and {8 * (bound + 1)} of 480"
-    assert f"guard text-not-degenerate warns: stage c4: {counted}" in judge(SUITE, both).reason
+    assert verdict.outcome is Outcome.WARN
+    assert f"guard text-not-degenerate warns: stage c4: {counted}" in verdict.reason
     alone = saying(sound(), Arm.CANDIDATE, rows(bound + 1, **broken))
     measured_alone = replace(alone, load=tuple(o for o in alone.load if o.arm is Arm.CANDIDATE))
     assert text_not_degenerate(measured_alone, SUITE).warns
