@@ -7,6 +7,7 @@ import math
 import re
 
 from benchgate.beginning.meeting import Met
+from benchgate.gate.model_names import unexpected_names
 from benchgate.units import as_written, show_duration
 
 _INPUT, _OUTPUT = 512, 128  # tokens
@@ -118,7 +119,9 @@ def _lengths(room_tokens: int | None) -> tuple[int, int]:
 
 def _deployment(met: Met) -> str:
     spec = met.spec
-    said = {"url": spec.url, "model": spec.model, "engine": spec.engine, "api_key": spec.api_key}
+    other = [] if met.trial.model is None else unexpected_names([met.trial.model], str(spec.model))
+    said = {"url": spec.url, "model": spec.model, "answers_as": other or None, "engine": spec.engine}
+    said["api_key"] = spec.api_key
     return "\n".join(f"    {key}: {json.dumps(value)}" for key, value in said.items() if value is not None)
 
 

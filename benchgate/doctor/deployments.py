@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchgate.deploying import endpoints_of
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import TargetError, UsageError
+from benchgate.gate.model_names import unexpected_names
 from benchgate.model.ask import GENERATING, Endpoint
 from benchgate.model.deployment import Arm
 from benchgate.suite.schema import DeploymentSpec, Suite
@@ -95,7 +97,7 @@ def _of_one(
     yield from _of_the_way(name, spec, target, listing)
     answers = True
     for endpoint in _endpoints(suite):
-        found = _answered(f"{name} {endpoint}", where, endpoint, target, listing, within_s)
+        found = _answered(f"{name} {endpoint}", where, endpoint, target, listing, within_s, spec.answers_as)
         answers = answers and found.state is not State.FAIL
         yield found
     if answers:
@@ -140,8 +142,16 @@ def _of_the_way(name: str, spec: DeploymentSpec, target: Target, listing: Listin
         yield Symptom(f"{name} clock", State.WARN if off else State.OK, found, set_both)
 
 
-def _answered(name: str, where: str, endpoint: Endpoint, target: Target, listing: Listing, within_s: float) -> Symptom:
-    """One whole answer at an endpoint that the suite measures."""
+def _answered(
+    name: str,
+    where: str,
+    endpoint: Endpoint,
+    target: Target,
+    listing: Listing,
+    within_s: float,
+    declared: Sequence[str] = (),
+) -> Symptom:
+    """Ask for one whole answer at an endpoint that the suite measures; `declared` are names its model may go by."""
     trial = try_out(target, endpoint, stream=False, within_s=within_s)
     if trial.fault is not None:
         reason = trial.fault.reason
@@ -154,6 +164,10 @@ def _answered(name: str, where: str, endpoint: Endpoint, target: Target, listing
     found = f"answers in {show_duration(trial.whole_s or 0.0)}"
     if endpoint in GENERATING and trial.output_tokens is None:
         return Symptom(name, State.WARN, f"{found}, without `usage`", "its tokens cannot be known: let it tell `usage`")
+    other = [] if trial.model is None else unexpected_names([trial.model], target.model, declared)
+    if other:
+        remedy = f"if that is the right model under another name, write `answers_as: [{json.dumps(other[0])}]`"
+        return Symptom(name, State.WARN, f"{found}, as {other[0]} where {target.model} was asked for", remedy)
     return Symptom(name, State.OK, found)
 
 

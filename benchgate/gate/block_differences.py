@@ -15,6 +15,7 @@ from benchgate.gate.guard import SPEED_METRICS
 from benchgate.gate.rule import Problem
 from benchgate.gate.shares import differences_of, tally_of
 from benchgate.gate.specs import CheckSpec, concrete_checks
+from benchgate.gate.token_inflation import RESTATED_METRICS, shown_inflation
 from benchgate.gate.usable_blocks import usable
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
@@ -46,14 +47,14 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
     comparison = Comparison(evidence)
     timed = usable(comparison, suite)
     found = (
-        _of_check(spec, comparison, timed)
+        _of_check(spec, comparison, timed, suite)
         for spec in concrete_checks(suite, evidence)
         if spec.stage is not None and spec.check.margin is not None and KINDS[spec.check.metric].needs == "load"
     )
     return tuple(one for one in found if one is not None and one.harms)
 
 
-def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison) -> BlockDifferences | None:
+def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite: Suite) -> BlockDifferences | None:
     assert spec.stage is not None, "only checks of a stage are asked for"
     metric = spec.check.metric
     looked_at = timed if metric in SPEED_METRICS else comparison
@@ -61,12 +62,16 @@ def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison) -> Blo
     if clear.problem is not None:
         return None
     seen = clear.comparison.judged
-    found = _of_shares(spec, spec.stage, seen) if metric in SHARE_METRICS else _of_values(spec, spec.stage, seen)
+    share = metric in SHARE_METRICS
+    found = _of_shares(spec, spec.stage, seen) if share else _of_values(spec, spec.stage, seen, suite)
     return found and _numbered(found, spec.stage, comparison.judged, looked_at.judged, seen)
 
 
-def _of_values(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifferences | None:
-    pairs = block_pairs(judged, stage, spec.measure)
+def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
+    inflation = shown_inflation(judged, stage, suite) if spec.check.metric in RESTATED_METRICS else None
+    pairs = block_pairs(
+        judged, stage, spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
+    )
     return None if isinstance(pairs, Problem) else BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
 
 

@@ -8,8 +8,8 @@ have as many requests as an upper limit of the quantile takes. It costs little: 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,7 +43,8 @@ class Measure:
     """What is judged of a latency or a rate: a quantile `q`, or with `mean` the geometric mean of paired requests.
 
     `slo` is what makes a request good, where a cost is that of good ones. With `each` a rate is divided by the
-    accelerators of its deployment.
+    accelerators of its deployment. `inflation` is, block by block, ln of how many times the tokens of its text the
+    candidate's usage counts: its metrics in tokens are restated by it.
     """
 
     metric: str
@@ -51,6 +52,16 @@ class Measure:
     statistic: str | None = None
     slo: Slo | None = None
     each: bool = False
+    inflation: Mapping[int, float] = field(default_factory=dict)
+
+    def restated(self, value: float, blocks: Sequence[LoadObservation]) -> float:
+        """Return the candidate's value in these blocks by the tokens of its text instead of its usage."""
+        worse = self.worse_by(blocks)
+        return value * math.exp(-worse if self.rises else worse)
+
+    def worse_by(self, blocks: Sequence[LoadObservation]) -> float:
+        """Return by how much, as a log, that makes it worse; 0 where its text fits its usage."""
+        return sum(self.inflation.get(block.block, 0.0) for block in blocks) / len(blocks) if self.inflation else 0.0
 
     @property
     def by_request(self) -> bool:
@@ -113,7 +124,8 @@ def block_pairs(evidence: Evidence, stage: str, measure: Measure) -> BlockPairs 
         row = _by_request(group[0], measure) if measure.by_request else _by_block(group, measure, evidence)
         if isinstance(row, Problem):
             return row
-        rows.append(row)
+        ours = [candidate for _, candidate in group]
+        rows.append((row[0] + measure.worse_by(ours), row[1], measure.restated(row[2], ours)))
     harm, baseline, candidate = np.array(rows, dtype=np.float64).T
     if len(groups) < 2 < len(pairs):
         return no_quantile(stage, measure, pairs)

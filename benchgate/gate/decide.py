@@ -115,15 +115,16 @@ def _defined(found: Measured) -> Measured:
 def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
     """BLOCK > INVALID > INCONCLUSIVE > WARN > PASS over required checks and guards; advisory checks can only warn.
 
-    So can what is waived. Advisory checks warn also when they could not be evaluated: a rule nobody could apply must
-    not look like one that held. No required check at all is INVALID: a gate that looked at nothing has nothing to say.
+    So can guards that warn, and what is waived. Advisory checks warn also when they could not be evaluated: a rule
+    nobody could apply must not look like one that held. No required check at all is INVALID: a gate that looked at
+    nothing has nothing to say.
     """
     required = [check.counted for check in checks if check.required]
     judged = any(check.required and check.family not in (HISTORY, BUDGET) for check in checks)
     outcomes = required if judged else [*required, Outcome.INVALID]
     if any(guard.tripped for guard in guards):
         outcomes = [*outcomes, Outcome.INVALID]
-    if any(check.counted in _WARNING for check in checks if not check.required):
+    if any(guard.warns for guard in guards) or any(c.counted in _WARNING for c in checks if not c.required):
         outcomes = [*outcomes, Outcome.WARN]
     return max(outcomes, key=lambda outcome: outcome.severity)
 

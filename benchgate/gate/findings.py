@@ -23,6 +23,7 @@ from benchgate.gate.accelerators_paid import miscounted, unpaid
 from benchgate.gate.allowance import Terms
 from benchgate.gate.apart import log_ratio, share_difference
 from benchgate.gate.between_runs import CAPACITY_APART, beside, cannot_decide
+from benchgate.gate.block_pairs import Measure
 from benchgate.gate.block_values import in_other_pieces
 from benchgate.gate.clouded import Cleared, Tail, cleared
 from benchgate.gate.comparison import Comparison
@@ -31,8 +32,9 @@ from benchgate.gate.guard import SPEED_METRICS
 from benchgate.gate.looks import Look, stricter_look
 from benchgate.gate.over_checks import Span
 from benchgate.gate.rule import Bound, Finding, Problem, at_look
-from benchgate.gate.shares import tally_of
+from benchgate.gate.shares import Tally, tally_of
 from benchgate.gate.specs import CheckSpec, judged_units
+from benchgate.gate.token_inflation import RESTATED_METRICS, LogRatio, shown_inflation
 from benchgate.gate.trading import gain_spec, traded
 from benchgate.gate.unit_costs import idles_more
 from benchgate.gate.usable_blocks import left_out_notes, usable
@@ -232,19 +234,40 @@ def _of_tasks(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
 
 
 def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+    """Judge a check at its stage; by the tokens of the candidate's text where its usage is shown to count more."""
+    assert spec.stage is not None, "a load check has a stage: the suite was validated"
+    in_tokens = spec.check.metric in RESTATED_METRICS
+    in_tokens |= spec.check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None
+    if spec.check.over is not None or not in_tokens:
+        return _found_at_stage(spec, suite, comparison, None)
+    both = beside(comparison) if comparison.apart else comparison.judged
+    inflation = shown_inflation(both, spec.stage, suite)
+    found = _found_at_stage(spec, suite, comparison, inflation)
+    if inflation is None:
+        return found
+    times, least = math.exp(inflation.estimate), math.exp(inflation.limits.lower)
+    told = f"the candidate's usage counts {times:.2f} times the tokens that its text shows"
+    note = f"{told} (at least {least:.2f}), so its {spec.check.metric} was computed from the tokens of the text"
+    return replace(found, notes=(*found.notes, note), warning=found.warning or told)
+
+
+def _found_at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison, inflation: LogRatio | None) -> Finding:
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
     check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
+    measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
     if check.margin is not None and comparison.apart:
-        return _apart(spec, suite, comparison)
+        return _apart(spec, suite, comparison, measure)
     breach = check.block_when == "breach"
     tally = tally_of(check.metric, spec.slo, check.of) if check.metric in SHARE_METRICS else None
+    if tally is not None and inflation is not None:
+        tally = _restated_tally(tally, spec, comparison, inflation)
     if check.margin is not None:
         if tally is not None:
             return share_checks.relative(
                 comparison, check.metric, stage, tally, margin=check.margin, breach=breach, alpha=alpha
             )
         terms = Terms(check.margin, breach, check.direction == "either", check.least_change)
-        return load_checks.relative(comparison, stage, spec.measure, terms, alpha=alpha)
+        return load_checks.relative(comparison, stage, measure, terms, alpha=alpha)
     bound = _bound(spec, suite)
     if check.over is not None:
         span = Span(stage, check.over, bound.value, bound.at_least)
@@ -255,10 +278,19 @@ def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
         return telemetry_checks.absolute(comparison.judged, check.metric, stage, bound, alpha=alpha)
     if tally is not None:
         return share_checks.absolute(comparison, check.metric, stage, tally, bound, alpha=alpha)
-    return slo_checks.absolute(comparison, spec.measure, stage, slo=bound.value, alpha=alpha)
+    return slo_checks.absolute(comparison, measure, stage, slo=bound.value, alpha=alpha)
 
 
-def _apart(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
+    """Hold the judged candidate's requests to the TPOT that its SLO allows by the tokens of their text."""
+    assert spec.slo is not None and spec.slo.tpot_s is not None, "it is asked of a goodput with a bound on TPOT"
+    stricter = replace(spec.slo, tpot_s=spec.slo.tpot_s / math.exp(inflation.estimate))
+    restated = tally_of(spec.check.metric, stricter)
+    ours = {id(o) for o in comparison.judged.load if o.arm is Arm.CANDIDATE}
+    return lambda o: restated(o) if id(o) in ours else tally(o)
+
+
+def _apart(spec: CheckSpec, suite: Suite, comparison: Comparison, measure: Measure) -> Finding:
     """Without a live baseline: decided by the noise profile, and not at all where there is none that holds."""
     check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
     assert stage is not None and check.margin is not None, "it is asked of a margin at a stage alone"
@@ -270,7 +302,7 @@ def _apart(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
         found = share_difference(comparison, name, tally, stage, check.margin, breach=breach, falls=falls)
     else:
         terms = Terms(check.margin, breach, check.direction == "either", check.least_change)
-        found = log_ratio(comparison, stage, spec.measure, terms, alpha=alpha)
+        found = log_ratio(comparison, stage, measure, terms, alpha=alpha)
     cannot = cannot_decide(comparison, suite.gate.noise_max_age_s)
     if cannot is None or (found.problem is not None and found.problem.outcome is Outcome.INVALID):
         return found

@@ -57,12 +57,17 @@ def unknown(name: str, reason: str) -> GuardResult:
 
 def looked_at(guards: Iterable[GuardResult], missing: str | None) -> list[GuardResult]:
     """The guards as they are; where what they look at is `missing`, one that found nothing did not look."""
-    return [one if missing is None or one.tripped else unknown(one.id, missing) for one in guards]
+    return [one if missing is None or one.tripped or one.warns else unknown(one.id, missing) for one in guards]
 
 
 def tripped(name: str, reason: str, remedy: str, spoils: tuple[str, ...] = ()) -> GuardResult:
     """A guard that found something, what to do about it, and which kinds of checks it makes INVALID."""
     return GuardResult(id=name, tripped=True, reason=reason, remedy=remedy, spoils=spoils)
+
+
+def warned(name: str, reason: str, remedy: str) -> GuardResult:
+    """Return a guard that makes a PASS a WARN and takes no check away."""
+    return GuardResult(id=name, tripped=False, reason=reason, remedy=remedy, warns=True)
 
 
 def kinds_of(check: Check) -> frozenset[str]:

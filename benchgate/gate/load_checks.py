@@ -50,7 +50,8 @@ def relative(comparison: Comparison, stage: str, measure: Measure, terms: Terms,
     judged = block_pairs(comparison.judged, stage, measure)
     if isinstance(judged, Problem):
         return replace(empty, problem=judged)
-    reference = None if comparison.reference is None else block_pairs(comparison.reference, stage, measure)
+    as_counted = replace(measure, inflation={})  # a stored run's usage is no fault of the judged candidate's
+    reference = None if comparison.reference is None else block_pairs(comparison.reference, stage, as_counted)
     if isinstance(reference, Problem):
         return replace(empty, candidate=_geometric_mean(judged.candidate), problem=reference)
     held_against = judged.baseline if reference is None else reference.candidate

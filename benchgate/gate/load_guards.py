@@ -12,10 +12,12 @@ from benchgate.gate.between_runs import beside
 from benchgate.gate.comparison import Comparison, load_of, paired_load
 from benchgate.gate.guard import SPEED, TO_ITS_END, TOKENS, compared, gravest, held, spoils_of, tripped
 from benchgate.gate.impossible import impossible
+from benchgate.gate.model_names import model_names
 from benchgate.gate.paired_guards import prompts_alike, same_rows, sent_once
 from benchgate.gate.places import places
 from benchgate.gate.same_work import same_work
 from benchgate.gate.saturation import losses
+from benchgate.gate.text_guards import answers_there, same_text, text_not_degenerate
 from benchgate.gate.token_counts import MISCOUNTED_SHARE, WITHHELD, undercounted
 from benchgate.gate.unjudged import failures_judged
 from benchgate.gate.usable_blocks import strained_blocks
@@ -34,8 +36,9 @@ def load_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
     """All of them, in a fixed order; without a load they hold."""
     of_client = (_as_planned, _times_possible, _client_keeps_up, _one_client)
     of_answers = (sent_once, prompts_alike, _tokens_counted_alike, _tokens_plausible, _answers_not_too_long)
+    of_text = (same_text, answers_there, text_not_degenerate, model_names)
     of_both = (same_work, load_not_cached, order_does_not_matter, failures_judged)
-    return [guard(evidence, suite) for guard in (*of_client, *of_answers, *of_both)]
+    return [guard(evidence, suite) for guard in (*of_client, *of_answers, *of_text, *of_both)]
 
 
 def guards_apart(comparison: Comparison, suite: Suite) -> list[GuardResult]:
@@ -44,7 +47,8 @@ def guards_apart(comparison: Comparison, suite: Suite) -> list[GuardResult]:
         return []
     both = beside(comparison)
     of_both = (prompts_alike, _tokens_counted_alike, _answers_not_too_long, same_work, load_not_cached)
-    return [guard(both, suite) for guard in of_both]
+    of_text = (same_text, answers_there, text_not_degenerate)
+    return [guard(both, suite) for guard in (*of_both, *of_text)]
 
 
 def _as_planned(evidence: Evidence, suite: Suite) -> GuardResult:

@@ -11,7 +11,8 @@ from benchgate.model.verdict import CheckResult, GuardResult, Outcome
 def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[GuardResult]) -> str | None:
     """A tripped guard's remedy where the evidence is no use, else the advice of the check that the sentence names.
 
-    None for PASS, and where a warning needs nothing done before the promotion.
+    Where no check warns, the remedy of the guard that does. None for PASS, and where a warning needs nothing done
+    before the promotion.
     """
     if outcome is Outcome.PASS:
         return None
@@ -20,6 +21,9 @@ def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[
         if remedy is not None:
             return remedy
     decisive = decisive_checks(outcome, checks)
+    warning = [guard.remedy for guard in guards if guard.warns] if outcome is Outcome.WARN else []
+    if warning and not decisive:
+        return warning[0]
     return next((check.advice for check in decisive if check.advice), None) if decisive else _REQUIRE
 
 

@@ -47,7 +47,8 @@ def _spreads(pairs: BlockPairs) -> tuple[str, ...]:
 
 def _by_request(comparison: Comparison, stage: str, measure: Measure, alpha: float) -> str | None:
     """The geometric mean change over pairs of requests, beside a quantile; None where one request has no pair."""
-    if comparison.stored or not measure.is_latency or measure.by_request or measure.metric == "itl":
+    usual = measure.is_latency and not measure.by_request and not measure.inflation
+    if comparison.stored or not usual or measure.metric == "itl":
         return None
     found = [paired_requests(*pair, measure.metric) for pair in paired_load(comparison.judged, stage)]
     pairs = [one for one in found if isinstance(one, PairedRequests)]

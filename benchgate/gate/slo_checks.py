@@ -54,22 +54,25 @@ def absolute(comparison: Comparison, measure: Measure, stage: str, *, slo: float
     if unpriced is not None:
         return replace(finding, problem=unpriced)
     values = [priced([block], measure, comparison.judged.run.arms.get(Arm.CANDIDATE)) for block in blocks]
-    known = np.array([v for v in values if v is not None], dtype=np.float64)
+    known = np.array([measure.restated(v, [b]) for v, b in zip(values, blocks, strict=True) if v is not None])
     if len(known) < len(values) or len(known) == 0:
         return replace(finding, problem=_missing(metric, stage))
     if metric in LATENCIES:
-        return _latency_slo(finding, metric, blocks, known, q, alpha)
+        return _latency_slo(finding, measure, blocks, known, alpha)
     return _rate_slo(finding, known, alpha)
 
 
 def _latency_slo(
-    finding: Finding, metric: str, blocks: list[LoadObservation], per_block: FloatArray, q: float, alpha: float
+    finding: Finding, measure: Measure, blocks: list[LoadObservation], per_block: FloatArray, alpha: float
 ) -> Finding:
     """The quantile of a request's latency. Of the gaps of one request (ITL), which go together, one counts.
 
     A block whose quantile is infinite has no logarithm and leaves only one thing to say of the upper limit.
     """
-    pooled = np.concatenate([_one_per_request(metric, block, q) for block in blocks])
+    q = measure.q
+    pooled = np.concatenate(
+        [_one_per_request(measure.metric, block, q) * measure.restated(1.0, [block]) for block in blocks]
+    )
     pooled = pooled[~np.isnan(pooled)]
     estimate = metrics.quantile(pooled, q)
     order = order_statistic_limits(pooled, q, alpha)

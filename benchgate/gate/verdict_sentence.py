@@ -39,7 +39,14 @@ def verdict_reason(
             waived = [check for check in required if check.waiver is not None]
             if waived:
                 begin = f"{candidate} {_ONLY_BECAUSE[baseline is None]} {_are_waived(len(waived))}"
-            return f"{begin}: {_told(decisive[0])}{_and_more(decisive)}."
+            warning = [guard for guard in guards if guard.warns]
+            if not decisive and warning:
+                others = [f"; guard {guard.id} warns too" for guard in warning[1:]]
+                return (
+                    f"{begin}: guard {warning[0].id} warns: {_short(warning[0].reason).rstrip('.')}{''.join(others)}."
+                )
+            named = "".join(f"; guard {guard.id} warns" for guard in warning)
+            return f"{begin}: {_told(decisive[0])}{_and_more(decisive)}{named}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
             compared = baseline is not None and any(check.scale is not Scale.ABSOLUTE for check in required)

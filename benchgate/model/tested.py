@@ -16,7 +16,10 @@ KEPT = "kept"
 
 @dataclass(frozen=True, slots=True)
 class ByResult:
-    """Ids of checks, each in one of the three lists; `failed` names tripped guards too, and COMPARABILITY or KEPT."""
+    """Ids of checks, each in one of the three lists.
+
+    `warned` names guards that warn too; `failed` names tripped guards too, and COMPARABILITY or KEPT.
+    """
 
     passed: tuple[str, ...]
     warned: tuple[str, ...]
@@ -34,6 +37,7 @@ def tested(verdict: Verdict, exit_code: ExitCode) -> ByResult:
     for check in verdict.checks:
         listed = _listed(check)
         lists[Outcome.BLOCK if strict and listed is Outcome.WARN else listed].append(check.id)
+    lists[Outcome.BLOCK if strict else Outcome.WARN] += [guard.id for guard in verdict.guards if guard.warns]
     failed = [*lists[Outcome.BLOCK], *(guard.id for guard in verdict.guards if guard.tripped)]
     if verdict.outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
         failed.append(COMPARABILITY)

@@ -162,7 +162,7 @@ class GuardResult:
     """Whether the evidence itself is usable. A tripped guard prevents PASS, whatever the checks say.
 
     The checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate. One that
-    had nothing to look at is not `known` to hold, and says why.
+    had nothing to look at is not `known` to hold, and says why. One that `warns` did not trip: it makes a PASS a WARN.
     """
 
     id: str
@@ -171,6 +171,7 @@ class GuardResult:
     remedy: str | None
     spoils: tuple[str, ...] = ()
     known: bool = True
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,8 @@ def _guard(guard: GuardResult) -> dict[str, object]:
         "remedy": guard.remedy,
         "spoils": list(guard.spoils),
     }
+    if guard.warns:
+        document["warns"] = True
     return document if guard.known else {**document, "known": False}
 
 

@@ -36,6 +36,7 @@ class Fairness:
     """
 
     tripped: tuple[GuardResult, ...]
+    warned: tuple[GuardResult, ...]
     held: tuple[GuardResult, ...]
     unknown: tuple[GuardResult, ...]  # had nothing to look at
     faults: tuple[str, ...]
@@ -48,7 +49,7 @@ class Fairness:
     @property
     def fair(self) -> bool:
         """Whether nothing speaks against reading the checks as they stand."""
-        return not (self.tripped or self.faults or self.cautions)
+        return not (self.tripped or self.warned or self.faults or self.cautions)
 
 
 def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fairness:
@@ -63,7 +64,8 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
     rows = rows or [Row(n, ours.get(n, show.NOT_APPLICABLE), theirs.get(n, show.NOT_APPLICABLE)) for n in differing]
     return Fairness(
         tripped=tuple(g for g in verdict.guards if g.tripped),
-        held=tuple(g for g in verdict.guards if g.known and not g.tripped),
+        warned=tuple(g for g in verdict.guards if g.warns),
+        held=tuple(g for g in verdict.guards if g.known and not (g.tripped or g.warns)),
         unknown=tuple(g for g in verdict.guards if not g.known and not g.tripped),
         faults=tuple(_faults(sides, verdict)),
         cautions=(*_cautions(sides), *notices),

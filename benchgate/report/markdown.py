@@ -189,8 +189,8 @@ def _sentence(text: str) -> str:
 def _unfair(view: ReportView) -> str:
     """Yes is not told: then there is nothing to list."""
     fair = view.fairness
-    tripped = [_objection(guard, view.banner) for guard in fair.tripped]
-    lines = _list([*fair.faults, *tripped, *fair.cautions])
+    objections = [_objection(guard, view.banner) for guard in (*fair.tripped, *fair.warned)]
+    lines = _list([*fair.faults, *objections, *fair.cautions])
     answer = f"**No.** {markdown_prose(fair.unsound)}." if fair.tripped or fair.faults else "**With care.**"
     return f"{answer}\n{lines}" if lines else ""
 

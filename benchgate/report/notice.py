@@ -12,6 +12,7 @@ from benchgate.report.results import Kind, Level, Result, Told, plain
 from benchgate.report.sides import deployments
 
 TYPE = "benchgate.verdict"
+_QUIET = (Level.HOLDS, Level.UNKNOWN)
 _MOST_REASON = 300  # of a check: what is sent stays small, as the specification asks
 
 
@@ -34,7 +35,7 @@ def render_notice(told: Told, *, report_sha256: str | None) -> str:
         "reason": verdict.reason,
         "doubt": verdict.details[0] if told.doubtful else None,
         "checks": [_short(one) for one in others if one.kind is Kind.CHECK and one.level is not Level.HOLDS],
-        "guards": [_short(one) for one in others if one.kind is Kind.GUARD and one.level.stops],
+        "guards": [_short(one) for one in others if one.kind is Kind.GUARD and one.level not in _QUIET],
         "checks_held": sum(one.kind is Kind.CHECK and one.level is Level.HOLDS for one in others),
         "suite_sha256": plain(told.run.suite_sha256),
         "policy_sha256": told.verdict.policy_sha256,

@@ -60,7 +60,7 @@ class Result:
     id: str
     title: str
     family: str
-    outcome: str  # an Outcome, maybe with `(not promoted)`; WAIVED; of a guard `held`, `tripped`, `unknown`
+    outcome: str  # an Outcome, maybe with `(not promoted)`; WAIVED; of a guard `held`, `warned`, `tripped`, `unknown`
     level: Level
     required: bool
     reason: str
@@ -116,16 +116,16 @@ class Told:
         return self.verdict.outcome.promotes and self.exit_code is not ExitCode.OK
 
     def results(self) -> tuple[Result, ...]:
-        """The verdict, its checks (failing first), its guards (tripped first).
+        """The verdict, its checks (failing first), its guards (tripped first, then those that warn).
 
         Where the process does not end with 0, the first result stops the promotion, whatever the checks are.
         """
-        guards = sorted(self.verdict.guards, key=lambda guard: not guard.tripped)
+        guards = sorted(self.verdict.guards, key=lambda guard: (not guard.tripped, not guard.warns))
         strict = self.terms.strict
         return (
             _of_verdict(self.verdict, self.terms, self.exit_code),
             *_of_checks(self.verdict, alone=self.alone, strict=strict),
-            *(_of_guard(guard) for guard in guards),
+            *(_of_guard(guard, strict=strict) for guard in guards),
         )
 
 
@@ -198,9 +198,13 @@ def _waived(waiver: Waiver, outcome: Outcome) -> str:
     return f"{outcome} by itself, waived up to {waiver.ceiling} until {waiver.expires}: {answers}: {waiver.reason}"
 
 
-def _of_guard(guard: GuardResult) -> Result:
-    level = Level.ERRS if guard.tripped else Level.HOLDS if guard.known else Level.UNKNOWN
-    outcome = "tripped" if guard.tripped else "held" if guard.known else "unknown"
+def _of_guard(guard: GuardResult, *, strict: bool) -> Result:
+    if guard.tripped:
+        outcome, level = "tripped", Level.ERRS
+    elif guard.warns:
+        outcome, level = "warned", level_of(Outcome.WARN, strict=strict)
+    else:
+        outcome, level = ("held", Level.HOLDS) if guard.known else ("unknown", Level.UNKNOWN)
     return Result(
         kind=Kind.GUARD,
         id=plain(guard.id),

@@ -36,7 +36,9 @@ def render_text(
     load: Sequence[str] = (),
     cautions: Sequence[str] = (),
 ) -> str:
-    """Verdict and reason, then the checks, failing first, then tripped guards. No colours, no control characters.
+    """Verdict and reason, then the checks, failing first, then guards that tripped or warn.
+
+    No colours, no control characters.
 
     `quality` and `load` are what there is to say of them in short, a line each; `cautions` come before every check.
     """
@@ -102,9 +104,10 @@ def row_numbers(row: CheckRow, *, alone: bool) -> str:
 
 def _guards(verdict: Verdict) -> Iterator[str]:
     for guard in verdict.guards:
-        if guard.tripped:
+        if guard.tripped or guard.warns:
             remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy else ""
-            yield f"  guard {one_line(guard.id)}: {one_line(guard.reason, _REASON_CHARACTERS)}{remedy}"
+            does = "guard" if guard.tripped else "warning of guard"
+            yield f"  {does} {one_line(guard.id)}: {one_line(guard.reason, _REASON_CHARACTERS)}{remedy}"
 
 
 def _differences(verdict: Verdict) -> list[str]:

@@ -130,6 +130,7 @@ class DeploymentSpec(StrictSection):
     embedded: Embedded | None = None
     sim: Practice | None = None
     model: Text | None = None  # required with `url`
+    answers_as: tuple[Text, ...] = ()  # other names of the model that its answers may give
     revision: Text | None = None  # of the model's weights; only a commit or a digest can be promoted
     engine: Engine = Field(default_factory=lambda known: _usual_engine(known))
     engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = None  # as the server says
@@ -155,7 +156,7 @@ class DeploymentSpec(StrictSection):
         """What is not said about telemetry is not written: suites without it keep their bytes."""
         written: dict[str, Any] = handler(self)
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
-        usual |= {"revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
+        usual |= {"answers_as": (), "revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
         usual |= {"engine_version": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
 

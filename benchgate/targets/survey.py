@@ -74,7 +74,7 @@ class Listing:
 class Trial:
     """One completion. Tokens are the server's own count; times are from the request to the first output and the end.
 
-    `events` are those that carried output; 1 of an answer that came whole.
+    `events` are those that carried output; 1 of an answer that came whole. `model` is the name that the answer gives.
     """
 
     fault: Fault | None
@@ -83,6 +83,7 @@ class Trial:
     first_s: float | None = None
     whole_s: float | None = None
     events: int = 0
+    model: str | None = None
 
     @property
     def pace_s(self) -> float | None:
@@ -169,13 +170,13 @@ def _whole(endpoint: Endpoint, content: bytes, whole_s: float, target: Target) -
         return _odd(f"HTTP 200 with an error: {message(document)}", target)
     if (lack := missing(endpoint, document)) is not None:
         return _odd(lack, target)
-    return Trial(None, _tokens(document), _finish(document), None, whole_s, 1)
+    return Trial(None, _tokens(document), _finish(document), None, whole_s, 1, _model(document, target))
 
 
 def _streamed(response: httpx2.Response, began_s: float, until_s: float, target: Target) -> Trial:
     """What came of a stream: when its first output did, its end, its count of tokens, and how it finished."""
     first_s: float | None = None
-    tokens, finish, events, hidden = None, None, 0, False
+    tokens, finish, events, hidden, model = None, None, 0, False, None
     for event in _events(response, until_s):
         error = event_error(event)
         if error is not None:
@@ -184,10 +185,11 @@ def _streamed(response: httpx2.Response, began_s: float, until_s: float, target:
             events += 1
             first_s = time.monotonic() - began_s if first_s is None else first_s
         tokens, finish = _tokens(event) or tokens, _finish(event) or finish
+        model = model or _model(event, target)
         hidden = hidden or thought_unseen(finish, event.get("usage"))
     if not events and not hidden:
         return _odd("HTTP 200, and a stream without any output in it", target)
-    return Trial(None, tokens, finish, first_s, time.monotonic() - began_s, events)
+    return Trial(None, tokens, finish, first_s, time.monotonic() - began_s, events, model)
 
 
 def _events(response: httpx2.Response, until_s: float) -> Iterator[dict[str, object]]:
@@ -216,6 +218,12 @@ def _holds_output(event: dict[str, object]) -> bool:
 
 def _tokens(document: dict[str, object]) -> int | None:
     return output_count(document.get("usage"))
+
+
+def _model(document: dict[str, object], target: Target) -> str | None:
+    """Return the answer's name of its model; None without one, or where it is no plain line or holds a credential."""
+    name = document.get("model")
+    return name if isinstance(name, str) and name and in_one_line(name, target) == name else None
 
 
 def _finish(document: dict[str, object]) -> str | None:

@@ -59,7 +59,7 @@ CHILD_ONLY: dict[str, frozenset[str]] = {
     "distributed": frozenset({"benchgate.load.cluster_client"}),
 }
 HEAVY_AT_START_UP = ("distributed", "lm_eval", "scipy", "sqlalchemy", "vl_convert", "xllamacpp")
-MAX_LINES = 400
+MAX_LINES = 600  # a module holds one concept whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,17 @@ def test_whatever_a_model_is_called_the_suite_says_it_as_it_is(model: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("answered", "declared"),
+    [(None, ()), ("m", ()), ("org/M", ()), ("m-2025-01-31", ()), ("small", ("small",)), ('"x": {', ('"x": {',))],
+)
+def test_another_name_in_the_answers_is_declared(answered: str | None, declared: tuple[str, ...]) -> None:
+    one = replace(met("m"), trial=replace(met("m").trial, model=answered))
+    text = first_suite.suite_text(one, met("other one"), file="suite.yaml", task="evals/arithmetic.yaml")
+    assert parse_suite(text, "suite.yaml").deployments["current"].answers_as == declared
+    assert ("answers_as" in text) is bool(declared)
+
+
+@pytest.mark.parametrize(
     ("first_s", "whole_s", "rate", "ttft"),
     [
         (0.05, 0.36, "2", 0.2),

@@ -90,6 +90,29 @@ def test_sound_deployment_is_asked_a_handful_of_times_and_one_of_ours_never() ->
     assert "a run starts itself" in found["new"].found
 
 
+def test_another_models_name_in_the_answer_is_told_unless_it_is_declared() -> None:
+    def named(name: str) -> Any:
+        whole = {"model": name, "choices": [{"message": {"content": "a b"}, "finish_reason": "stop"}]}
+
+        def respond(received: Received) -> Iterator[Step]:
+            asked = received.body is not None and not received.body.get("stream")
+            yield from [json_response({**whole, "usage": {"completion_tokens": 2}})] if asked else sound(received)
+
+        return respond
+
+    for name, more, state in (
+        ("small", "", State.WARN),
+        ("small", ", answers_as: [small]", State.OK),
+        ("org/scripted", "", State.OK),
+    ):
+        with ScriptedServer(named(name)) as server:
+            found = found_of(suite_of(server.url, more))["old chat"]
+        assert found.state is state, found
+        if state is State.WARN:
+            assert "as small where scripted was asked for" in found.found
+            assert '`answers_as: ["small"]`' in (found.remedy or "")
+
+
 def with_events(*steps: Step) -> Any:
     def respond(received: Received) -> Iterator[Step]:
         if received.body is not None and received.body.get("stream"):

@@ -97,6 +97,23 @@ def test_whole_answer_has_its_tokens_and_finish_reason() -> None:
     assert len(server.requests) == 2
 
 
+def test_answer_gives_the_name_of_its_model() -> None:
+    with ScriptedServer(answering(lambda received: "one")) as server:
+        assert try_out(target(server.url), "chat", stream=False).model == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("named", "read"), [("small", "small"), (f"m-{KEY}", None), ("two\nlines", None), ("", None), (7, None)]
+)
+def test_name_of_a_model_that_holds_the_key_or_is_no_line_is_not_read(named: object, read: str | None) -> None:
+    whole = json_response({"model": named, "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]})
+    chunk = event({"model": named, "choices": [{"delta": {"content": "a"}}]})
+    with ScriptedServer(lambda received: [whole]) as server:
+        assert try_out(target(server.url, key=KEY), "chat", stream=False).model == read
+    with ScriptedServer(lambda received: [stream_head(), chunk, DONE, LAST_CHUNK]) as server:
+        assert try_out(target(server.url, key=KEY), "chat", stream=True).model == read
+
+
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
 def test_stream_tells_its_pace(endpoint: Endpoint) -> None:
     with ScriptedServer(answering(lambda received: "one two three")) as server:

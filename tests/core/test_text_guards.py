@@ -1,0 +1,244 @@
+"""Guards over what was said under load: broken evidence trips each, sound evidence trips none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.decide import judge
+from benchgate.gate.guard import SPEED, spoils_of
+from benchgate.gate.load_guards import guards_apart
+from benchgate.gate.text_guards import answers_there, same_text, text_not_degenerate
+from benchgate.model.deployment import Arm
+from benchgate.model.records import ABSENT, RequestColumns
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import GuardResult, Outcome
+from benchgate.suite.schema import Suite
+from tests.fakes.answer_texts import CHARS, plain, saying
+from tests.fakes.apart import alone
+from tests.fakes.measured import Effect, SuiteText, measured
+
+TTFT: dict[str, object] = {"metric": "ttft", "margin": "10%"}
+ERRORS: dict[str, object] = {"metric": "error_rate", "max": "5%"}
+SUITE = SuiteText([TTFT, ERRORS]).suite()
+TEN = Effect()
+Guard = Callable[[Evidence, Suite], GuardResult]
+Change = Callable[[RequestColumns], dict[str, Any]]
+
+
+def sound(candidate: Effect = TEN, baseline: Effect = TEN) -> Evidence:
+    """Both arms say ten tokens of five characters, of usual redundancy and without tools."""
+
+    def said(columns: RequestColumns) -> dict[str, Any]:
+        n = len(columns)
+        return {**plain(columns), "redundancy_percent": np.full(n, 40), "tool_calls": np.zeros(n)}
+
+    return saying(saying(measured(SUITE, candidate, baseline), Arm.BASELINE, said), Arm.CANDIDATE, said)
+
+
+def rows(count: int, **columns: int) -> Change:
+    """So many requests of every block have these values."""
+
+    def change(found: RequestColumns) -> dict[str, Any]:
+        chosen = np.arange(len(found)) < count
+        return {name: np.where(chosen, value, getattr(found, name)) for name, value in columns.items()}
+
+    return change
+
+
+def without(evidence: Evidence, column: str, arm: Arm) -> Evidence:
+    return saying(evidence, arm, lambda columns: {column: np.full(len(columns), ABSENT)})
+
+
+def test_sound_text_trips_nothing() -> None:
+    for guard in (same_text, answers_there, text_not_degenerate):
+        found = guard(sound(), SUITE)
+        assert (found.tripped, found.warns, found.known) == (False, False, True)
+    assert judge(SUITE, sound()).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("guard", [same_text, answers_there, text_not_degenerate])
+def test_runs_that_do_not_know_what_was_said_trip_nothing_and_say_so(guard: Guard) -> None:
+    found = guard(measured(SUITE), SUITE)
+    assert (found.tripped, found.warns, found.known) == (False, False, False)
+    assert judge(SUITE, measured(SUITE)).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(("chars", "trips"), [(75, False), (74, True), (0, True)])
+def test_text_that_is_missing_trips_whatever_the_pieces_are(arm: Arm, chars: int, trips: bool) -> None:
+    evidence = saying(sound(), Arm.BASELINE, lambda c: plain(c, 100))
+    evidence = saying(evidence, Arm.CANDIDATE, lambda c: plain(c, 100))
+    guard = same_text(saying(evidence, arm, lambda c: plain(c, chars)), SUITE)
+    assert guard.tripped is trips
+    if trips:
+        assert (
+            f"a token that the {arm.value} counts has {chars / 100:.2f} times as many visible characters"
+            in guard.reason
+        )
+        assert guard.spoils == spoils_of(arm, SPEED)
+
+
+@pytest.mark.parametrize(("arm", "chars", "warns"), [
+    (Arm.CANDIDATE, 90, False), (Arm.CANDIDATE, 89, True), (Arm.BASELINE, 89, False),
+])  # fmt: skip
+def test_sparse_text_in_every_piece_warns_of_the_candidate(arm: Arm, chars: int, warns: bool) -> None:
+    evidence = saying(sound(), arm.other, lambda c: plain(c, 100))
+    evidence = saying(evidence, arm, lambda c: plain(c, chars))
+    assert not same_text(evidence, SUITE).tripped
+    assert same_text(evidence, SUITE).warns is warns
+    verdict = judge(SUITE, evidence)
+    assert verdict.outcome is (Outcome.WARN if warns else Outcome.PASS)
+    if warns:
+        assert (
+            "may be promoted, with care: guard same-text warns: stage c4: a token that the candidate" in verdict.reason
+        )
+        assert verdict.next_step is not None
+        assert verdict.next_step.startswith("read answers of both arms")
+
+
+@pytest.mark.parametrize(("candidate", "baseline"), [(True, False), (False, True)])
+@pytest.mark.parametrize(("usage", "trips"), [(110, False), (112, True)])
+def test_a_usage_more_than_a_tenth_beyond_the_text_trips(
+    candidate: bool, baseline: bool, usage: int, trips: bool
+) -> None:
+    honest, inflated = Effect(tokens=100), Effect(tokens=100, usage=usage)
+    guard = same_text(sound(inflated if candidate else honest, inflated if baseline else honest), SUITE)
+    assert guard.tripped is trips
+    arm = Arm.CANDIDATE if candidate else Arm.BASELINE
+    assert not trips or f"the {arm.value}'s usage counts 1.12 times the tokens that its text shows" in guard.reason
+
+
+def test_half_of_the_text_at_full_usage_is_not_promoted() -> None:
+    """Every second piece is left out, twice as slowly: by its usage as quick as the baseline."""
+    evidence = sound(Effect(tokens=50, usage=100, slowdown=1.0), Effect(tokens=100))
+    verdict = judge(SUITE, evidence)
+    assert verdict.outcome is Outcome.INVALID
+    assert [guard.id for guard in verdict.guards if guard.tripped] == ["same-text"]
+
+
+def only_thoughts(columns: RequestColumns) -> dict[str, Any]:
+    chars = np.diff(columns.chunk_start) * CHARS
+    return {"answer_chars": np.zeros(len(columns)), "reasoning_chars": chars}
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_reasoning_alone_where_the_other_arm_answers(arm: Arm) -> None:
+    guard = answers_there(saying(sound(), arm, only_thoughts), SUITE)
+    assert guard.tripped
+    assert f"480 of 480 answers of the {arm.value} alone have no answer" in guard.reason
+    assert not same_text(saying(sound(), arm, only_thoughts), SUITE).tripped
+
+
+def test_models_that_both_think_until_the_limit_are_alike() -> None:
+    both = saying(saying(sound(), Arm.BASELINE, only_thoughts), Arm.CANDIDATE, only_thoughts)
+    found = answers_there(both, SUITE)
+    assert (found.tripped, found.warns, found.known) == (False, False, True)
+
+
+def test_a_tool_call_is_an_answer() -> None:
+    called = saying(sound(), Arm.CANDIDATE, lambda c: {"answer_chars": np.zeros(len(c)), "tool_calls": np.ones(len(c))})
+    assert not answers_there(called, SUITE).tripped
+    unknown = without(called, "tool_calls", Arm.CANDIDATE)
+    assert not answers_there(unknown, SUITE).known
+
+
+@pytest.mark.parametrize("column", ["answer_chars", "reasoning_chars"])
+@pytest.mark.parametrize("arm", Arm)
+def test_text_that_is_not_known_on_one_arm_is_compared_with_nothing(column: str, arm: Arm) -> None:
+    evidence = without(saying(sound(), Arm.CANDIDATE, only_thoughts), column, arm)
+    assert not answers_there(evidence, SUITE).known
+    assert not text_not_degenerate(evidence, SUITE).tripped
+
+
+SILENT = {"answer_chars": 0, "reasoning_chars": 7}
+BLANK = {"answer_chars": 0, "reasoning_chars": 0}
+REPEATED = {"redundancy_percent": 80}
+
+
+@pytest.mark.parametrize(("guard", "broken"), [
+    (answers_there, SILENT), (text_not_degenerate, BLANK), (text_not_degenerate, REPEATED),
+])  # fmt: skip
+@pytest.mark.parametrize("arm", Arm)
+def test_more_than_one_answer_in_a_hundred_beyond_chance_trips(guard: Guard, broken: dict[str, int], arm: Arm) -> None:
+    assert guard(saying(sound(), arm, rows(1, **broken)), SUITE).tripped  # 8 of 480
+    four = [saying(sound(), arm, rows(count, **broken)) for count in (4, 5)]
+    chance, shown = (replace(one, load=tuple(o for o in one.load if o.block == 0)) for one in four)
+    assert not guard(chance, SUITE).tripped  # 4 of 60 are chance once in 8
+    assert not guard(shown, SUITE).tripped  # 5 of 60 once in 16
+    six = saying(sound(), arm, rows(6, **broken))
+    assert guard(replace(six, load=tuple(o for o in six.load if o.block == 0)), SUITE).tripped  # once in 32
+    first = saying(sound(), arm, rows(4, **broken))
+    of_all = replace(first, load=tuple(o if o.block == 0 else s for o, s in zip(first.load, sound().load, strict=True)))
+    assert not guard(of_all, SUITE).tripped  # 4 of 480 are less than a hundredth
+
+
+@pytest.mark.parametrize(("more", "fewer", "trips", "warns"), [
+    (20, 10, True, False), (20, 11, False, True), (12, 11, False, False),
+])  # fmt: skip
+def test_arms_that_both_fail_now_and_then_trip_from_twice_as_many_on(
+    more: int, fewer: int, trips: bool, warns: bool
+) -> None:
+    """Two models that run on past their end repeat themselves in other answers, and not exactly as often."""
+
+    def last(columns: RequestColumns) -> dict[str, Any]:
+        chosen = np.arange(len(columns)) >= len(columns) - fewer
+        return {"redundancy_percent": np.where(chosen, 95, 40)}
+
+    evidence = saying(saying(sound(), Arm.CANDIDATE, rows(more, redundancy_percent=95)), Arm.BASELINE, last)
+    found = text_not_degenerate(evidence, SUITE)
+    assert (found.tripped, found.warns) == (trips, warns)
+
+
+@pytest.mark.parametrize(("percent", "trips"), [(79, False), (80, True)])
+def test_natural_text_and_code_repeat_less_than_four_fifths(percent: int, trips: bool) -> None:
+    evidence = saying(sound(), Arm.CANDIDATE, rows(60, redundancy_percent=percent))
+    assert text_not_degenerate(evidence, SUITE).tripped is trips
+
+
+def test_a_text_too_short_to_be_compressed_does_not_repeat_itself() -> None:
+    short = without(sound(), "redundancy_percent", Arm.BASELINE)
+    assert not text_not_degenerate(short, SUITE).tripped
+    assert text_not_degenerate(saying(short, Arm.CANDIDATE, rows(60, **REPEATED)), SUITE).tripped
+
+
+def test_reasoning_that_is_counted_and_not_sent_is_no_blank_text() -> None:
+    hidden = saying(sound(), Arm.CANDIDATE, rows(60, **BLANK, reasoning_tokens=10))
+    assert not text_not_degenerate(hidden, SUITE).tripped
+    assert text_not_degenerate(saying(sound(), Arm.CANDIDATE, rows(60, **BLANK, reasoning_tokens=9)), SUITE).tripped
+
+
+@pytest.mark.parametrize(("broken", "bound"), [(BLANK, 30), (REPEATED, 54)])
+def test_text_that_is_mostly_broken_on_both_arms_warns_by_name(broken: dict[str, int], bound: int) -> None:
+    def on_both(count: int) -> Evidence:
+        return saying(saying(sound(), Arm.BASELINE, rows(count, **broken)), Arm.CANDIDATE, rows(count, **broken))
+
+    for count, warns in ((bound, False), (bound + 1, True)):
+        found = text_not_degenerate(on_both(count), SUITE)
+        assert (found.tripped, found.warns) == (False, warns)
+    verdict = judge(SUITE, on_both(bound + 1))
+    counted = f"{8 * (bound + 1)} of 480 and {8 * (bound + 1)} of 480"
+    assert verdict.outcome is Outcome.WARN
+    assert f"guard text-not-degenerate warns: stage c4: {counted}" in verdict.reason
+    alone = saying(sound(), Arm.CANDIDATE, rows(bound + 1, **broken))
+    measured_alone = replace(alone, load=tuple(o for o in alone.load if o.arm is Arm.CANDIDATE))
+    assert text_not_degenerate(measured_alone, SUITE).warns
+
+
+def test_two_runs_that_measured_their_candidate_alone_are_compared_by_what_they_said() -> None:
+    def spoke(evidence: Evidence, change: Change = plain) -> Evidence:
+        return saying(evidence, Arm.CANDIDATE, change)
+
+    def found(judged: Evidence) -> dict[str, GuardResult]:
+        guards = guards_apart(Comparison(judged, spoke(alone())), SUITE)
+        return {guard.id: guard for guard in guards if guard.tripped}
+
+    assert found(spoke(alone(seed=2))) == {}
+    half = found(spoke(alone(seed=2), lambda c: plain(c, 2)))
+    assert list(half) == ["same-text"]
+    assert not found(alone(seed=2))
