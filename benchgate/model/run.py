@@ -77,8 +77,8 @@ class Run:
     def load_salt(self) -> int:
         """Return what changes the words of its load's prompts; 0 where they are those of the plan."""
         salt = self.environment.get(LOAD_SALT, 0)
-        if not isinstance(salt, int):
-            raise EvidenceError(f"run {self.id}: its {LOAD_SALT} is {salt!r}, which is no number; the store is damaged")
+        if not isinstance(salt, int) or isinstance(salt, bool) or salt < 0:
+            raise EvidenceError(f"run {self.id}: its {LOAD_SALT} is {salt!r}, which is no salt; the store is damaged")
         return salt
 
     @property

@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from benchgate.model.ask import Ask, text_content
 from benchgate.plan.pictures import salted_address
 from benchgate.plan.planned import PlannedRequest
 from benchgate.plan.workloads import Vocabulary
+
+_T = TypeVar("_T", Ask, PlannedRequest)
 
 LARGEST_SALT = 2**32 - 1
 MARK_PIECES = 4  # in front of a recorded text
@@ -58,6 +62,22 @@ def salted_vocabulary(vocabulary: Vocabulary, salt: int) -> Vocabulary:
     return Vocabulary(tuple(other[piece] for piece in vocabulary.pieces), vocabulary.between)
 
 
+def _replacing(kind: type[_T], name: str) -> Callable[[_T, object], _T]:
+    """Return a `dataclasses.replace` of one field that takes a third of the time: every request goes through two."""
+    names = [field.name for field in fields(kind)]
+    read, place, make = attrgetter(*names), names.index(name), cast(Callable[..., _T], kind)
+
+    def replaced(whole: _T, value: object) -> _T:
+        values = read(whole)
+        return make(*values[:place], value, *values[place + 1 :])
+
+    return replaced
+
+
+_with_ask = _replacing(PlannedRequest, "ask")
+_with_content = _replacing(Ask, "content")
+
+
 class Salter:
     """Salts requests whose made-up texts consist of one vocabulary.
 
@@ -72,17 +92,16 @@ class Salter:
 
     def request(self, planned: PlannedRequest) -> PlannedRequest:
         """Return the request with a salted text. ValueError for made-up text that is not of the vocabulary."""
-        return replace(planned, ask=self.ask(planned.ask, conversing=planned.turn is not None))
+        return _with_ask(planned, self.ask(planned.ask, conversing=planned.turn is not None))
 
     def ask(self, ask: Ask, *, conversing: bool = False) -> Ask:
         """Return what a request asks, salted. `conversing`: it is a turn of a conversation that is held in the run."""
         if ask.recorded:
-            return replace(ask, content=self._marked(ask, conversing))
+            return _with_content(ask, self._marked(ask, conversing))
         text = ask.prompt
         if text is not None:
-            return replace(ask, content=text_content(ask.endpoint, self._text(text)))
-        content = {key: self._rewritten(value) for key, value in ask.content.items()}
-        return replace(ask, content=content)
+            return _with_content(ask, text_content(ask.endpoint, self._text(text)))
+        return _with_content(ask, {key: self._rewritten(value) for key, value in ask.content.items()})
 
     def _rewritten(self, value: object) -> object:
         if isinstance(value, str):
@@ -112,18 +131,20 @@ class Salter:
             if isinstance(value, str):
                 return {**ask.content, key: self._mark + value}
             if isinstance(value, list):
-                return {**ask.content, key: self._marked_messages(value, conversing)}
+                kind = "input_text" if ask.endpoint == "responses" else "text"
+                return {**ask.content, key: self._marked_messages(value, kind, conversing)}
         return dict(ask.content)
 
-    def _marked_messages(self, messages: Sequence[Mapping[str, object]], conversing: bool) -> list[object]:
+    def _marked_messages(self, messages: Sequence[Mapping[str, object]], kind: str, conversing: bool) -> list[object]:
         places = [place for place, message in enumerate(messages) if message.get("role") == "user"]
         marked = set(places if conversing else places[-1:])
         return [
-            {**message, "content": self._marked_content(message.get("content"))} if place in marked else message
+            {**message, "content": self._marked_content(message.get("content"), kind)} if place in marked else message
             for place, message in enumerate(messages)
         ]
 
-    def _marked_content(self, content: object) -> object:
+    def _marked_content(self, content: object, kind: str) -> object:
+        """Return a message's content with the mark; `kind` is the type of a part that is a text."""
         if isinstance(content, str):
             return self._mark + content
         if not isinstance(content, list):
@@ -131,11 +152,11 @@ class Salter:
         for place, part in enumerate(content):
             if isinstance(part, Mapping) and isinstance(part.get("text"), str):
                 return [*content[:place], {**part, "text": self._mark + part["text"]}, *content[place + 1 :]]
-        return [{"type": "text", "text": self._mark.rstrip()}, *content]
+        return [{"type": kind, "text": self._mark.rstrip()}, *content]
 
 
 def _rewriter(vocabulary: Vocabulary, other: Vocabulary) -> Callable[[str], str]:
-    """Return what replaces every piece of a text by its counterpart. It costs 0.15 us a word, 0.02 us a letter."""
+    """Return what replaces every piece of a text by its counterpart. It costs about 0.2 us a word."""
     between = vocabulary.between
     table = dict(zip(vocabulary.pieces, other.pieces, strict=True))
     letters = str.maketrans(table) if not between else {}

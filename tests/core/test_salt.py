@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchgate.errors import EvidenceError
 from benchgate.model.ask import Ask, Endpoint, carried_on, text_ask
+from benchgate.model.run import LOAD_SALT
 from benchgate.plan.longest import longest_request
 from benchgate.plan.material import Material, Recorded
 from benchgate.plan.pictures import data_address, noise_png, salted_address
@@ -18,6 +21,7 @@ from benchgate.plan.salt import LARGEST_SALT, MARK_PIECES, Salter, run_salt, sal
 from benchgate.plan.schedule import Plan, PlannedRequest, make_plan, measurement_sha256
 from benchgate.plan.workloads import VOCABULARIES, Vocabulary, drawn_text
 from benchgate.suite.schema import Suite
+from tests.fakes.evidence import run
 
 BLOCK = 16  # tokens of a prefix cache's block
 SALTS = st.integers(1, LARGEST_SALT)
@@ -233,6 +237,8 @@ def test_recorded_texts_stay_behind_one_line_before_the_last_message_of_the_user
                      {"type": "text", "text": f"{line}\nWhat is this?"}]  # fmt: skip
     assert silent[0]["content"][0] == {"type": "text", "text": line}
     assert line not in str(recorded(6))
+    asked = Ask("responses", {"input": list(RECORDED[2].messages)}, 4, recorded=True)
+    assert f"'type': 'input_text', 'text': '{line}'" in str(Salter(5, VOCABULARIES["words"]).ask(asked).content)
 
 
 def test_recorded_conversations_that_are_held_have_the_line_before_every_turn() -> None:
@@ -290,3 +296,11 @@ def test_a_salt_changes_no_hash_and_turning_it_off_changes_the_measurement_alone
     loads = [one.to_stored()["load"] for one in (salted, plain)]
     assert [isinstance(load, dict) and load.get("salt") for load in loads] == [None, False]
     assert Suite.from_stored(plain.to_stored()) == plain
+
+
+def test_a_run_without_a_salt_was_sent_as_planned_and_a_damaged_one_says_so() -> None:
+    assert replace(run(), environment={}).load_salt == 0
+    assert replace(run(), environment={LOAD_SALT: 12}).load_salt == 12
+    for damaged in ("12", -1, True, None):
+        with pytest.raises(EvidenceError, match=r"its load_salt is .*, which is no salt; the store is damaged"):
+            _ = replace(run(), environment={LOAD_SALT: damaged}).load_salt
