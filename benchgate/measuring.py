@@ -82,7 +82,8 @@ class Work:
 
     The load comes from `workers` processes of this machine, or from the workers of a cluster whose dask scheduler has
     the address `cluster`. Of the load as many blocks are measured as it takes to settle it: `so_far` gives what the
-    store has of the run by then, `waivers` are those it will be judged with.
+    store has of the run by then, `waivers` are those it will be judged with. `salt` changes the words of the load's
+    prompts; 0 sends them as planned.
     """
 
     suite: Suite
@@ -96,6 +97,7 @@ class Work:
     waivers: Waivers | None = None
     workers: int = 1
     cluster: str | None = None
+    salt: int = 0
 
 
 def measure(work: Work) -> bool:
@@ -186,6 +188,7 @@ def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target]) -
                 done=done.load,
                 position=done.position,
                 sitting=work.sitting.number,
+                salt=work.salt,
             )
         )
 

@@ -53,7 +53,7 @@ class Progress(Protocol):
 class LoadWork:
     """What the load is measured with, and how far it is: `position` is the number of the next execution.
 
-    `sitting` is how often the run was cut short before.
+    `sitting` is how often the run was cut short before, `salt` what changes the words of its prompts (0: as planned).
     """
 
     suite: Suite
@@ -69,6 +69,7 @@ class LoadWork:
     done: LoadDone
     position: int
     sitting: int
+    salt: int
     warm: bool = False
 
 
@@ -202,7 +203,7 @@ def _mark(work: LoadWork, stage: PlannedStage, arm: Arm, block: int) -> None:
 
 
 def _asked(work: LoadWork, arm: Arm, stage: PlannedStage) -> Shard:
-    return stage_shard(work.targets[arm], stage, limits=work.suite.limits, audit=work.load.audit)
+    return stage_shard(work.targets[arm], stage, limits=work.suite.limits, audit=work.load.audit, salt=work.salt)
 
 
 def _observations(stage: str, arm: Arm, block: int, position: int, result: StageResult) -> list[LoadObservation]:

@@ -26,13 +26,14 @@ from benchgate.measuring_load import Progress
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import Run, RunStatus
+from benchgate.model.run import LOAD_SALT, Run, RunStatus
 from benchgate.model.waiver import Waivers
 from benchgate.plan.demand import chosen_workers
 from benchgate.plan.material import NOTHING
 from benchgate.plan.power import foretell
 from benchgate.plan.preview import Preview, client_problems, preview
 from benchgate.plan.refusals import shortfalls
+from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.pricing import require_priced
 from benchgate.quality.divergence_texts import load_texts
@@ -118,6 +119,7 @@ def measured_run(
             waivers=options.waivers,
             workers=workers,
             cluster=options.cluster,
+            salt=run.load_salt,
         )
         measure_to_the_end(work, may_go_on=may_go_on, again=again)
     return as_kept(writer)
@@ -289,8 +291,9 @@ def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[
     began = utc_now()
     require_priced(suite, None if options.calibration else date.fromisoformat(began[:10]))
     stored = suite.to_stored() | ({"calibration": True} if options.calibration else {})
+    run_id, salted = fresh_run_id(), suite.load is not None and suite.load.salt
     return Run(
-        id=fresh_run_id(),
+        id=run_id,
         suite_name=suite.suite,
         suite=stored,
         suite_sha256=sha256_of(stored),
@@ -302,6 +305,6 @@ def _describe(suite: Suite, asked: Identity, options: RunOptions, arms: Mapping[
         status=RunStatus.RUNNING,
         started_at=began,
         finished_at=None,
-        environment=environment_facts(),
+        environment=environment_facts() | ({LOAD_SALT: run_salt(run_id)} if salted else {}),
         arms=arms,
     )

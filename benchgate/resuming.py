@@ -89,6 +89,7 @@ def resume_suite(
                 waivers=options.waivers,
                 workers=_workers(suite, plan, store, done),
                 cluster=options.cluster,
+                salt=run.load_salt,
             )
             progress.note(f"run {run.id} goes on: {_told(suite, done)}")
             kept = sitting.measure(work)

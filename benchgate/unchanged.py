@@ -14,7 +14,7 @@ from benchgate.errors import UsageError
 from benchgate.gate.sittings import MOST_RESUMPTIONS
 from benchgate.gate.what_differs import leaves
 from benchgate.model.deployment import Arm, Deployment, flattened
-from benchgate.model.run import PROCESSES, Run
+from benchgate.model.run import LOAD_SALT, PROCESSES, Run
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
 from benchgate.sitting import moved
@@ -22,8 +22,8 @@ from benchgate.store.journal import Entry, Event
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_duration, show_percent, show_size
 
-_CHANGES = frozenset({"load_average_1min"})
-"""Facts of a machine that are not the same from one moment to the next."""
+_CHANGES = frozenset({"load_average_1min", LOAD_SALT})
+"""What is not the same from one moment to the next, or is the run's and not its machine's."""
 
 _SHOWN = 60
 _NAMED = 8  # differences; more are counted

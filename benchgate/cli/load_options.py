@@ -26,6 +26,12 @@ WorkersOption = Annotated[str, typer.Option("--workers", help="Load generator pr
 SloOption = Annotated[str | None, typer.Option("--slo", help="What a good request meets: ttft=500ms,tpot=80ms.")]
 JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the result to this file as well.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")]
+SaltOption = Annotated[
+    int | None,
+    typer.Option(
+        "--salt", help="Changes the words of prompts; drawn anew unless given, 0 for none.", show_default=False
+    ),
+]
 ApiKeyEnvOption = Annotated[str | None, typer.Option("--api-key-env", help="Variable that holds the API key.")]
 HeaderOption = Annotated[
     list[str] | None, typer.Option("--header", help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")

@@ -32,8 +32,8 @@ CACHED = 0.1
 CACHED_GAP = 0.05  # between the arms, in shares
 
 _WARM_REMEDY = (
-    "restart the servers before the run and let nothing else ask the same prompts, or serve without it; where it is "
-    "the chat template alone that is found, ask with longer prompts"
+    "let nothing else ask the same prompts (with `salt: false`, restart the servers first), or serve without it; where "
+    "it is the chat template alone that is found, ask with longer prompts"
 )
 _NOTHING = "the servers told nothing of themselves, so this is not known"
 

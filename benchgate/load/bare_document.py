@@ -113,6 +113,7 @@ def _load(options: BareOptions) -> dict[str, object]:
         "input_tokens": options.input_tokens,
         "output_tokens": options.output_tokens,
         "seed": options.seed,
+        "salt": options.salt,
     }
 
 

@@ -200,6 +200,7 @@ def _document(
             "output_tokens": options.base.output_tokens,
             "arrival": options.base.arrival.process if settings.over == "rate" else None,
             "seed": options.base.seed,
+            "salt": options.base.salt,
         },
         "partial": partial,
         "stop": None if result.stop is None else result.stop.value,

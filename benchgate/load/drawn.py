@@ -14,6 +14,7 @@ from benchgate.load.shard import Find
 from benchgate.model.ask import text_ask
 from benchgate.plan.arrivals import arrival_offsets_ns
 from benchgate.plan.replay import TracedRequest
+from benchgate.plan.salt import salted_vocabulary
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.plan.texts import Texts
 from benchgate.plan.workloads import VOCABULARIES, keyed_text
@@ -44,7 +45,7 @@ class Drawn:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
             offsets = schedule_ns(options, options.rate_rps)
-        texts = Texts(options.seed, 0, VOCABULARIES["words"], prefix=None)
+        texts = Texts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False))
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
             yield PlannedRequest(

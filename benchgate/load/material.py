@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,13 +13,13 @@ from benchgate.load.rows import MOST_PROBLEMS, HeaderError, Row, RowError, beyon
 from benchgate.plan.asks import text_tokens
 from benchgate.plan.material import Material, Recorded, SeenLengths
 from benchgate.plan.pictures import data_address
+from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.workloads import Vocabulary
 from benchgate.suite.json_schema import schema_problem
 from benchgate.suite.jsonl import parse_json
 from benchgate.suite.lengths import Lengths
 from benchgate.suite.levels import Level
 from benchgate.suite.schema import Load
-from benchgate.suite.workload import Workload
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
 
     Raises SuiteError with the problems of all of them, and UsageError where a tokenizer cannot be had.
     """
-    reading = _Reading(suite_dir, load.levels(), load.workloads.values(), context_tokens)
+    reading = _Reading(suite_dir, load, context_tokens)
     material = Material(
         lengths=reading.each({name for w in reading.workloads for name in w.files}, reading.lengths),
         prompts=reading.each({w.prompts for w in reading.workloads if w.prompts is not None}, reading.prompts),
@@ -54,13 +54,12 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
 class _Reading:
     """One reading of all the files; `problems` are what was wrong in them so far."""
 
-    def __init__(
-        self, suite_dir: Path, levels: tuple[Level, ...], more: Iterable[Workload], context_tokens: int | None
-    ) -> None:
+    def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None) -> None:
         self.problems: list[Problem] = []
-        self.workloads = [level.workload for level in levels] + list(more)
+        self.workloads = [*(level.workload for level in load.levels()), *load.workloads.values()]
         self._suite_dir = suite_dir
-        self._levels = levels
+        self._levels = load.levels()
+        self._mark_tokens = MARK_PIECES if load.salt else 0
         self._context_tokens = context_tokens
 
     def each(self, names: set[str], how: Callable[[str, Path], _T]) -> dict[str, _T]:
@@ -89,7 +88,8 @@ class _Reading:
         users = [level for level in self._levels if level.workload.prompts == name]
         talks = any(level.workload.session is not None for level in users)
         rows = load_prompts_file(path, conversing=talks)
-        problems = [p for level in users for p in _unfit(path, level, rows, self._context_tokens)]
+        bounds = self._mark_tokens, self._context_tokens
+        problems = [p for level in users for p in _unfit(path, level, rows, *bounds)]
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
@@ -138,8 +138,10 @@ def _column(row: Row, wanted: str) -> str:
     return "tokens"
 
 
-def _unfit(path: Path, level: Level, rows: Sequence[Recorded], context_tokens: int | None) -> Iterator[Problem]:
-    """What of a file of prompts a level cannot send."""
+def _unfit(
+    path: Path, level: Level, rows: Sequence[Recorded], mark_tokens: int, context_tokens: int | None
+) -> Iterator[Problem]:
+    """What of a file of prompts a level cannot send. Salting puts `mark_tokens` before each turn of a user."""
     workload, source = level.workload, str(path)
     if len(rows) < level.course.requests:
         what = (
@@ -151,10 +153,14 @@ def _unfit(path: Path, level: Level, rows: Sequence[Recorded], context_tokens: i
         if workload.endpoint not in ("chat", "responses") and (len(row.messages) != 1 or row.fields):
             what = f"is a conversation, and {workload.endpoint} take one text; use the endpoint chat, or take it out"
             yield Problem(source, row.line, None, "messages", what)
-        tokens_in = sum(text_tokens(message) for message in row.messages)
+        turns = sum(message.get("role") == "user" for message in row.messages) if workload.session is not None else 1
+        marks = mark_tokens * turns
+        tokens_in = sum(text_tokens(message) for message in row.messages) + marks
         tokens_out = row.output_tokens or workload.most_output_tokens or 0
         if context_tokens is not None and tokens_in + tokens_out > context_tokens:
-            what = f"has at least {tokens_in:,} tokens and asks for {tokens_out:,}{beyond(context_tokens)}; take it out"
+            salt = f", {marks} of them from `salt`," if marks else ""
+            what = f"has at least {tokens_in:,} tokens{salt} and asks for {tokens_out:,}{beyond(context_tokens)}"
+            what += "; take it out"
             yield Problem(source, row.line, None, "", what)
 
 

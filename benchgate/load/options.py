@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar, cast
@@ -19,6 +20,7 @@ from benchgate.model.ask import Endpoint
 from benchgate.model.client import ClientProfile
 from benchgate.model.metrics import Slo
 from benchgate.plan.demand import StageDemand, unasked_workers, workers_to_start
+from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.addresses import version_problem
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, PATHS
@@ -35,6 +37,9 @@ class BareOptions:
 
     `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
     `parse` always says how many workers a load without a cluster has.
+
+    `salt` changes the words of the prompts (0: those that follow from the seed alone) and neither their lengths nor
+    their instants. `parse` draws one where none is given.
     """
 
     url: str
@@ -53,6 +58,7 @@ class BareOptions:
     cluster: str | None = None
     slo: Slo | None = None
     seed: int = 0
+    salt: int = 0
     api_key: str | None = field(default=None, repr=False)
     open_headers: Mapping[str, str] = field(default_factory=dict)
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -74,6 +80,8 @@ class BareOptions:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
+        if not 0 <= self.salt <= LARGEST_SALT:
+            raise UsageError(f"--salt is {self.salt}; write a number from 0 to {LARGEST_SALT}")
 
     @property
     def offered_rps(self) -> float | None:
@@ -116,6 +124,7 @@ class BareOptions:
         cluster: str | None = None,
         slo: str | None = None,
         seed: int = 0,
+        salt: int | None = None,
         api_key: str | None = None,
         headers: Sequence[str] = (),
         ca: str | None = None,
@@ -153,6 +162,7 @@ class BareOptions:
             cluster=cluster,
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
+            salt=1 + secrets.randbelow(LARGEST_SALT) if salt is None else salt,
             api_key=api_key,
             open_headers=open_headers,
             secret_headers=secret_headers,

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from benchgate.load.level import Level
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.salt import Salter
+from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.plan.workloads import Vocabulary
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 
@@ -94,6 +96,35 @@ class Cycled:
         return lambda number: known.get(number % self.period)
 
 
+@dataclass(frozen=True, slots=True)
+class Salted:
+    """Planned requests with salted prompts (`plan.salt`), each salted when its ticket is made: a plan is held once.
+
+    `vocabulary` and `noise` are those of their class.
+    """
+
+    requests: Planned
+    salt: int
+    vocabulary: Vocabulary
+    noise: bool = False
+
+    @property
+    def endless(self) -> bool:
+        """As of the requests themselves."""
+        return self.requests.endless
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        return map(Salter(self.salt, self.vocabulary, noise=self.noise).request, self.requests)
+
+    def share(self, worker: int, workers: int) -> Salted:
+        """The same requests as without salt."""
+        return replace(self, requests=self.requests.share(worker, workers))
+
+    def find(self) -> Find:
+        """Find requests as planned, without salt: how an answer is read does not depend on the words of its prompt."""
+        return self.requests.find()
+
+
 def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> tuple[PlannedRequest, ...]:
     if not any(request.turn for request in requests):
         return requests[worker::workers]
@@ -166,15 +197,21 @@ def stage_shard(
     *,
     limits: Limits,
     audit: bool = False,
+    salt: int = 0,
 ) -> Shard:
-    """A planned stage as one shard."""
+    """A planned stage as one shard. `salt` changes the words of its prompts; 0 sends them as planned."""
     parts = tuple(
-        Part(
-            group.name,
-            Cycled(group.requests, len(group.requests)) if group.background else Planned(group.requests),
-            Level(group.concurrency, group.peak_rps),
-            group.background,
-        )
+        Part(group.name, _requests(group, salt), Level(group.concurrency, group.peak_rps), group.background)
         for group in stage.classes
     )
     return Shard(target, parts, limits, audit=audit)
+
+
+def _requests(group: PlannedClass, salt: int) -> Requests:
+    """Requests that begin again are salted here, once: their tickets are made while the stage runs."""
+    if not group.background:
+        planned = Planned(group.requests)
+        return planned if salt == 0 else Salted(planned, salt, group.vocabulary, group.noise)
+    salter = Salter(salt, group.vocabulary, noise=group.noise)
+    requests = group.requests if salt == 0 else tuple(map(salter.request, group.requests))
+    return Cycled(requests, len(requests))

@@ -31,6 +31,9 @@ class RunStatus(StrEnum):
 MEASURED_BY = "measured_by"
 """The key of a run's environment that names the tool whose file its numbers come from; no other run has it."""
 
+LOAD_SALT = "load_salt"
+"""The key of a run's environment with the number that changes the words of its load's prompts (`plan.salt`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -69,6 +72,14 @@ class Run:
     def calibrates(self) -> bool:
         """Whether both of its arms are one deployment, measured to know its noise: it judges nobody."""
         return self.suite.get("calibration") is True
+
+    @property
+    def load_salt(self) -> int:
+        """Return what changes the words of its load's prompts; 0 where they are those of the plan."""
+        salt = self.environment.get(LOAD_SALT, 0)
+        if not isinstance(salt, int) or isinstance(salt, bool) or salt < 0:
+            raise EvidenceError(f"run {self.id}: its {LOAD_SALT} is {salt!r}, which is no salt; the store is damaged")
+        return salt
 
     @property
     def measured_by(self) -> str | None:

@@ -14,7 +14,7 @@ from benchgate.plan.drawing import drawn_length, drawn_lengths, drawn_pause_s
 from benchgate.plan.material import Material, Recorded
 from benchgate.plan.planned import Leave, PlannedClass, PlannedRequest, Turn
 from benchgate.plan.replay import TracedRequest, replayed_offsets_ns
-from benchgate.plan.texts import Texts
+from benchgate.plan.texts import Texts, vocabulary_of
 from benchgate.suite.levels import Level
 
 _SEEDS = 2**31
@@ -38,9 +38,9 @@ class Group:
 
 def planned_class(group: Group, count: int | None = None) -> PlannedClass:
     """The class with as many requests as its level says, at its course; with `count`, that many at its mean rate."""
-    course, rows = group.level.course, group.rows
+    course, workload, rows = group.level.course, group.level.workload, group.rows
     wanted = course.requests if count is None else count
-    if group.level.workload.session is not None:
+    if workload.session is not None:
         requests, rate_rps = _conversing(group, wanted), course.mean_rps
     elif rows is not None:
         offsets = replayed_offsets_ns(rows, course.speed or 1.0)
@@ -53,7 +53,13 @@ def planned_class(group: Group, count: int | None = None) -> PlannedClass:
             spread = _at_mean_rate(group, wanted)
         requests, rate_rps = _requests(group, spread), course.mean_rps
     return PlannedClass(
-        group.level.group, course.concurrency, rate_rps, _leaving(group, requests), group.level.background
+        name=group.level.group,
+        concurrency=course.concurrency,
+        rate_rps=rate_rps,
+        requests=_leaving(group, requests),
+        background=group.level.background,
+        vocabulary=vocabulary_of(workload, group.material),
+        noise=workload.images is not None and not workload.images.files,
     )
 
 

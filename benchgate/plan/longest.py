@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from benchgate.plan.asks import text_tokens
 from benchgate.plan.planned import PlannedRequest
+from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
 from benchgate.suite.schema import Load
 
@@ -40,8 +41,15 @@ def _all(load: Load, plan: Plan) -> Iterator[Longest]:
                 for request in group.requests:
                     answered = _answered(request, answered)
                     asked = text_tokens(request.ask.content, letters=letters.get(level, False))
+                    asked += _marks(request) if load.salt else 0
                     yield Longest(level, request.index, asked + answered, request.ask.output_tokens or 0)
                     answered += request.ask.output_tokens or 0
+
+
+def _marks(request: PlannedRequest) -> int:
+    """The tokens that salting puts in front of recorded texts: once, or in a conversation before each of its turns."""
+    turns = 1 if request.turn is None else request.turn.turn + 1
+    return turns * MARK_PIECES if request.ask.recorded else 0
 
 
 def _answered(request: PlannedRequest, so_far: int) -> int:

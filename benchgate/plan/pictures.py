@@ -7,13 +7,32 @@ import struct
 import zlib
 
 import numpy as np
+import numpy.typing as npt
 
 _STORED_BYTES = 65_535  # the most that one stored block of a deflate stream holds
+_HEADER_AT, _DATA_AT = 16, 33  # of a picture made here: its width, and the length of its pixels
+_PIXELS = 2  # keeps the random numbers that change pixels apart from those that change words
+_KEY_PIXELS = 16
 
 
 def noise_png(width: int, height: int, generator: np.random.Generator) -> bytes:
     """A grey PNG (RFC 2083) of random pixels. They do not compress, so nothing is lost by storing them as they are."""
-    pixels = generator.integers(0, 256, size=(height, width), dtype=np.uint8)
+    return _grey_png(generator.integers(0, 256, size=(height, width), dtype=np.uint8))
+
+
+def salted_address(address: str, salt: int) -> str:
+    """Return the `data:` address of a `noise_png` with every pixel changed, as it follows from the salt."""
+    kind, content = address.split(",", 1)
+    png = base64.b64decode(content)
+    width, height, data_bytes = (*struct.unpack_from(">II", png, _HEADER_AT), *struct.unpack_from(">I", png, _DATA_AT))
+    stored = png[_DATA_AT + 8 : _DATA_AT + 8 + data_bytes]
+    rows = np.frombuffer(zlib.decompress(stored), dtype=np.uint8).reshape(height, width + 1)
+    key = np.random.default_rng([salt, _PIXELS]).integers(1, 256, size=_KEY_PIXELS, dtype=np.uint8)
+    return f"{kind},{base64.b64encode(_grey_png(rows[:, 1:] ^ np.resize(key, width))).decode()}"
+
+
+def _grey_png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    height, width = pixels.shape
     rows = b"".join(b"\x00" + row.tobytes() for row in pixels)  # filter type 0: none
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     chunks = [_chunk(b"IHDR", header), _chunk(b"IDAT", _stored(rows)), _chunk(b"IEND", b"")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from benchgate.model.ask import Ask
 from benchgate.model.deployment import Arm
 from benchgate.plan.arrivals import peak_rps
+from benchgate.plan.workloads import VOCABULARIES, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ class PlannedClass:
     one offers `rate_rps`: the rate asked for, or where it changes or is a trace's, the mean over the stage; of
     conversations it is how many begin. `background` is a closed loop that goes on, from its first request again when
     it has sent the last, until the other classes are done; what is under way then is cut off and not counted.
+
+    `vocabulary` is what its made-up texts consist of, and `noise` whether its pictures are made up too. Both are for
+    salting them (`plan.salt`) and no part of the plan's identity.
     """
 
     name: str  # "" when the stage has no other
@@ -68,6 +72,8 @@ class PlannedClass:
     rate_rps: float | None
     requests: tuple[PlannedRequest, ...]
     background: bool = False
+    vocabulary: Vocabulary = VOCABULARIES["words"]
+    noise: bool = False
 
     @property
     def peak_rps(self) -> float | None:

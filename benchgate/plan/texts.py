@@ -36,7 +36,7 @@ class Texts:
         cls, workload: Workload, material: Material, seed: int, block: int, block_tokens: int | None = None
     ) -> Texts:
         """Those of a workload."""
-        vocabulary = material.vocabulary(workload.tokenizer, workload.text) or VOCABULARIES[workload.text]
+        vocabulary = vocabulary_of(workload, material)
         return cls(seed, block, vocabulary, workload.prefix, block_tokens or MOONCAKE_BLOCK_TOKENS)
 
     def prompt(self, tokens: int, generator: np.random.Generator) -> str:
@@ -81,6 +81,11 @@ class Texts:
 
     def _joined(self, parts: list[str]) -> str:
         return self.vocabulary.between.join(parts)
+
+
+def vocabulary_of(workload: Workload, material: Material) -> Vocabulary:
+    """Return what the made-up texts of a workload consist of."""
+    return material.vocabulary(workload.tokenizer, workload.text) or VOCABULARIES[workload.text]
 
 
 def shared_tokens(prefix: Prefix, tokens: int) -> int:

@@ -69,6 +69,7 @@ def _run(run: Run) -> dict[str, object]:
         "measurement_sha256": run.measurement_sha256,
         "plan_sha256": run.plan_sha256,
         "seed": run.seed,
+        **({"load_salt": run.load_salt} if run.load_salt else {}),
         "status": run.status.value,
         "started_at": run.started_at,
         "finished_at": run.finished_at,

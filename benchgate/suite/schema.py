@@ -232,14 +232,15 @@ class Load(StrictSection):
     warmup_requests: Whole = Field(default=8, ge=0, le=10_000)  # before the first block, per stage and arm, discarded
     workers: Workers = "auto"  # load generator processes that share the schedule; what is asked stays the same
     audit: Flag = False  # let the kernel stamp what arrives, and report how late the client read it
+    salt: Flag = True  # every run sends other words, so that none is answered from what an earlier one left in a cache
     capacity: Capacity | None = None  # a search after the sweep
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
-        later = ("workloads", "capacity", "looks", "limit")
-        return {key: value for key, value in written.items() if key not in later or value}
+        usual: dict[str, object] = {"workloads": {}, "capacity": None, "looks": (), "limit": None, "salt": True}
+        return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
 
     @model_validator(mode="before")
     @classmethod

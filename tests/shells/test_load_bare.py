@@ -139,7 +139,7 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
     prompts = []
     for workers in ("1", "2"):
         with ScriptedServer(answering(lambda received: "a b c")) as server:
-            document = bare(server.url, concurrency=4, requests=10, workers=workers)
+            document = bare(server.url, concurrency=4, requests=10, workers=workers, salt=8)
             prompts.append(sorted(received.prompt for received in server.requests))
         assert document["requests"] == {"scheduled": 10, "ok": 10, "failed_by_class": {}}
         assert document["client"]["workers"] == int(workers)

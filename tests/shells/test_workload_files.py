@@ -11,12 +11,14 @@ from benchgate.load.inputs import read_inputs
 from benchgate.load.material import read_lengths
 from benchgate.load.prompt_files import load_prompts_file
 from benchgate.load.room import require_room
+from benchgate.load.shard import stage_shard
 from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
 from benchgate.plan.material import Material, SeenLengths
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.workloads import VOCABULARIES
 from benchgate.suite.schema import Suite
+from tests.shells.load_helpers import limits, target_at
 
 
 def written(folder: Path, name: str, text: str) -> Path:
@@ -25,7 +27,9 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def suite(workload: dict[str, Any], url: str = "http://a:1", context: int | None = None, **stage: Any) -> Suite:
+def suite(
+    workload: dict[str, Any], url: str = "http://a:1", context: int | None = None, salt: bool = True, **stage: Any
+) -> Suite:
     swept = {"stage": "s", "concurrency": 1, "requests": 2, **stage}
     deployment = {"url": url, "model": "m", "engine": "vllm", "context": context}
     return Suite.model_validate(
@@ -39,6 +43,7 @@ def suite(workload: dict[str, Any], url: str = "http://a:1", context: int | None
                 "sweep": [{key: value for key, value in swept.items() if value is not None}],
                 "blocks": 2,
                 "warmup_requests": 0,
+                "salt": salt,
             },
             "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
         }
@@ -127,7 +132,11 @@ def test_completions_take_recorded_rows_of_one_text(tmp_path: Path) -> None:
 def test_prompt_longer_than_a_known_context_is_told_with_its_line(tmp_path: Path) -> None:
     written(tmp_path, "p.jsonl", '{"prompt": "a b c"}\n' + '{"prompt": "' + "w " * 60 + '"}\n')
     (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 8}, context=64), tmp_path)
-    assert found.startswith("p.jsonl:2: has at least 60 tokens and asks for 8, and the deployments' context holds 64")
+    holds = "and the deployments' context holds 64"
+    assert found.startswith(f"p.jsonl:2: has at least 64 tokens, 4 of them from `salt`, and asks for 8, {holds}")
+    unsalted = suite({"prompts": "p.jsonl", "output": 8}, context=64, salt=False)
+    (found,) = problems_of(unsalted, tmp_path)
+    assert found.startswith(f"p.jsonl:2: has at least 60 tokens and asks for 8, {holds}")
     written(tmp_path, "t.jsonl", '{"at_s": 0, "input_tokens": 60}\n{"at_s": 1, "input_tokens": 50}\n')
     replayed = suite({"input": 8, "output": 8}, context=64, concurrency=None, trace="t.jsonl")
     (found,) = problems_of(replayed, tmp_path)
@@ -286,3 +295,7 @@ def test_prompts_have_the_stated_length_by_a_real_tokenizer(tmp_path: Path) -> N
     prompts = [request.ask.prompt for request in plan.blocks[0].stages[0].requests]
     assert {len(tokenizer.encode(prompt).ids) for prompt in prompts} == {40}
     assert len(set(prompts)) == len(prompts)
+    (part,) = stage_shard(target_at("http://a:1"), plan.blocks[0].stages[0], limits=limits(), salt=7).parts
+    salted = [request.ask.prompt for request in part.requests]
+    assert {len(tokenizer.encode(prompt).ids) for prompt in salted} == {40}
+    assert not set(salted) & set(prompts)
