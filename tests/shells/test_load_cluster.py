@@ -312,7 +312,7 @@ deployments:
 load:
   workload: {{input: 8 tokens, output: 3 tokens}}
   blocks: 2
-  warmup_requests: 1
+  warmup: 1
   sweep:
     - {{stage: closed, concurrency: 2, requests: 20}}
 gate:

@@ -38,7 +38,7 @@ def suite(workload: dict[str, Any], url: str = "http://a:1", context: int | None
                 "workload": workload,
                 "sweep": [{key: value for key, value in swept.items() if value is not None}],
                 "blocks": 2,
-                "warmup_requests": 0,
+                "warmup": 0,
             },
             "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
         }
