@@ -119,7 +119,7 @@ def _warm_up(work: LoadWork, again: Sequence[PlannedStage] = ()) -> None:
 
     Each arm is warmed up by its own answers, so one may be sent more requests than the other.
     """
-    if work.warm:
+    if work.warm or not (work.plan.warmup or again):
         return
     for stage in work.plan.warmup:
         later = partial(warmup_round, work.load, work.plan, stage.name)
@@ -208,7 +208,7 @@ def _measure_capacity(work: LoadWork) -> None:
     if capacity is None or all(search.next is None for search in searches.values()):
         return
     looks = sum(most_looks(search.settings) for search in searches.values()) - len(work.done.searched)
-    warmup = 0 if work.warm else max(1, len(work.plan.warmup))
+    warmup = 0 if work.warm or load.warmup == 0 else max(1, len(work.plan.warmup))
     work.progress.begin("capacity (at most)", looks + warmup * len(work.targets))
     if work.plan.warmup or load.warmup == 0:
         _warm_up(work)

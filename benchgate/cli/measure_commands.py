@@ -194,9 +194,18 @@ def validate(
             lines += ["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]
         lines += [f"  {line}" for line in found.underpowered]
         say(completed("".join(f"{line}\n" for line in lines), suite=path, store=None))
+        warn(suite, path)
     if problems:
         sys.stderr.write("\n".join(problems) + "\n")
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def warn(suite: Suite, path: Path) -> None:
+    """Write what is measured less well than it looks to stderr, a line for each with its place in the suite."""
+    from benchgate.suite.suite_warnings import suite_warnings
+    from benchgate.text_files import text_of
+
+    sys.stderr.write("".join(f"{warning}\n" for warning in suite_warnings(suite, text_of(path), str(path))))
 
 
 def _asked(found: Preview) -> str:

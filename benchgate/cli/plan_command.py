@@ -42,7 +42,7 @@ def plan(
     Exits with 2 when the load generator here cannot deliver it, or a required check cannot carry its margin.
     """
     from benchgate import pipeline
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.measure_commands import load_suite, warn
     from benchgate.spending import budget_lines
     from benchgate.suite.rules import each_candidate
 
@@ -67,6 +67,7 @@ def plan(
         say(completed("\n".join(lines) + "\n", suite=path, store=store))
         doubts = _told((*preview.unknowns, *preview.underpowered) for preview in found.values())
         sys.stderr.write(completed(doubts, suite=path, store=store))
+    warn(declared, path)
     against = [(*preview.problems, *preview.refused) for preview in found.values()]
     if any(against):
         sys.stderr.write(completed(_told(against), suite=path, store=store))

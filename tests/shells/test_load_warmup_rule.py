@@ -51,13 +51,15 @@ class Server:
         ([0.9] * 4 + [0.1] * 4 + [0.0949] * 4, True),  # below
         ([0.1] * 4 + [0.1, 0.1, 0.1, 9.0] + [0.1] * 4, False),  # one outlier is no fall
         ([None] * 8 + [0.1] * 4, True),  # it begins to answer
+        ([0.9] * 6 + [0.1] * 6, True),  # two waves through six slots
+        ([0.9] * 5 + [0.1] * 7, False),  # of which the first one ended before the middle third did
         ([0.1] * 4 + [None] * 4 + [None] * 4, False),
         ([0.1] * 8 + [None] * 4, False),
         ([0.1, 0.1], True),  # too few to tell
         ([], True),
     ],
 )
-def test_ttft_falls_while_the_median_of_the_last_third_is_below_that_of_the_third_before(
+def test_ttft_falls_while_the_upper_quartile_of_the_last_third_is_below_that_of_the_third_before(
     ttft_s: Sequence[float | None], falls: bool
 ) -> None:
     assert ttft_falls([rows(*ttft_s)]) is falls
@@ -93,10 +95,10 @@ class Learning:
 
 
 def test_a_server_that_gets_faster_is_asked_until_it_does_not() -> None:
-    server = Server(Learning(least_s=0.1))  # after 22 requests
+    server = Server(Learning(least_s=0.2))  # after 16 requests
     warmed = warm_up([CLOSED], server)
-    assert (warmed.rounds, warmed.settled, warmed.note) == (4, True, None)
-    assert server.sizes == [12] * 4
+    assert (warmed.rounds, warmed.settled, warmed.note) == (3, True, None)
+    assert server.sizes == [12] * 3
 
 
 def test_a_server_that_never_settles_is_asked_five_rounds_and_the_note_says_so() -> None:
