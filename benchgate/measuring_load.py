@@ -7,7 +7,7 @@ an earlier sitting of the run has measured is not measured again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from benchgate.errors import TargetError
 from benchgate.gate.arm_search import ArmSearch, alternating, most_looks, search_of
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
+from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, warm_up
 from benchgate.load.worker import Shard, StageResult, stage_shard
 from benchgate.looking import Looks
 from benchgate.model.deployment import Arm
@@ -27,13 +28,17 @@ from benchgate.model.metrics import succeeded
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import MEASURED, LoadObservation, TargetFault
 from benchgate.plan.capacity import look_stage
-from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage
+from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage, warmup_round
+from benchgate.stats.search import Look
 from benchgate.store.repository import RunWriter
 from benchgate.suite.action import Action
-from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.capacity import CAPACITY_STAGE, Capacity, level_of_stage
 from benchgate.suite.schema import Load, Suite
+from benchgate.suite.warmup import first_round
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.watch import Watch
+
+_SEARCH_WARMUP = 2**31  # keeps the prompts of a search's warm-up apart from those of its looks
 
 
 class Progress(Protocol):
@@ -54,6 +59,8 @@ class LoadWork:
     """What the load is measured with, and how far it is: `position` is the number of the next execution.
 
     `sitting` is how often the run was cut short before, `salt` what changes the words of its prompts (0: as planned).
+    `service_s` is the mean service time in seconds by stage, class and arm: of the last round of the warm-up, then of
+    the latest execution.
     """
 
     suite: Suite
@@ -71,6 +78,7 @@ class LoadWork:
     sitting: int
     salt: int
     warm: bool = False
+    service_s: dict[tuple[str, str, Arm], float] = field(default_factory=dict)
 
 
 def measure_load(work: LoadWork) -> None:
@@ -89,10 +97,10 @@ def _measure_blocks(work: LoadWork) -> None:
         start = max(first, done.blocks)
         if blocks := work.plan.blocks[start:end]:
             told = f"load, blocks {start + 1} to {end}" if load.looks or start else "load"
-            warmup = _to_warm_up(work, blocks[0])
-            stages = len(warmup) + sum(len(block.stages) for block in blocks)
+            again = _asked_again(work, blocks[0])
+            stages = (0 if work.warm else len(work.plan.warmup)) + len(again) + sum(len(one.stages) for one in blocks)
             work.progress.begin(told, stages * len(work.targets))
-            _warm_up(work, warmup)
+            _warm_up(work, again)
         for block in blocks:
             work.looks.begin_block()
             _measure_block(work, block)
@@ -100,32 +108,78 @@ def _measure_blocks(work: LoadWork) -> None:
             return
 
 
-def _to_warm_up(work: LoadWork, block: PlannedBlock | None) -> tuple[PlannedStage, ...]:
-    """What is sent once in every sitting, before the first thing that counts.
+def _asked_again(work: LoadWork, block: PlannedBlock) -> tuple[PlannedStage, ...]:
+    """Return what the warm-up of a resumed run sends beside its own requests: the block that comes next.
 
-    Of a run that goes on also the block which comes next: one arm may have seen some of it, and have that in its caches
-    now. Then both have.
+    One arm may have seen some of it before the interruption, and have that in its caches now. Then both have.
     """
-    if work.warm:
-        return ()
-    return (*work.plan.warmup, *(block.stages if block is not None and work.sitting else ()))
+    return block.stages if work.sitting and not work.warm else ()
 
 
-def _warm_up(work: LoadWork, stages: Sequence[PlannedStage]) -> None:
-    for stage in stages:
+def _warm_up(work: LoadWork, again: Sequence[PlannedStage] = ()) -> None:
+    """Warm up each stage on each arm, once in every session of a run, and learn the service times.
+
+    Each arm is warmed up by its own answers, so one may be sent more requests than the other.
+    """
+    if work.warm or not (work.plan.warmup or again):
+        return
+    for stage in work.plan.warmup:
+        later = partial(warmup_round, work.load, work.plan, stage.name)
         for arm in work.targets:
-            work.fleet.run(_asked(work, arm, stage))
+            _warm_up_stage(work, arm, stage, later)
+    for stage in again:
+        for arm in work.targets:
+            _learn(work, stage.name, arm, work.fleet.run(_asked(work, arm, stage)))
             work.progress.step(f"warm-up {stage.name} on {arm}")
     work.warm = True
 
 
+def _warm_up_stage(
+    work: LoadWork, arm: Arm, first: PlannedStage, later: Callable[[int, Mapping[str, int]], PlannedStage]
+) -> None:
+    def send(number: int, requests: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
+        stage = first if number == 0 else later(number, requests)
+        return work.fleet.run(_asked(work, arm, stage, service_s))
+
+    warmed = warm_up(classes_of(first), send, MOST_ROUNDS if work.load.warmup == "auto" else 1)
+    work.service_s |= {(first.name, group, arm): mean_s for group, mean_s in warmed.service_s.items()}
+    work.progress.step(f"warm-up {first.name} on {arm}")
+    if warmed.note is not None:
+        work.progress.note(f"warm-up {first.name} on {arm}: {warmed.note}")
+
+
+def _learn(work: LoadWork, stage: str, arm: Arm, result: StageResult) -> None:
+    """Keep the mean service times of an execution; of a class in which nothing succeeded the earlier one stands."""
+    for group in result.classes:
+        if (mean_s := mean_service_s(group.requests)) is not None:
+            work.service_s[stage, group.name, arm] = mean_s
+
+
+def _known_service_s(work: LoadWork, stage: PlannedStage) -> dict[Arm, dict[str, float]]:
+    """Return the service times that each arm's sender is given: by class, in seconds.
+
+    In a closed loop it is the arm's own. An open loop's schedule must be the same on both arms, so it is the larger.
+    """
+    known: dict[Arm, dict[str, float]] = {arm: {} for arm in work.targets}
+    for group in stage.classes:
+        own = {arm: work.service_s.get((stage.name, group.name, arm)) for arm in work.targets}
+        most = max((one for one in own.values() if one is not None), default=None)
+        for arm in work.targets:
+            mean_s = own[arm] if group.concurrency is not None else most
+            if mean_s is not None:
+                known[arm][group.name] = mean_s
+    return known
+
+
 def _measure_block(work: LoadWork, block: PlannedBlock) -> None:
     for stage in block.stages:
+        service_s = _known_service_s(work, stage)  # before either arm is measured: one schedule for both
         actions = next((one.actions or () for one in work.load.sweep if one.name == stage.name), ())
         for arm in block.order:
             where = f"block {block.number + 1} of {work.load.blocks}, stage {stage.name}"
             acts = Acts(actions, work.targets[arm], stage.name, work.log)
-            result = _execute(work, stage, arm, block.number, acts)
+            result = _execute(work, stage, arm, block.number, acts, service_s[arm])
+            _learn(work, stage.name, arm, result)
             work.progress.step(f"{where} on {arm}")
             _journal(work.writer, acts, arm, block.number)
             if acts.actions:
@@ -156,21 +210,45 @@ def _measure_capacity(work: LoadWork) -> None:
     if capacity is None or all(search.next is None for search in searches.values()):
         return
     looks = sum(most_looks(search.settings) for search in searches.values()) - len(work.done.searched)
-    warmup = _to_warm_up(work, None)
-    work.progress.begin("capacity (at most)", looks + len(warmup) * len(work.targets))
-    _warm_up(work, warmup)
+    warmup = 0 if work.warm or load.warmup == 0 else max(1, len(work.plan.warmup))
+    work.progress.begin("capacity (at most)", looks + warmup * len(work.targets))
+    if work.plan.warmup or load.warmup == 0:
+        _warm_up(work)
+    elif not work.warm:
+        _warm_up_search(work, capacity, searches)
     for arm, look in alternating(searches):
         block = searches[arm].executions(look.level)
         # Others than before: a look that was cut short may have left its prompts in a cache.
         drawn_by = [work.suite.seed, block, *([work.sitting] if work.sitting else [])]
         stage = look_stage(load, capacity, look, drawn_by, work.plan.material)
         acts = Acts((), work.targets[arm], stage.name, Path())  # nothing is done during a search
-        result = _execute(work, stage, arm, block, acts)
+        mean_s = work.service_s.get((CAPACITY_STAGE, "", arm))
+        result = _execute(work, stage, arm, block, acts, {} if mean_s is None else {"": mean_s})
+        _learn(work, CAPACITY_STAGE, arm, result)
         searches[arm].take(look.level, result.requests, result.client)
         work.progress.step(f"{stage.name}, look {block + 1}, on {arm}")
         if _looks_dead(result):
             require_alive(work.suite, work.targets[arm], f"after {stage.name} of the capacity search")
         _mark(work, stage, arm, block)
+
+
+def _warm_up_search(work: LoadWork, capacity: Capacity, searches: Mapping[Arm, ArmSearch]) -> None:
+    """Warm up both arms at the level of their search's first look, where there is no sweep that did it before."""
+    load = work.load
+    concurrency = capacity.over == "concurrency"
+    for arm, search in searches.items():
+        look = search.next
+        if look is None:
+            continue
+        requests = load.warmup if load.warmup != "auto" else first_round(int(look.level) if concurrency else None)
+
+        def planned(number: int, requests: Mapping[str, int], look: Look = look) -> PlannedStage:
+            drawn_by = [work.suite.seed, _SEARCH_WARMUP, number]
+            round_ = look_stage(load, capacity, replace(look, requests=requests[""]), drawn_by, work.plan.material)
+            return replace(round_, name=CAPACITY_STAGE)
+
+        _warm_up_stage(work, arm, planned(0, {"": requests}), planned)
+    work.warm = True
 
 
 def _searches(work: LoadWork) -> dict[Arm, ArmSearch]:
@@ -184,11 +262,13 @@ def _searches(work: LoadWork) -> dict[Arm, ArmSearch]:
     return dict(sorted(searches.items(), key=lambda one: one[0] is last))
 
 
-def _execute(work: LoadWork, stage: PlannedStage, arm: Arm, block: int, acts: Acts) -> StageResult:
+def _execute(
+    work: LoadWork, stage: PlannedStage, arm: Arm, block: int, acts: Acts, service_s: Mapping[str, float]
+) -> StageResult:
     """Run a stage on one arm, with what is done to it meanwhile and what is read of it, and store both."""
     place = partial(_observations, stage.name, arm, block, work.position)
     with work.watches[arm].stage() as readings:
-        result = _sent(work.fleet, _asked(work, arm, stage), place, work.writer, acts)
+        result = _sent(work.fleet, _asked(work, arm, stage, service_s), place, work.writer, acts)
     window = work.watches[arm].window(readings, stage.name, arm, block, work.position)
     if window is not None:
         work.writer.add_telemetry(window)
@@ -202,8 +282,15 @@ def _mark(work: LoadWork, stage: PlannedStage, arm: Arm, block: int) -> None:
     work.position += 1
 
 
-def _asked(work: LoadWork, arm: Arm, stage: PlannedStage) -> Shard:
-    return stage_shard(work.targets[arm], stage, limits=work.suite.limits, audit=work.load.audit, salt=work.salt)
+def _asked(work: LoadWork, arm: Arm, stage: PlannedStage, service_s: Mapping[str, float] | None = None) -> Shard:
+    return stage_shard(
+        work.targets[arm],
+        stage,
+        limits=work.suite.limits,
+        audit=work.load.audit,
+        salt=work.salt,
+        service_s=service_s,
+    )
 
 
 def _observations(stage: str, arm: Arm, block: int, position: int, result: StageResult) -> list[LoadObservation]:

@@ -44,7 +44,7 @@ candidate: other
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   looks: [2, 4]
-  warmup_requests: 4
+  warmup: 4
   sweep: [{stage: c2, concurrency: 2, requests: 12}, {stage: c4, concurrency: 4, requests: 12}]
   capacity: {over: concurrency, from: 1, to: 4, probe: 64, budget: 200}
 shadow: {prompts: prompts.jsonl, concurrency: 2}

@@ -49,7 +49,7 @@ load:
   workload: {{input: {input} tokens, output: {output} tokens}}
   # Both are measured in turn, block by block, until the checks are settled: 5, 10 or 20 blocks.
   sweep:
-    - {{stage: c8, concurrency: 8, requests: 64}} # so many in flight
+    - {{stage: c8, concurrency: 8, requests: 80}} # so many in flight
     # So many a second, whether or not earlier ones are done: {in_flight} in flight where nothing waits.
     - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
 

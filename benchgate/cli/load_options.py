@@ -40,6 +40,9 @@ CaOption = Annotated[str | None, typer.Option("--ca", help="CA certificates to t
 CertOption = Annotated[str | None, typer.Option("--cert", help="Client certificate to show, PEM.")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="Key of the client certificate, PEM.")]
 ProxyOption = Annotated[str | None, typer.Option("--proxy", help="HTTP proxy; none is taken from the environment.")]
+WarmupOption = Annotated[
+    str, typer.Option("--warmup", help="Requests sent before, in no figure; auto goes on until TTFT no longer falls.")
+]
 AuditOption = Annotated[bool, typer.Option("--audit", help="Let the kernel stamp arrivals; report the read delay.")]
 SearchOption = Annotated[str | None, typer.Option("--search", help="Find the capacity over rate or concurrency.")]
 LowestOption = Annotated[str | None, typer.Option("--from", help="Where --search begins, like 1/s.")]

@@ -193,15 +193,24 @@ def validate(
             lines += ["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]
         lines += [f"  {line}" for line in found.underpowered]
         say(completed("".join(f"{line}\n" for line in lines), suite=path, store=None))
+        warn(suite, path)
     if problems:
         log_text("\n".join(problems))
         raise typer.Exit(int(ExitCode.USAGE))
 
 
+def warn(suite: Suite, path: Path) -> None:
+    """Write what is measured less well than it looks to stderr, a line for each with its place in the suite."""
+    from benchgate.suite.suite_warnings import suite_warnings
+    from benchgate.text_files import text_of
+
+    log(*(str(warning) for warning in suite_warnings(suite, text_of(path), str(path))))
+
+
 def _asked(found: Preview) -> str:
     """What a run would ask, in one line."""
     starts = f"{found.starts:,} starts, " if found.starts else ""
-    load = f"{found.load_requests:,} load requests ({found.warmup_requests:,} of them warm-up)"
+    load = f"{found.load_requests:,} load requests ({found.warmup_told})"
     unknown = found.to_fetch and not found.eval_items
     items = "eval items of unknown number" if unknown else f"{found.eval_items:,} eval items"
     asked = f"{load}, {items}, {found.shadow_requests:,} shadow requests"

@@ -40,7 +40,7 @@ def plan(
     Exits with 2 when the load generator here cannot deliver it, or a required check cannot carry its margin.
     """
     from benchgate import pipeline
-    from benchgate.cli.measure_commands import load_suite
+    from benchgate.cli.measure_commands import load_suite, warn
     from benchgate.spending import budget_lines
     from benchgate.suite.rules import each_candidate
 
@@ -65,6 +65,7 @@ def plan(
         say(completed("\n".join(lines) + "\n", suite=path, store=store))
         doubts = _told((*preview.unknowns, *preview.underpowered) for preview in found.values())
         log(*(completed(line, suite=path, store=store) for line in doubts))
+    warn(declared, path)
     against = [(*preview.problems, *preview.refused) for preview in found.values()]
     if any(against):
         log(*(completed(line, suite=path, store=store) for line in _told(against)))
@@ -107,7 +108,7 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield ""
         most = "at most " if found.fewest_blocks < found.blocks else ""
-        requests = f"{most}{found.load_requests:,} requests, {found.warmup_requests:,} of them warm-up"
+        requests = f"{most}{found.load_requests:,} requests, {found.warmup_told}"
         yield f"load     {found.blocks_told} {where}: {requests}; {_tokens(found)}"
         yield f"         {_time(found)}"
     if found.capacity_requests:

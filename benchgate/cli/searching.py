@@ -26,25 +26,25 @@ def searched(over: str, wanted: Mapping[str, Any], load: Mapping[str, Any]) -> d
     from benchgate.load.bare_search import SearchOptions, run_search
 
     given: dict[str, Any] = {name: value if value is not None else _USUAL.get(name) for name, value in wanted.items()}
-    return run_search(SearchOptions.parse(over=over, load=load, **given), _tell)
+    return run_search(SearchOptions.parse(over=over, load=load, **given), tell)
 
 
 def search_exit_code(result: Mapping[str, Any]) -> ExitCode:
     """0 for a search that ended, whatever it found, unless a `--min` asks for a verdict. What it found is told."""
     if result["partial"]:
-        _tell("interrupted; the document holds what was known by then")
+        tell("interrupted; the document holds what was known by then")
         return interrupted_code()
     if result["fault"] is not None:
-        _tell(str(result["fault"]))
+        tell(str(result["fault"]))
         return ExitCode.INVALID
     for line in _findings(result):
-        _tell(line)
+        tell(line)
     if "verdict" not in result:
         return ExitCode.OK
     verdict = result["verdict"]
     code = Outcome(verdict["outcome"]).exit_code()
     if code is not ExitCode.OK:
-        _tell(f"{verdict['outcome']}: {verdict['reason']}")
+        tell(f"{verdict['outcome']}: {verdict['reason']}")
     return code
 
 
@@ -81,5 +81,6 @@ def _level(level: float, over: str) -> str:
     return f"{level:g}/s" if over == "rate" else f"{level:g} in flight"
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """Write a line of progress to stderr."""
     log(f"benchgate: {line}")

@@ -15,7 +15,7 @@ from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.places import refuse_unwritable
 from benchgate.cli.saying import log, say_json_text
-from benchgate.cli.searching import refuse_without_search, search_exit_code, searched
+from benchgate.cli.searching import refuse_without_search, search_exit_code, searched, tell
 from benchgate.errors import BenchgateError, ExitCode, PublishError
 from benchgate.escape import json_text
 from benchgate.model.verdict import Outcome
@@ -51,6 +51,7 @@ def load(
     key: given.KeyOption = None,
     proxy: given.ProxyOption = None,
     audit: given.AuditOption = False,
+    warmup: given.WarmupOption = "auto",
     search: given.SearchOption = None,
     lowest: given.LowestOption = None,
     highest: given.HighestOption = None,
@@ -97,6 +98,7 @@ def load(
         key=key,
         proxy=proxy,
         audit=audit,
+        warmup=warmup,
         client=_client(store) if workers == "auto" and cluster is None else None,
         cpus=usable_cpus(),
     )
@@ -111,7 +113,7 @@ def load(
     }
     if search is None:
         refuse_without_search(wanted)
-        result = run_bare(BareOptions.parse(**asked))
+        result = run_bare(BareOptions.parse(**asked), tell)
     else:
         result = searched(search, wanted, asked)
     code = _exit_code(result) if search is None else search_exit_code(result)

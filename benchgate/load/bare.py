@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from benchgate.load.bare_document import SATURATION_REMEDY, describe
@@ -9,27 +10,61 @@ from benchgate.load.cluster import ClusterFleet
 from benchgate.load.drawn import Drawn
 from benchgate.load.fleet import Fleet
 from benchgate.load.options import BareOptions
+from benchgate.load.result import no_rows
+from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.worker import Level, Shard, StageResult
 from benchgate.model.deployment import Arm
 from benchgate.suite.schema import Limits
+from benchgate.suite.warmup import first_round
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine
 
 __all__ = ["SATURATION_REMEDY", "BareOptions", "CutShort", "run_bare", "run_load"]
 
+_WARMUP_SEED = 2**40  # keeps the prompts of the warm-up apart from those of the load
 
-def run_bare(options: BareOptions) -> dict[str, object]:
-    """Run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
+
+def run_bare(options: BareOptions, told: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+    """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
     A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
-    been answered by then and `partial` true.
+    been answered by then and `partial` true. `told` gets a line where the warm-up did not come to its end.
     """
     target, engine = target_of(options)
+    warmup: int | None = None
+    partial = False
+    with fleet_of(options) as fleet:
+        try:
+            warmed = warm_up_server(fleet, options, target)
+            warmup = warmed.requests
+            if warmed.note is not None:
+                told(f"warm-up: {warmed.note}")
+            result = send_load(fleet, options, target, warmed.service_s.get(""))
+        except CutShort as cut:
+            result, partial = cut.left, True
+    return describe(options, engine, result, partial=partial, warmup=warmup)
+
+
+def warm_up_server(fleet: Fleet | ClusterFleet, options: BareOptions, target: Target) -> WarmedUp:
+    """Warm the server up at the level of this load, with prompts of other seeds.
+
+    Raises CutShort, without any answer, when interrupted.
+    """
+    requests = first_round(options.concurrency) if options.warmup == "auto" else options.warmup
+    if not requests:
+        return WarmedUp()
+
+    def send(number: int, sizes: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
+        replay = options.replay and replace(options.replay, rows=options.replay.rows[: sizes[""]])
+        seed = options.seed + _WARMUP_SEED + number
+        asked = replace(options, requests=sizes[""], duration_s=None, replay=replay, seed=seed)
+        return send_load(fleet, asked, target, service_s.get(""))
+
+    rounds = MOST_ROUNDS if options.warmup == "auto" else 1
     try:
-        result, partial = run_load(options, target), False
+        return warm_up([WarmupClass("", requests, options.offered_rps)], send, rounds)
     except CutShort as cut:
-        result, partial = cut.left, True
-    return describe(options, engine, result, partial=partial)
+        raise CutShort(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
 
 
 def target_of(options: BareOptions) -> tuple[Target, str]:
@@ -56,8 +91,23 @@ class CutShort(KeyboardInterrupt):
         self.left = left
 
 
+def fleet_of(options: BareOptions) -> Fleet | ClusterFleet:
+    """Return who sends the load: `options.workers` processes here, or that many workers of a cluster."""
+    if options.cluster is not None:
+        return ClusterFleet(options.cluster, options.workers)
+    return Fleet(options.workers or 1)
+
+
 def run_load(options: BareOptions, target: Target) -> StageResult:
-    """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster.
+    """Run a whole bare load without any warm-up. Raises CutShort when interrupted."""
+    with fleet_of(options) as fleet:
+        return send_load(fleet, options, target)
+
+
+def send_load(
+    fleet: Fleet | ClusterFleet, options: BareOptions, target: Target, service_s: float | None = None
+) -> StageResult:
+    """Run a whole bare load over the workers of a fleet. `service_s` is about how long the target serves a request.
 
     Raises CutShort when interrupted.
     """
@@ -68,15 +118,8 @@ def run_load(options: BareOptions, target: Target) -> StageResult:
         Level(options.concurrency, options.peak_rps, until_s),
         Limits(),
         audit=options.audit,
+        service_s=service_s,
     )
-    if options.cluster is not None:
-        with ClusterFleet(options.cluster, options.workers) as cluster:
-            return _run_or_salvage(cluster, stage)
-    with Fleet(options.workers or 1) as fleet:
-        return _run_or_salvage(fleet, stage)
-
-
-def _run_or_salvage(fleet: Fleet | ClusterFleet, stage: Shard) -> StageResult:
     try:
         return fleet.run(stage)
     except KeyboardInterrupt as stop:

@@ -30,8 +30,13 @@ SATURATION_REMEDY = (
 )
 
 
-def describe(options: BareOptions, engine: str, result: StageResult, *, partial: bool) -> dict[str, object]:
-    """The whole load in seconds and ratios; plain JSON values, None for what cannot be said."""
+def describe(
+    options: BareOptions, engine: str, result: StageResult, *, partial: bool, warmup: int | None
+) -> dict[str, object]:
+    """Return the whole load in seconds and ratios; plain JSON values, None for what cannot be said.
+
+    `warmup` requests were sent before and are in no other figure; None where the warm-up was interrupted.
+    """
     columns = result.requests
     ok = metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
@@ -44,6 +49,7 @@ def describe(options: BareOptions, engine: str, result: StageResult, *, partial:
         "load": _load(options),
         "partial": partial,
         "requests": {
+            "warmup": warmup,
             "scheduled": len(columns),
             "ok": int(ok.sum()),
             "failed_by_class": dict(sorted(Counter(e for e in columns.error if e is not None).items())),

@@ -9,9 +9,11 @@ from typing import Literal, Self, cast
 from benchgate import units
 from benchgate.errors import UsageError
 from benchgate.gate.arm_search import ArmSearch
-from benchgate.load.bare import CutShort, run_load, target_of
+from benchgate.load.bare import CutShort, fleet_of, send_load, target_of, warm_up_server
 from benchgate.load.bare_document import NO_SERVER, SATURATION_REMEDY
 from benchgate.load.options import BareOptions, read_rate_rps
+from benchgate.load.result import StageResult
+from benchgate.load.warmup import mean_service_s
 from benchgate.model.metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.stats.search import (
@@ -23,7 +25,6 @@ from benchgate.stats.search import (
 )
 from benchgate.suite.capacity import LEAST_REQUESTS, MOST_REQUESTS
 from benchgate.suite.client_bounds import ClientBounds
-from benchgate.targets.dialect import Target
 
 _NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
 _MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant
@@ -106,25 +107,36 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
     """
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
-    down, partial = None, False
-    try:
-        while down is None and (look := search.next) is not None:
-            told(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
-            left_out = len(search.left_out)
-            down = _take(options, target, look, search)
-            if len(search.left_out) > left_out:
-                told(f"that look measured its client and does not count: {search.left_out[-1]}")
-            if search.next is None or search.next.level != look.level:
-                told(f"{_shown(options, look.level)}: {_found(options, search, look.level)}")
-    except CutShort:
-        partial = True
-    return _document(options, engine, search, down, partial=partial)
+    first = search.next
+    down, partial, warmup, service_s = None, False, None, None
+    with fleet_of(options.base) as fleet:
+        try:
+            if first is not None:
+                warmed = warm_up_server(fleet, options.at(first, 0), target)
+                warmup, service_s = warmed.requests, warmed.service_s.get("")
+                if warmed.note is not None:
+                    told(f"warm-up: {warmed.note}")
+            while down is None and (look := search.next) is not None:
+                told(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+                left_out = len(search.left_out)
+                result = send_load(fleet, options.at(look, _executed(search)), target, service_s)
+                service_s = mean_service_s(result.requests) or service_s
+                down = _take(look, result, search)
+                if len(search.left_out) > left_out:
+                    told(f"that look measured its client and does not count: {search.left_out[-1]}")
+                if search.next is None or search.next.level != look.level:
+                    told(f"{_shown(options, look.level)}: {_found(options, search, look.level)}")
+        except CutShort:
+            partial = True
+    return _document(options, engine, search, down, partial=partial, warmup=warmup)
 
 
-def _take(options: SearchOptions, target: Target, look: Look, search: ArmSearch) -> str | None:
-    """Take one look; why there is no server to look at, if so."""
-    executed = len(search.looks) + len(search.left_out)
-    result = run_load(options.at(look, executed), target)
+def _executed(search: ArmSearch) -> int:
+    return len(search.looks) + len(search.left_out)
+
+
+def _take(look: Look, result: StageResult, search: ArmSearch) -> str | None:
+    """Take in what one look found; return why there is no server to look at, if so."""
     errors = result.requests.error
     if result.down_after_s is not None or all(error in NO_SERVER for error in errors):
         return f"the server did not accept connections at {look.name}"
@@ -177,7 +189,7 @@ def _level(option: str, over: Literal["rate", "concurrency"], text: str) -> floa
 
 
 def _document(
-    options: SearchOptions, engine: str, search: ArmSearch, down: str | None, *, partial: bool
+    options: SearchOptions, engine: str, search: ArmSearch, down: str | None, *, partial: bool, warmup: int | None
 ) -> dict[str, object]:
     settings, result = options.settings, search_result(options.settings, search.looks)
     fault = down if down is not None else None if search.fault is None else f"{search.fault}; {SATURATION_REMEDY}"
@@ -206,6 +218,7 @@ def _document(
         "stop": None if result.stop is None else result.stop.value,
         "capacity": {"lower": result.lower, "upper": result.upper, "estimate": result.estimate},
         "cliff": None if result.cliff is None else list(result.cliff),
+        "requests_warmup": warmup,
         "requests_sent": result.sent,
         "requests_needed": _needed_in_all(result),
         "probes": [_probe(probe) for probe in result.probes],

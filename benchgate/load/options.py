@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar, cast
+from typing import Literal, Self, TypeVar, cast
 
 from benchgate import units
 from benchgate.errors import TargetError, UsageError
@@ -22,6 +22,7 @@ from benchgate.model.metrics import Slo
 from benchgate.plan.demand import StageDemand, unasked_workers, workers_to_start
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.addresses import version_problem
+from benchgate.suite.warmup import parse_warmup
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, PATHS
 from benchgate.targets.route import DIRECT, Route
@@ -36,7 +37,8 @@ class BareOptions:
     """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
 
     `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
-    `parse` always says how many workers a load without a cluster has.
+    `parse` always says how many workers a load without a cluster has. `warmup` is the number of requests that are sent
+    before and are in no figure; "auto" sends until TTFT no longer falls.
 
     `salt` changes the words of the prompts (0: those that follow from the seed alone) and neither their lengths nor
     their instants. `parse` draws one where none is given.
@@ -64,6 +66,7 @@ class BareOptions:
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     route: Route = DIRECT
     audit: bool = False
+    warmup: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
         _exactly_one(
@@ -132,6 +135,7 @@ class BareOptions:
         key: str | None = None,
         proxy: str | None = None,
         audit: bool = False,
+        warmup: str = "auto",
         client: ClientProfile | None = None,
         cpus: int = 1,
     ) -> Self:
@@ -168,6 +172,7 @@ class BareOptions:
             secret_headers=secret_headers,
             route=_route(url, ca=ca, cert=cert, key=key, proxy=proxy, audit=audit),
             audit=audit,
+            warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
         )
         if options.workers is not None or cluster is not None:
             return options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
@@ -133,12 +133,16 @@ def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> t
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One class of traffic. One in the background goes on until all others are done, and is then cut off."""
+    """One class of traffic. One in the background goes on until all others are done, and is then cut off.
+
+    `service_s` is about how long the target serves one of its requests, learned in the warm-up; None where not known.
+    """
 
     name: str  # "" when the stage has no other
     requests: Requests
     level: Level
     background: bool = False
+    service_s: float | None = None
 
     def share(self, worker: int, workers: int) -> Part:
         """That of one of `workers`."""
@@ -162,9 +166,18 @@ class Shard:
     audit: bool = False
 
     @classmethod
-    def of(cls, target: Target, requests: Requests, level: Level, limits: Limits, *, audit: bool = False) -> Self:
+    def of(
+        cls,
+        target: Target,
+        requests: Requests,
+        level: Level,
+        limits: Limits,
+        *,
+        audit: bool = False,
+        service_s: float | None = None,
+    ) -> Self:
         """A whole stage of one class of traffic."""
-        return cls(target, (Part("", requests, level),), limits, audit=audit)
+        return cls(target, (Part("", requests, level, service_s=service_s),), limits, audit=audit)
 
     @property
     def name(self) -> str:
@@ -198,10 +211,21 @@ def stage_shard(
     limits: Limits,
     audit: bool = False,
     salt: int = 0,
+    service_s: Mapping[str, float] | None = None,
 ) -> Shard:
-    """A planned stage as one shard. `salt` changes the words of its prompts; 0 sends them as planned."""
+    """Return a planned stage as one shard.
+
+    `salt` changes the words of its prompts; 0 sends them as planned. `service_s` has the mean service time of its
+    classes, as far as known.
+    """
     parts = tuple(
-        Part(group.name, _requests(group, salt), Level(group.concurrency, group.peak_rps), group.background)
+        Part(
+            group.name,
+            _requests(group, salt),
+            Level(group.concurrency, group.peak_rps),
+            group.background,
+            (service_s or {}).get(group.name),
+        )
         for group in stage.classes
     )
     return Shard(target, parts, limits, audit=audit)

@@ -22,7 +22,7 @@ _SEEDS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the requests of a level are made of in one block, or in the warm-up (`block` is -1).
+    """What the requests of a level are made of in one block, or in a round of the warm-up (`block` is -1 or below).
 
     `rows` are the rows of its trace and `recorded` those of its prompts that are sent this time; None without any.
     """

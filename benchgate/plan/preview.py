@@ -38,7 +38,7 @@ class StagePreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run before it is made. Requests and tokens are of all arms over all blocks, warm-up included.
+    """A run before it is made. Requests and tokens are of all arms over all blocks, the least warm-up included.
 
     `load_s` is how long the load will take at least: the schedules of its open loops. Closed loops go as fast as their
     servers, so `load_s_known` is False where there are any; what answers take after the last send is not in it.
@@ -51,6 +51,7 @@ class Preview:
     arms: int
     load_requests: int
     warmup_requests: int
+    warmup_goes_on: bool  # until TTFT no longer falls: then the requests of the warm-up are the least there are
     input_tokens: int
     output_tokens: int
     load_s: float
@@ -79,6 +80,11 @@ class Preview:
         """`10 blocks`, or `5 to 20 blocks` where the load may be settled before its end."""
         fewest = f"{self.fewest_blocks} to " if self.fewest_blocks < self.blocks else ""
         return f"{fewest}{self.blocks} blocks"
+
+    @property
+    def warmup_told(self) -> str:
+        """`16 of them warm-up`, or `at least 16 of them warm-up`."""
+        return f"{'at least ' if self.warmup_goes_on else ''}{self.warmup_requests:,} of them warm-up"
 
 
 def preview(
@@ -110,6 +116,7 @@ def preview(
         arms=arms,
         load_requests=sum(len(stage.foreground) for stage in stages) * arms,
         warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
+        warmup_goes_on=bool(plan.warmup) and suite.load is not None and suite.load.warmup == "auto",
         input_tokens=input_tokens(suite, stages) * arms,
         output_tokens=output_tokens(stages) * arms,
         load_s=schedule_s(stages) * arms,

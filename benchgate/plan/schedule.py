@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
@@ -27,14 +27,17 @@ from benchgate.plan.spelling import spelled_block, spelled_stage
 from benchgate.suite.arms import measured_arms
 from benchgate.suite.levels import Level, level_of
 from benchgate.suite.schema import Load, Quality, Shadow, Stage, Suite
+from benchgate.suite.warmup import first_round_of
 
 __all__ = [
     "Leave", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask", "ShadowPrompt",
-    "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage",
+    "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage", "warmup_round",
 ]  # fmt: skip
 
 Traces = Mapping[str, Sequence[TracedRequest]]
 """The rows of each stage that replays a trace."""
+
+_LATER_ROUNDS = 0x3A23  # keeps the random numbers of later warm-up rounds apart from those of everything else
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Plan:
     shadow: tuple[ShadowPrompt, ...]
     pieces: tuple[Piece, ...] = ()  # of fixed texts
     material: Material = NOTHING  # what it was made of; no part of its identity, for its requests hold it
+    traces: Traces = field(default_factory=dict, compare=False, repr=False)  # likewise
     judge_prompt: str | None = None  # of a judge of shadow answers, where the suite brings its own
 
     @cached_property
@@ -99,6 +103,7 @@ def make_plan(
         shadow=_shadow(suite.shadow, shadow, suite.seed) if suite.shadow else (),
         pieces=_pieces(suite, texts),
         material=material,
+        traces=traces,
         judge_prompt=judge_prompt,
     )
 
@@ -152,35 +157,59 @@ def _blocks(
 
 
 def _warmup(load: Load, seed: int, traces: Traces, material: Material) -> tuple[PlannedStage, ...]:
-    """The same kind of request as the measurement, at the same mean level, discarded: by rule, not by looking."""
-    return () if load.warmup_requests == 0 else _stages(load, seed, traces, material, WARMUP)
+    """Plan the first round: the same kind of request as the measurement, at the same mean level."""
+    return () if load.warmup == 0 else _stages(load, seed, traces, material, WARMUP)
 
 
-def _stages(load: Load, seed: int, traces: Traces, material: Material, block: int) -> tuple[PlannedStage, ...]:
-    """Every stage of the sweep in one block, or in the warm-up."""
-    stages: dict[str, list[PlannedClass]] = {stage.name: [] for stage in load.sweep}
+def warmup_round(load: Load, plan: Plan, stage: str, number: int, requests: Mapping[str, int]) -> PlannedStage:
+    """Plan round `number` (from 1) of a stage's warm-up after the first, with prompts that no other request has.
+
+    `requests` says how many requests each class sends, by its name. Pure: the same numbers give the same round.
+    """
+    (planned,) = _stages(load, plan.seed, plan.traces, plan.material, WARMUP - number, stage, requests)
+    return planned
+
+
+def _stages(
+    load: Load,
+    seed: int,
+    traces: Traces,
+    material: Material,
+    block: int,
+    only: str | None = None,
+    requests: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[PlannedStage, ...]:
+    """Every stage of the sweep, or `only` one, in one block or in a round of the warm-up, which sends `requests`."""
+    stages: dict[str, list[PlannedClass]] = {stage.name: [] for stage in load.sweep if only in (None, stage.name)}
     places = {stage.name: place for place, stage in enumerate(load.sweep)}
     for level in load.levels():
-        begun = [seed, 0, places[level.stage]] if block == WARMUP else [seed, 1, block, places[level.stage]]
+        if level.stage not in stages:
+            continue
+        count = None
+        if block <= WARMUP:
+            count = requests.get(level.group, first_round_of(load.warmup, level))
+        if block < WARMUP:
+            begun = [_LATER_ROUNDS, seed, WARMUP - block, places[level.stage]]
+        else:
+            begun = [seed, 0, places[level.stage]] if block == WARMUP else [seed, 1, block, places[level.stage]]
         number = len(stages[level.stage])
         generator = np.random.default_rng([*begun, number] if level.group else begun)
         group = Group(
             level, material, seed, block, generator,
-            rows=_replayed(load, level, traces, block),
-            recorded=recorded_rows(load, level, material, seed, block),
+            rows=_replayed(load, level, traces, block, count),
+            recorded=recorded_rows(load, level, material, seed, block, count),
         )  # fmt: skip
-        count = load.warmup_requests if block == WARMUP else None
         stages[level.stage].append(planned_class(group, count))
     return tuple(PlannedStage(name, tuple(classes)) for name, classes in stages.items())
 
 
-def _replayed(load: Load, level: Level, traces: Traces, block: int) -> Sequence[TracedRequest] | None:
+def _replayed(
+    load: Load, level: Level, traces: Traces, block: int, count: int | None
+) -> Sequence[TracedRequest] | None:
     if level.course.trace is None:
         return None
     trace = traces[level.name]
-    if block == WARMUP:
-        return trace[: load.warmup_requests]
-    return replayed_rows(trace, level.course.requests, block, load.blocks)
+    return trace[:count] if block <= WARMUP else replayed_rows(trace, level.course.requests, block, load.blocks)
 
 
 def _shadow(settings: Shadow, prompts: Sequence[ShadowPrompt], seed: int) -> tuple[ShadowPrompt, ...]:

@@ -12,6 +12,7 @@ from benchgate.suite.workload import Prefix, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
 _SHARED, _HASHED = 2, 3  # what tells the generators of shared texts from those of everything else
+_ROUND_KEYS = 2**32  # keeps the keys of later warm-up rounds, whose blocks are negative, apart from those of blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Texts:
     """
 
     seed: int
-    block: int  # -1 in the warm-up
+    block: int  # -1 and below in the rounds of the warm-up
     vocabulary: Vocabulary
     prefix: Prefix | None
     block_tokens: int = MOONCAKE_BLOCK_TOKENS
@@ -77,7 +78,7 @@ class Texts:
         return self._pieces[hash_id]
 
     def _key(self, hash_id: int) -> list[int]:
-        return [self.seed, _HASHED, self.block + 1, hash_id]
+        return [self.seed, _HASHED, (self.block + 1) % _ROUND_KEYS, hash_id]
 
     def _joined(self, parts: list[str]) -> str:
         return self.vocabulary.between.join(parts)

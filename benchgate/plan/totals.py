@@ -17,8 +17,8 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A run that ends at one look. Requests are of the load, warm-up included, of evals and of the shadow comparison,
-    at most; tokens of the load alone. None where nobody knows.
+    """A run that ends at one look. Requests are of the load, the least warm-up included, of evals and of the shadow
+    comparison, at most; tokens of the load alone. None where nobody knows.
 
     `usd` is what the measured deployments cost in that time, by their prices; judges and the load generator are not in
     it. Neither are starting and warming up, where the time is only that of the schedules.

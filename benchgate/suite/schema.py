@@ -72,6 +72,7 @@ from benchgate.suite.shadow import Shadow
 from benchgate.suite.slo import SloSpec, with_inherited_slos
 from benchgate.suite.stage import Bursts, Stage, Step
 from benchgate.suite.stage_forms import expanded
+from benchgate.suite.warmup import Warmup, with_renamed_warmup
 from benchgate.suite.watching import AUTO, Gpu, Metrics
 from benchgate.suite.workload import BodyFields, Workload
 from benchgate.suite.written import WHOLE, Written, word
@@ -229,7 +230,7 @@ class Load(StrictSection):
     blocks: Blocks = USUAL_LOOKS[-1]  # paired, at most; the order inside alternates A B B A
     looks: tuple[Blocks, ...] = ()  # after how many the load may end; none: it has them all
     limit: LoadLimit | None = None  # what all of it may take
-    warmup_requests: Whole = Field(default=8, ge=0, le=10_000)  # before the first block, per stage and arm, discarded
+    warmup: Warmup = "auto"  # before the first block, per stage and arm, discarded
     workers: Workers = "auto"  # load generator processes that share the schedule; what is asked stays the same
     audit: Flag = False  # let the kernel stamp what arrives, and report how late the client read it
     salt: Flag = True  # every run sends other words, so that none is answered from what an earlier one left in a cache
@@ -240,12 +241,17 @@ class Load(StrictSection):
         """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
         written: dict[str, Any] = serialise(self)
         usual: dict[str, object] = {"workloads": {}, "capacity": None, "looks": (), "limit": None, "salt": True}
-        return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+        written = {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+        if self.warmup != "auto":
+            written["warmup_requests"] = written.pop("warmup")  # as stored runs have it
+        return written
 
     @model_validator(mode="before")
     @classmethod
-    def _most_blocks(cls, data: Any) -> Any:
-        return with_blocks(data) if isinstance(data, dict) else data
+    def _most_blocks(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return with_blocks(with_renamed_warmup(data) if is_stored(info) else data)
 
     @field_validator("looks")
     @classmethod

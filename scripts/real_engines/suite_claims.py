@@ -148,7 +148,7 @@ slo: {{e2e: 20s, target: 90%}}
 load:
   workload: {{endpoint: completions, input: 64 tokens, output: 32 tokens, tokenizer: server}}
   blocks: {BLOCKS}
-  warmup_requests: 4
+  warmup: 4
   sweep:
     - {{stage: c4, concurrency: 4, requests: 16}}
     - {{stage: r4, rate: 4/s, requests: 12}}
@@ -233,7 +233,7 @@ candidate: one-at-a-time
 load:
   workload: {{input: 32 tokens, output: 24 tokens}}
   blocks: 4
-  warmup_requests: 4
+  warmup: 4
   sweep:
     - {{stage: c1, concurrency: 1, requests: 2}}
     - {{stage: c16, concurrency: 16, requests: 24}}

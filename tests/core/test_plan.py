@@ -39,7 +39,7 @@ def load(**changes: Any) -> dict[str, Any]:
     return {
         "workload": {"input": 4, "output": 8},
         "blocks": 4,
-        "warmup_requests": 2,
+        "warmup": 2,
         "sweep": [
             {"stage": "c2", "concurrency": 2, "requests": 3},
             {"stage": "r8", "rate": "8/s", "requests": 6},
@@ -193,7 +193,7 @@ def test_peak_of_a_stage_is_the_most_requests_due_within_a_second() -> None:
 
 def test_warmup_is_as_long_as_said_and_may_be_none() -> None:
     assert [len(stage.requests) for stage in plan().warmup] == [2, 2]
-    assert plan(load=load(warmup_requests=0)).warmup == ()
+    assert plan(load=load(warmup=0)).warmup == ()
 
 
 def test_tasks_and_prompts_are_cut_to_the_limit_from_the_front() -> None:

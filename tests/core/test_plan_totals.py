@@ -21,7 +21,7 @@ def test_totals_are_from_the_first_look_to_the_last() -> None:
         "baseline": {"url": "http://b", "model": "m", "price": "$4/h", "accelerators": 2},
         "candidate": {"url": "http://c", "model": "m", "price": "$2/h"},
     }
-    suite = load_suite(TTFT, ERRORS, load={"blocks": None, "sweep": sweep, "warmup_requests": 0}, deployments=priced)
+    suite = load_suite(TTFT, ERRORS, load={"blocks": None, "sweep": sweep, "warmup": 0}, deployments=priced)
     found = seen(suite).totals
     assert (found.least.blocks, found.most.blocks) == (5, 20)
     assert (found.least.requests, found.most.requests) == (2000, 8000)

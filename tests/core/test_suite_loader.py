@@ -70,7 +70,7 @@ def test_stored_suite_shows_every_default_and_no_resolved_secret() -> None:
     }
     assert stored["gate"]["warn_fraction"] == 0.8
     assert stored["gate"]["checks"][0]["required"] is True
-    assert stored["load"]["warmup_requests"] == 8
+    assert stored["load"]["warmup"] == "auto"
     assert stored["deployments"]["c"]["embedded"]["slots"] == 8
     assert stored["deployments"]["b"]["api_key"] == "${env:KEY}"
 

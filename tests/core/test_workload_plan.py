@@ -31,7 +31,7 @@ def suite(workload: Mapping[str, Any], stage: Mapping[str, Any] | None = None, *
             "deployments": {"a": {"url": "http://a:1", "model": "m", "engine": "vllm"}},
             "baseline": "a",
             "candidate": "a",
-            "load": {"workload": dict(workload), "sweep": [swept], "blocks": 2, "warmup_requests": 5, **load},
+            "load": {"workload": dict(workload), "sweep": [swept], "blocks": 2, "warmup": 5, **load},
             "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
         }
     )

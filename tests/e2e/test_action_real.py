@@ -27,7 +27,7 @@ limits: {{connect: 1s, first_token: 5s, stall: 2s, total: 10s, ready: 2s}}
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
 gate:
   alpha: 0.001

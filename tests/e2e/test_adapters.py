@@ -29,7 +29,7 @@ candidates: [adapted, draft]
 load:
   workload: {{input: 16 tokens, output: 16 tokens}}
   blocks: 2
-  warmup_requests: 1
+  warmup: 1
   sweep:
     - {{stage: c2, concurrency: 2, requests: 10}}
 gate:

@@ -28,7 +28,7 @@ candidate: prod
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c4, concurrency: 4, requests: 12}]
 gate:
   # A machine that runs tests is late now and then, which is no matter here.

@@ -17,7 +17,7 @@ deployments:
   candidate: {{url: "{candidate}", model: m}}
 load:
   workload: {{input: 8 tokens, output: 8 tokens, endpoint: completions}}
-  warmup_requests: 0
+  warmup: 0
   blocks: 2
   sweep: [{{stage: c1, concurrency: 1, requests: 10}}]
 quality: {{tasks: [tasks/add_choice.yaml], endpoint: {endpoint}}}

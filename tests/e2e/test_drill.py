@@ -20,7 +20,7 @@ start: {times: 3}
 load:
   workload: {input: 10 tokens, output: 2 tokens, text: letters}
   blocks: 5
-  warmup_requests: 1
+  warmup: 1
   sweep:
     - {stage: out, concurrency: 1, requests: 6, each: {output: [2, 128]}}
 gate:

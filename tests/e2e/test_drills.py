@@ -100,7 +100,7 @@ def shortened(name: str) -> Stored:
     if suite.get("start"):
         suite["start"]["times"] = 2
     if suite["load"]:
-        suite["load"] |= {"blocks": BLOCKS.get(name, 2), "warmup_requests": 1}
+        suite["load"] |= {"blocks": BLOCKS.get(name, 2), "warmup": 1}
         for stage in suite["load"]["sweep"]:
             _shorten(name, stage)
     return suite

@@ -25,7 +25,7 @@ error_budget:
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c4, concurrency: 4, requests: 30}]
 gate:
   client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}

@@ -28,7 +28,7 @@ limits: {{connect: 1s, first_token: 5s, stall: 2s, total: 10s, ready: 2s}}
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: {blocks}
-  warmup_requests: 0
+  warmup: 0
   sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
 gate:
   allow_underpowered: true

@@ -23,7 +23,7 @@ candidate: s
 load:
   workload: {{input: 8, output: 50}}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   sweep:
     - {{stage: calm, concurrency: 1, requests: 2}}
     - stage: hit

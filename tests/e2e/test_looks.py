@@ -32,7 +32,7 @@ load:
   workload: {input: 8 tokens, output: 4 tokens}
   looks: [3, 6]
   LIMIT
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c4, concurrency: 4, requests: 12}]
 gate:
   client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}

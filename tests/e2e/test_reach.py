@@ -28,7 +28,7 @@ limits: {{connect: 2s, first_token: 5s, stall: 2s, total: 10s, ready: 5s}}
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   audit: {audit}
   sweep: [{{stage: c2, concurrency: 2, requests: 20}}]
 shadow: {{prompts: prompts.jsonl}}

@@ -45,7 +45,7 @@ candidate: other
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   BLOCKS
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c2, concurrency: 2, requests: 8}, {stage: c4, concurrency: 4, requests: 8}]
 slo: {ttft: 5s, target: 50%}
 gate:

@@ -24,7 +24,7 @@ deployments:
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
-  warmup_requests: 1
+  warmup: 1
   sweep:
     - {{stage: closed, concurrency: 2, requests: 10}}
     - {{stage: clusters, rate: 40/s, arrival: "gamma:2", for: 250ms}}

@@ -28,7 +28,7 @@ deployments:
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 4
-  warmup_requests: 0
+  warmup: 0
   sweep: [{{stage: c2, concurrency: 2, requests: 30}}]
 gate:
   allow_underpowered: true

@@ -26,7 +26,7 @@ candidate: slow
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   looks: [3, 4]
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c4, concurrency: 4, requests: 8}]
 gate:
   client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}

@@ -205,7 +205,7 @@ def test_the_shipped_suite_blocks_a_broken_model_from_the_wheel_in_another_folde
     """With less of everything than `benchgate demo` asks, which takes a minute and runs in CI on every push."""
     (shipped,) = full.parent.parent.glob("lib/python*/site-packages/benchgate/_suites/demo.yaml")
     shorter = {
-        "blocks: 16": "blocks: 2\n  warmup_requests: 1",
+        "blocks: 16": "blocks: 2\n  warmup: 1",
         "output: 96 tokens": "output: 16 tokens",
         "quality:\n": "quality:\n  limit: 40\n",
         "shadow:\n": "shadow:\n  limit: 20\n",

@@ -23,7 +23,7 @@ load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
   workers: {workers}
-  warmup_requests: 2
+  warmup: 2
   sweep: [{{stage: c4, concurrency: 4, requests: {requests}}}]
 gate: {{checks: [{{metric: error_rate, max: 20%}}]}}
 """

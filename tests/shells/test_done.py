@@ -24,7 +24,7 @@ candidate: b
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   blocks: 3
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c4, concurrency: 4, requests: 8}]
   capacity: {over: concurrency, from: 1, to: 8, probe: 64}
 quality: {tasks: [tasks/reverse.yaml], repeat_baseline: true}

@@ -47,7 +47,7 @@ METRICS = ("ttft_s", "ttft_sent_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "send
 
 
 def bare(url: str, **options: Any) -> dict[str, Any]:
-    options = {"url": url, "model": "scripted", "engine": "openai", "workers": "1", **options}
+    options = {"url": url, "model": "scripted", "engine": "openai", "workers": "1", "warmup": "0", **options}
     document = run_bare(BareOptions.parse(**options))
     restored: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
     return restored
@@ -66,7 +66,7 @@ def test_document_says_what_was_asked_and_what_came() -> None:
         document = bare(server.url, concurrency=3, requests=12, input_tokens=7, output_tokens=4)
         assert len({received.prompt for received in server.requests}) == 12
         assert {len(received.prompt.split()) for received in server.requests} == {7}
-    assert document["requests"] == {"scheduled": 12, "ok": 12, "failed_by_class": {}}
+    assert document["requests"] == {"warmup": 0, "scheduled": 12, "ok": 12, "failed_by_class": {}}
     assert document["output_tokens"] == 48
     assert document["goodput_ratio"] == 1
     assert document["throughput"]["output_tokens_per_s"] == pytest.approx(48 / document["window_s"])
@@ -100,7 +100,7 @@ def test_failures_stay_in_every_denominator_and_quantile() -> None:
 
     with ScriptedServer(respond) as server:
         document = bare(server.url, concurrency=1, requests=20)
-    assert document["requests"] == {"scheduled": 20, "ok": 15, "failed_by_class": {"http_5xx": 5}}
+    assert document["requests"] == {"warmup": 0, "scheduled": 20, "ok": 15, "failed_by_class": {"http_5xx": 5}}
     assert document["failures"] == [{"count": 5, "detail": "HTTP 503: busy"}]
     assert document["goodput_ratio"] == 0.75
     ttft = document["ttft_s"]
@@ -141,7 +141,7 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
         with ScriptedServer(answering(lambda received: "a b c")) as server:
             document = bare(server.url, concurrency=4, requests=10, workers=workers, salt=8)
             prompts.append(sorted(received.prompt for received in server.requests))
-        assert document["requests"] == {"scheduled": 10, "ok": 10, "failed_by_class": {}}
+        assert document["requests"] == {"warmup": 0, "scheduled": 10, "ok": 10, "failed_by_class": {}}
         assert document["client"]["workers"] == int(workers)
     assert prompts[0] == prompts[1]
 

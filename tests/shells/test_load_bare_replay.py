@@ -23,8 +23,8 @@ def trace(tmp_path: Path) -> str:
 
 
 def options_of(trace: str | None, **more: object) -> BareOptions:
-    given = {"url": "http://127.0.0.1:1", "model": "m", "engine": "openai", "workers": "1", "trace": trace, **more}
-    return BareOptions.parse(**given)  # type: ignore[arg-type]  # typed by name
+    given = {"url": "http://127.0.0.1:1", "model": "m", "engine": "openai", "workers": "1", "trace": trace}
+    return BareOptions.parse(**{**given, "warmup": "0", **more})  # type: ignore[arg-type]  # typed by name
 
 
 def test_rows_are_sent_with_their_own_lengths(trace: str) -> None:
@@ -36,7 +36,7 @@ def test_rows_are_sent_with_their_own_lengths(trace: str) -> None:
             if received.body is not None
         ]
     assert sorted(asked) == [(3, 4), (5, 4), (5, 9)]
-    assert document["requests"] == {"scheduled": 3, "ok": 3, "failed_by_class": {}}
+    assert document["requests"] == {"warmup": 0, "scheduled": 3, "ok": 3, "failed_by_class": {}}
     load = document["load"]
     assert isinstance(load, dict)
     assert (load["trace"], load["speed"], load["rate_rps"], load["arrival"]) == (trace, 1.0, None, None)

@@ -265,12 +265,12 @@ def test_interrupted_stage_leaves_what_was_answered_and_no_load(fleet: ClusterFl
 
 def test_bare_load_takes_as_many_workers_as_it_is_told(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_COME_S", 0.0)
-    load: dict[str, Any] = {"model": "m", "engine": "vllm", "concurrency": 4, "requests": 8}
+    load: dict[str, Any] = {"model": "m", "engine": "vllm", "concurrency": 4, "requests": 8, "warmup": "0"}
     with ScriptedServer(answering(lambda received: "a b c")) as server:
         one = run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="1", **load))
         with pytest.raises(ClusterError, match="has 2 workers running, and the load needs 3"):
             run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="3", **load))
-    assert one["requests"] == {"scheduled": 8, "ok": 8, "failed_by_class": {}}
+    assert one["requests"] == {"warmup": 0, "scheduled": 8, "ok": 8, "failed_by_class": {}}
     assert isinstance(one["client"], dict)
     assert one["client"]["workers"] == 1
 
@@ -312,7 +312,7 @@ deployments:
 load:
   workload: {{input: 8 tokens, output: 3 tokens}}
   blocks: 2
-  warmup_requests: 1
+  warmup: 1
   sweep:
     - {{stage: closed, concurrency: 2, requests: 20}}
 gate:

@@ -114,7 +114,8 @@ def test_proxy_that_is_not_there_fails_as_connect() -> None:
 
 
 def options(url: str = "http://127.0.0.1:1", **more: Any) -> BareOptions:
-    return BareOptions.parse(**{"url": url, "model": "m", "engine": "openai", "concurrency": 2, "requests": 4, **more})
+    given = {"url": url, "model": "m", "engine": "openai", "concurrency": 2, "requests": 4, "warmup": "0"}
+    return BareOptions.parse(**{**given, **more})
 
 
 def test_bare_load_goes_the_same_way_in_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def test_bare_load_goes_the_same_way_in_every_worker(monkeypatch: pytest.MonkeyP
         )
         sent = [(asked.headers["x-team"], asked.headers["x-tenant-key"]) for asked in server.requests]
     assert sent == [("ml", "t0p-s3cr3t")] * 4
-    assert document["requests"] == {"scheduled": 4, "ok": 4, "failed_by_class": {}}
+    assert document["requests"] == {"warmup": 0, "scheduled": 4, "ok": 4, "failed_by_class": {}}
     assert "s3cr3t" not in str(document)
 
 

@@ -49,7 +49,7 @@ candidate: new
 load:
   workload: {input: 8 tokens, output: 4 tokens}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   sweep: [{stage: c2, concurrency: 2, requests: 4}]
 gate:
   allow_underpowered: true

@@ -63,7 +63,7 @@ def test_server_finds_as_much_in_its_cache_as_the_hashes_imply(tmp_path: Path) -
                     "workload": {"input": 9, "output": 1, "endpoint": "completions"},
                     "sweep": [{"stage": "s", "trace": "t.jsonl", "block": BLOCK, "requests": 60, "speed": 4}],
                     "blocks": 2,
-                    "warmup_requests": 0,
+                    "warmup": 0,
                 },
                 "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
             }

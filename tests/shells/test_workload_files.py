@@ -42,7 +42,7 @@ def suite(
                 "workload": workload,
                 "sweep": [{key: value for key, value in swept.items() if value is not None}],
                 "blocks": 2,
-                "warmup_requests": 0,
+                "warmup": 0,
                 "salt": salt,
             },
             "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
