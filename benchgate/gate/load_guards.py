@@ -36,7 +36,7 @@ def load_guards(evidence: Evidence, suite: Suite) -> list[GuardResult]:
     """All of them, in a fixed order; without a load they hold."""
     of_client = (_as_planned, _times_possible, _client_keeps_up, _one_client)
     of_answers = (sent_once, prompts_alike, _tokens_counted_alike, _tokens_plausible, _answers_not_too_long)
-    of_text = (same_text, answers_there, text_not_degenerate, model_names)
+    of_text = (text_not_degenerate, answers_there, same_text, model_names)  # the most specific first
     of_both = (same_work, load_not_cached, order_does_not_matter, failures_judged)
     return [guard(evidence, suite) for guard in (*of_client, *of_answers, *of_text, *of_both)]
 
@@ -47,7 +47,7 @@ def guards_apart(comparison: Comparison, suite: Suite) -> list[GuardResult]:
         return []
     both = beside(comparison)
     of_both = (prompts_alike, _tokens_counted_alike, _answers_not_too_long, same_work, load_not_cached)
-    of_text = (same_text, answers_there, text_not_degenerate)
+    of_text = (text_not_degenerate, answers_there, same_text)
     return [guard(both, suite) for guard in (*of_both, *of_text)]
 
 
