@@ -35,7 +35,8 @@ def recorded_rows(
     place = [one.name for one in users].index(level.name)
     first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.course.requests for one in users]
     taken = sum(first_rounds) + load.blocks * sum(sent)
-    order = np.random.default_rng([seed, _PROMPTS]).permutation(len(rows))
+    generator = np.random.default_rng([seed, _PROMPTS])
+    order = generator.permutation(len(rows))
     if block < WARMUP:
         count = first_rounds[place] if count is None else count
         unused = order[taken:]

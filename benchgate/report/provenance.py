@@ -126,9 +126,11 @@ def _asked(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator[tuple
         alone = len(measured_arms(suite)) == 1
         yield "blocks", f"{blocks_asked(suite.load)}, {'of the one deployment' if alone else together}"
         yield from (("load", line) for line in load_end_lines(evidence, verdict))
-        sent = "at least 8, and 2 for each slot," if suite.load.warmup == "auto" else f"{suite.load.warmup:,}"
-        more = ", until TTFT no longer falls" if suite.load.warmup == "auto" else ""
-        yield "warm-up", f"{sent} requests per stage and arm{more}; discarded"
+        if suite.load.warmup == "auto":
+            least = "at least 8 requests, and 2 for each slot, per stage and arm"
+            yield "warm-up", f"{least}, until TTFT no longer falls, discarded"
+        else:
+            yield "warm-up", f"{suite.load.warmup:,} requests per stage and arm, discarded"
     if suite.quality is not None:
         limit = "all items" if suite.quality.limit is None else f"the first {suite.quality.limit:,} items"
         yield "tasks", f"{', '.join(entry.task for entry in suite.quality.tasks)} ({limit} of each)"

@@ -22,7 +22,7 @@ def rows(*ttft_s: float | None) -> RequestColumns:
 
 
 def result(**classes: RequestColumns) -> StageResult:
-    client = ClientUse(0.0, 0.0, 1)
+    client = ClientUse(cpu_s=0.0, wall_s=1.0, workers=1)
     return StageResult(tuple(ClassResult(name, found, 1.0) for name, found in classes.items()), client)
 
 
