@@ -30,6 +30,9 @@ def read_document(body: Iterable[Read], *, secret: Secret = None) -> Stream:
     for place, choice in enumerate(choices):
         if isinstance(choice, dict):
             _take_choice(stream, at_ns, choice, place)
+    for choice in choices:  # once all output is there: a finish reason of the first choice does not end the others
+        if isinstance(choice, dict):
+            stream.take_finish(at_ns, choice.get("finish_reason"))
     stream.take_usage(data)
     stream.take_id(data)
     return stream
@@ -63,4 +66,3 @@ def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: i
             stream.error = stream.error or message(part) or WORDLESS_ERROR
     holder = told if isinstance(told, dict) else choice
     stream.take_output(at_ns, choice, holder, place)
-    stream.take_finish(at_ns, choice.get("finish_reason"))
