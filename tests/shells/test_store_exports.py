@@ -74,6 +74,8 @@ def test_line_of_a_request_has_the_definitions_of_the_metrics(address: str, run:
     assert whole["e2e_s"] == pytest.approx(900e-9)
     assert whole["send_lag_s"] == pytest.approx(7e-9)
     assert (whole["chunk_ns"][:2], whole["sent_ns"], whole["token_source"]) == ([3100, 3110], 3007, "usage")
+    said = ("answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model")
+    assert [whole[name] for name in said] == [12, 0, None, 0, False, NASTY]
 
 
 def test_failed_request_has_no_latency_and_says_so(address: str, run: Run, tmp_path: Path) -> None:
@@ -179,7 +181,13 @@ def test_parquet_has_typed_columns_of_the_same(address: str, run: Run, tmp_path:
     assert str(requests.schema.field("chunk_ns").type).startswith("list<")
     lines = [line for line in lines_of(address, tmp_path, run) if line["kind"] == "request"]
     assert requests.column("ttft_s").to_pylist() == [line["ttft_s"] for line in lines]
-    assert requests.column("chunk_ns").to_pylist() == [line["chunk_ns"] for line in lines]
+    for name in ("chunk_ns", "answer_chars", "redundancy_percent", "ramp"):
+        assert requests.column(name).to_pylist() == [line[name] for line in lines], name
+    spelled = NASTY.encode("utf-8", "backslashreplace").decode()
+    assert set(requests.column("answer_model").to_pylist()) == {spelled, None}
+    assert [str(requests.schema.field(name).type) for name in ("answer_chars", "ramp", "answer_model")] == [
+        "int64", "bool", "string",
+    ]  # fmt: skip
     assert tables["items.parquet"].column("item_id").to_pylist() == [item.item_id for item in make_quality().items]
 
 
