@@ -94,10 +94,6 @@ def make_requests(count: int = 5) -> RequestColumns:
             error=None,
             error_detail=None,
             reconnects=index % 2,
-            answer_chars=4 * index,
-            reasoning_chars=0,
-            tool_calls=0,
-            answer_model=NASTY,
         )
         for index in range(count)
     ]
