@@ -13,8 +13,8 @@ from benchgate.exchange.in_the_way import begins, require_ours
 from benchgate.exchange.whole_file import whole_file
 from benchgate.model.run import Evidence
 
-_TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail")
-_TRUTHS = ("valid", "left", "tokenless", "success")
+_TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail", "answer_model")
+_TRUTHS = ("valid", "left", "tokenless", "ramp", "success")
 
 
 def pyarrow() -> ModuleType:

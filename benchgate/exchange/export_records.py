@@ -20,7 +20,7 @@ from benchgate.model.run import Evidence, LoadObservation
 
 Record = dict[str, Any]
 
-_TRUTHS = ("valid", "left", "tokenless")
+_TRUTHS = ("valid", "left", "tokenless", "ramp")
 _LATENCIES = {
     "ttft_s": metrics.ttft_s,
     "ttft_sent_s": metrics.ttft_sent_s,

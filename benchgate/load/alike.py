@@ -12,6 +12,7 @@ import secrets
 from functools import lru_cache
 from typing import NamedTuple
 
+from benchgate.load.answer_text import Words
 from benchgate.load.seen import Stream
 from benchgate.load.stream_event import take_choice
 from benchgate.load.template import Template
@@ -36,6 +37,10 @@ class Kind(NamedTuple):
     finish: object  # the reason, as it is told
     counts: dict[str, object] | None  # what the event says of token counts, as it is told
     answer_id: str | None
+    model: str | None
+    holder: dict[str, object] | None  # what carries its output, but for its text; None where nothing is said
+    is_delta: bool  # the holder is the `delta` of a choice, which may hold reasoning
+    text: str  # the name under which the text stands in the holder; empty where there is no text
     repeats: bool  # it does nothing but carry its text: those that follow may be of this kind too
 
 
@@ -44,6 +49,7 @@ class Known(NamedTuple):
 
     kind: Kind
     answer_id: str | None
+    text: str
     template: Template | None
 
     def take(self, stream: Stream, at_ns: int) -> None:
@@ -52,12 +58,17 @@ class Known(NamedTuple):
         stream.events += 1
         if kind.output is not None:
             stream.take_chunk(at_ns, answers=kind.output)
+        if kind.holder is not None:
+            holder = {**kind.holder, kind.text: self.text} if kind.text else kind.holder
+            stream.words.take(holder, reasons=kind.is_delta)
         if kind.finish is not None:
             stream.take_finish(at_ns, kind.finish, with_output=kind.output is not None)
         if kind.counts is not None:
             stream.take_usage(kind.counts)
         if stream.answer_id is None:
             stream.answer_id = self.answer_id
+        if stream.model is None:
+            stream.model = kind.model
 
 
 def known(read: bytes) -> Known | None:
@@ -75,13 +86,14 @@ def known(read: bytes) -> Known | None:
     text, begin, end = _text_in(read, at)
     if begin == end:
         kind = _kind(opening, read[at:])
-        return None if kind is None else Known(kind, answer_id or kind.answer_id, None)
+        return None if kind is None else Known(kind, answer_id or kind.answer_id, "", None)
     if not _is_plain(read[begin:end]):
         return None
     kind = _kind(opening, read[at:begin], text, read[end:])
     if kind is None:
         return None
-    return Known(kind, answer_id or kind.answer_id, Template(read[:begin], read[end:]) if kind.repeats else None)
+    template = Template(read[:begin], read[end:]) if kind.repeats else None
+    return Known(kind, answer_id or kind.answer_id, read[begin:end].decode("utf-8", "replace"), template)
 
 
 def _is_plain(text: bytes) -> bool:
@@ -106,7 +118,8 @@ def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> 
     """What any event says with any id between `opening` and `before`, and any `text` between that and `after`.
 
     Both are tried out, with an id and a text that stand nowhere else in it, and must be found where they are meant to
-    be. None where that is not so, and for what is not at most one choice without an error.
+    be. None where that is not so, for what is not at most one choice without an error, and for output in another choice
+    than the first.
     """
     other_id, told = (_OTHER_ID if opening else ""), (_TEXT if text else "")
     read = opening + other_id.encode() + before + told.encode() + after
@@ -132,12 +145,22 @@ def _kind_of(event: dict[str, object], choice: dict[str, object], text: str, *, 
     seen = Stream()
     take_choice(seen, 0, choice)
     seen.take_id(event)
-    if seen.error is not None:
+    if seen.error is not None or seen.others is not None:
         return None
     output = seen.answer_ns is not None if seen.chunk_ns else None
     finish, counts = choice.get("finish_reason"), _counts_of(event)
     repeats = bool(text) and finish_reason(finish) is None and counts is None and _is_silent_without(text, choice)
-    return Kind(output, finish, counts, None if identified else seen.answer_id, repeats and output is not None)
+    return Kind(
+        output=output,
+        finish=finish,
+        counts=counts,
+        answer_id=None if identified else seen.answer_id,
+        model=seen.model,
+        holder=None if seen.words == Words() else _holder_of(choice),
+        is_delta=isinstance(choice.get("delta"), dict),
+        text=text,
+        repeats=repeats and output is not None,
+    )
 
 
 def _counts_of(event: dict[str, object]) -> dict[str, object] | None:

@@ -1,119 +1,145 @@
-"""What an answer says in words: its text, and the tools it calls. Read only where somebody needs it.
-
-A conversation that is carried on does, and so does the question whether an answer is valid. Reasoning is no part of
-either: it is not sent back, and nobody asked for it in a format.
-"""
+"""Text, reasoning and tool calls of an answer, put together from the pieces in which it came."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from benchgate.load.decode_document import whole_document
-from benchgate.load.raw_body import Read
-from benchgate.load.sse import EventParser, OverlongEvent
-from benchgate.model.ask import Ask
-from benchgate.targets.content import arguments_text, calls_in, text_in
-from benchgate.targets.refusals import json_object
+from pydantic_core import from_json
 
-_TEXT_DELTA = "response.output_text.delta"
-_ARGUMENTS_DELTA = "response.function_call_arguments.delta"
-_ITEMS = ("response.output_item.added", "response.output_item.done")
+from benchgate.targets.content import arguments_text, calls_in, calls_something, text_in, thinking_in
+
+_ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
+_REASONING_FIELDS = ("reasoning_content", "reasoning")  # two names of one thing: some servers send both
 
 Key = tuple[int, str]
 """What tells one call of an answer from another: its place, and its id where it has one."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Words:
-    """The text of an answer, and for each tool it calls, in order, its name and the arguments as they were written."""
+    """Everything that one choice of an answer says, as lists of pieces. Equal where the joined pieces are equal."""
 
-    text: str = ""
-    arguments: dict[Key, str] = field(default_factory=dict)
-    names: dict[Key, str] = field(default_factory=dict)  # of the calls that said one
+    texts: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)  # and output of a server's own tools
+    thoughts: list[str] = field(default_factory=list)
+    names: dict[Key, str] = field(default_factory=dict)  # of the calls that gave one
+    function: list[str] = field(default_factory=list)  # name and arguments of a `function_call`, the older form
+    _arguments: dict[Key, list[str]] = field(default_factory=dict)
     _ids: dict[int, str] = field(default_factory=dict)  # of the call that each place stands for now
 
-    def take(self, holder: dict[str, object]) -> None:
-        """Add a message, or a piece of one, as chat and completions have them."""
-        for name in ("content", "text"):
-            self.text += text_in(holder.get(name)) or ""
-        for place, call in enumerate(calls_in(holder.get("tool_calls")) or ()):
+    @property
+    def text(self) -> str:
+        """The text of the answer, without refusals, reasoning and calls."""
+        return "".join(self.texts)
+
+    @property
+    def reasoning(self) -> str:
+        """The text of the reasoning."""
+        return "".join(self.thoughts)
+
+    @property
+    def arguments(self) -> dict[Key, str]:
+        """The arguments of each tool call as they were written, in the order of the calls."""
+        return {key: "".join(pieces) for key, pieces in self._arguments.items()}
+
+    @property
+    def output(self) -> str:
+        """All output but the reasoning: text, refusals, and the names and arguments of calls."""
+        if not (self.refusals or self._arguments or self.function):
+            return "".join(self.texts)
+        calls = [*self.names.values(), *self.arguments.values(), *self.function]
+        return "".join([*self.texts, *self.refusals, *calls])
+
+    @property
+    def calls(self) -> int:
+        """How many tools the answer calls; calls without a name and without arguments do not count."""
+        if not (self._arguments or self.function):
+            return 0
+        called = {key for key, pieces in self._arguments.items() if any(pieces)} | set(self.names)
+        return len(called) + any(self.function)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Words) and self._joined() == other._joined()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def take(self, holder: dict[str, object], *, reasons: bool = True) -> bool | None:
+        """Add a message, or a piece of one, as chat and completions have them.
+
+        Return True if it holds output other than reasoning, False if it holds reasoning alone, None if it holds
+        nothing. Without `reasons` its reasoning is ignored.
+        """
+        answers = False
+        for name in _ANSWER_FIELDS:  # a plain loop: this may run for every chunk
+            value = holder.get(name)
+            if value and (text := value if isinstance(value, str) else text_in(value)):
+                (self.refusals if name == "refusal" else self.texts).append(text)
+                answers = True
+        if holder.get("tool_calls") and self._take_calls(holder["tool_calls"]):
+            answers = True
+        called = holder.get("function_call")
+        if isinstance(called, dict) and calls_something(called):
+            said = called.get("name"), arguments_text(called.get("arguments"))
+            self.function += [piece for piece in said if isinstance(piece, str)]
+            answers = True
+        thought = _reasoning_in(holder) if reasons else None
+        if thought:
+            self.thoughts.append(thought)
+        return True if answers else False if thought else None
+
+    def take_call(self, key: Key, name: object, piece: object) -> None:
+        """Add to the arguments of one call, and note its name where it comes with one."""
+        pieces = self._arguments.setdefault(key, [])
+        if isinstance(piece, str):
+            pieces.append(piece)
+        if isinstance(name, str) and name:
+            self.names[key] = name
+
+    def has_arguments(self, key: Key) -> bool:
+        """Return True if arguments of this call came already."""
+        return any(self._arguments.get(key, ()))
+
+    def take_same(self, name: str, texts: bytes) -> None:
+        """Add the texts of events that differ in their field `name` alone: JSON without quotes, each ended by LF.
+
+        Each text is decoded by itself where its bytes are no whole characters, as if it had come alone.
+        """
+        text = texts.decode("utf-8", "replace").replace("\n", "")
+        if "\\" in text:
+            text = from_json(f'"{text}"')
+        (self.thoughts if name in _REASONING_FIELDS else self.texts).append(text)
+
+    def _take_calls(self, told: object) -> bool:
+        says = False
+        for place, call in enumerate(calls_in(told) or ()):
             if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
-                index = _place(call.get("index"), place)
+                index = place_of(call.get("index"), place)
                 call_id = call.get("id")
                 if isinstance(call_id, str) and call_id:
                     self._ids[index] = call_id
                 key = index, self._ids.get(index, "")  # some count every call as the first
-                self.take_call(key, function.get("name"), arguments_text(function.get("arguments")))
+                called = calls_something(function)
+                self.take_call(key, function.get("name"), arguments_text(function.get("arguments")) if called else None)
+                says = says or called
+        return says
 
-    def take_call(self, key: Key, name: object, piece: object) -> None:
-        """Add to the arguments of one call, and note its name where it comes with one."""
-        self.arguments[key] = self.arguments.get(key, "") + (piece if isinstance(piece, str) else "")
-        if isinstance(name, str) and name:
-            self.names[key] = name
-
-
-def words_of(body: Iterable[Read], ask: Ask) -> Words:
-    """What an answer to this says; as far as it can be read, whatever became of it."""
-    words = Words()
-    if ask.stream:
-        for event in _events(body):
-            _take_response_event(words, event) if ask.endpoint == "responses" else _take_choices(words, event, "delta")
-        return words
-    document = whole_document(body)[1] or {}
-    if ask.endpoint == "responses":
-        _take_output(words, document)
-    else:
-        _take_choices(words, document, "message")
-    return words
+    def _joined(self) -> tuple[object, ...]:
+        refusals, function = "".join(self.refusals), "".join(self.function)
+        return self.text, refusals, self.reasoning, self.arguments, self.names, function
 
 
-def _events(body: Iterable[Read]) -> Iterator[dict[str, object]]:
-    parser = EventParser()
-    for at_ns, data in body:
-        try:
-            events = parser.feed(at_ns, data)
-        except OverlongEvent:
-            return
-        for event in events:
-            found = json_object(event.data)
-            if found is not None:
-                yield found
-
-
-def _take_choices(words: Words, document: dict[str, object], holder_name: str) -> None:
-    """The first choice: nobody asks for more than one."""
-    choices = document.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if isinstance(choice, dict):
-        holder = choice.get(holder_name)
-        words.take(holder if isinstance(holder, dict) else choice)
-
-
-def _take_response_event(words: Words, event: dict[str, object]) -> None:
-    piece, kind, key = event.get("delta"), event.get("type"), (_place(event.get("output_index"), 0), "")
-    if kind == _TEXT_DELTA and isinstance(piece, str):
-        words.text += piece
-    elif kind == _ARGUMENTS_DELTA:
-        words.take_call(key, event.get("name"), piece)
-    elif kind in _ITEMS and isinstance(item := event.get("item"), dict) and item.get("type") == "function_call":
-        # The whole item repeats what the deltas said; without any, it says all of it.
-        words.take_call(key, item.get("name"), None if words.arguments.get(key) else item.get("arguments"))
-
-
-def _place(told: object, otherwise: int) -> int:
-    """Where a call stands among the others, where an answer says so in a number."""
+def place_of(told: object, otherwise: int) -> int:
+    """Return the place that an answer gives in a number, else `otherwise`."""
     return told if isinstance(told, int) else otherwise
 
 
-def _take_output(words: Words, document: dict[str, object]) -> None:
-    output = document.get("output")
-    for place, item in enumerate(output if isinstance(output, list) else ()):
-        if not isinstance(item, dict):
-            continue
-        if item.get("type") == "function_call":
-            words.take_call((place, ""), item.get("name"), item.get("arguments"))
-        parts = item.get("content")
-        for part in parts if isinstance(parts, list) and item.get("type") == "message" else ():
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                words.text += part["text"]
+def _reasoning_in(holder: dict[str, object]) -> str | None:
+    """Return the reasoning of a message under the first name that has any: some servers repeat it under another."""
+    for name in _REASONING_FIELDS:
+        value = holder.get(name)
+        if value and isinstance(value, str):
+            return value
+    if "reasoning_details" in holder and (text := text_in(holder["reasoning_details"])):
+        return text
+    content = holder.get("content")
+    return thinking_in(content) if isinstance(content, list) else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from benchgate.load.answer_text import words_of
-from benchgate.load.decode import fault_in
+from benchgate.load.decode import fault_and_words
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.tickets import Ticket, request_wire
 from benchgate.plan.schedule import PlannedRequest
@@ -50,12 +49,12 @@ class Conversation:
         request = _request(ticket)
         if request.leave is not None or response.left:
             return Response.unsent(None, left=True)
-        fault = fault_in(response, request.ask)
+        fault, words = fault_and_words(response, request.ask, self._target)
         if fault is not None:
             said = f"not sent, because turn {_number(request)} of its conversation failed: {fault.detail}"
             return Response.unsent(Fault(fault.error, said))
         if self._carries:
-            self._earlier.append(words_of(response.body, request.ask).text)
+            self._earlier.append(words.text)
         return None
 
     def ready(self, ticket: Ticket) -> Ticket:

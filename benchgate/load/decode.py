@@ -7,8 +7,10 @@ aborts and empty answers inside a stream that began with 200. Pure: no clock, no
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
 
-from benchgate.load.answer_text import Words, words_of
+from benchgate.load.answer_text import Words
 from benchgate.load.decode_document import read_document
 from benchgate.load.decode_numbers import read_embeddings, read_ranking
 from benchgate.load.decode_responses import read_responses_document, read_responses_stream
@@ -20,9 +22,13 @@ from benchgate.load.seen import Stream
 from benchgate.load.validity import is_judged, is_valid
 from benchgate.model.ask import GENERATING, Ask
 from benchgate.model.records import RequestRecord, TokenSource
+from benchgate.model.visible_text import LEAST_VISIBLE, redundancy_percent, visible_characters
+from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import Secret, one_line
 
 _CHAT = Ask("chat", {}, None)
+_LONGEST_NAME = 200  # characters of a model's name
+_MOST_CALLS, _MOST_CHARACTERS = 2**15 - 1, 2**31 - 1  # that their columns hold
 
 
 def decode(
@@ -34,22 +40,34 @@ def decode(
     ask: Ask = _CHAT,
     leaves: bool = False,
     secret: Secret = None,
+    target: Target | None = None,
 ) -> RequestRecord:
     """The record of one request. `intended_ns` is relative to `epoch_ns`, the response's instants are absolute.
 
     A failed request keeps whatever was seen before it failed. With `leaves` the client was to break it off: it is told
     apart from all others, also when the answer was over before. `secret` is blotted out of what the server said.
+    `target` is what was asked: its further fields of a body may offer tools or ask for several choices.
     """
-    return decode_named(index, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret)[0]
+    named = decode_named(index, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target)
+    return named[0]
 
 
 def decode_named(
-    index: int, intended_ns: int, epoch_ns: int, response: Response, *, ask: Ask, leaves: bool, secret: Secret
+    index: int,
+    intended_ns: int,
+    epoch_ns: int,
+    response: Response,
+    *,
+    ask: Ask,
+    leaves: bool,
+    secret: Secret,
+    target: Target | None = None,
 ) -> tuple[RequestRecord, str | None]:
     """The same, and what the server calls this one answer, when it says that."""
     stream = _read(response, ask, secret)
-    fault = fault_of(response, stream, ask)
+    fault = fault_of(response, stream, ask, target)
     tokens, source = _output_tokens(stream)
+    content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING else _NO_CONTENT
     record = RequestRecord(
         index=index,
         intended_ns=intended_ns,
@@ -68,36 +86,79 @@ def decode_named(
         first_answer_ns=_since(epoch_ns, stream.answer_ns),
         reasoning_tokens=stream.reasoning_tokens,
         cached_tokens=stream.cached_tokens,
-        valid=_validity(response, ask, fault) if is_judged(ask) and not leaves else None,
+        valid=is_valid(ask, Words() if fault else stream.words) if is_judged(ask) and not leaves else None,
         left=leaves,
         tokenless=ask.endpoint not in GENERATING,
+        answer_chars=content.answer_chars,
+        reasoning_chars=content.reasoning_chars,
+        redundancy_percent=content.redundancy_percent,
+        tool_calls=content.tool_calls,
+        answer_model=_model_name(stream.model, secret),
     )
     return record, stream.answer_id
 
 
-def fault_in(response: Response, ask: Ask = _CHAT) -> Fault | None:
-    """Why a response is no success; None when it is one."""
-    return fault_of(response, _read(response, ask, None), ask)
+class _Content(NamedTuple):
+    """How much an answer says, as `RequestRecord` has it."""
+
+    answer_chars: int | None
+    reasoning_chars: int | None
+    redundancy_percent: int | None
+    tool_calls: int | None
+
+
+_NO_CONTENT = _Content(None, None, None, None)
+
+
+def _content_of(stream: Stream) -> _Content:
+    choices = [stream.words] if stream.others is None else [stream.words, stream.others]
+    output, reasoning = "".join([words.output for words in choices]), "".join([words.reasoning for words in choices])
+    answer_chars, reasoning_chars = visible_characters(output), visible_characters(reasoning)
+    text, visible = (output, answer_chars) if answer_chars else (reasoning, reasoning_chars)
+    return _Content(
+        answer_chars=min(answer_chars, _MOST_CHARACTERS),
+        reasoning_chars=min(reasoning_chars, _MOST_CHARACTERS),
+        redundancy_percent=redundancy_percent(text) if visible >= LEAST_VISIBLE else None,
+        tool_calls=min(sum(words.calls for words in choices), _MOST_CALLS),
+    )
+
+
+@lru_cache(maxsize=64)
+def _model_name(told: str | None, secret: Secret) -> str | None:
+    return None if told is None else one_line(told, _LONGEST_NAME, secret=secret) or None
+
+
+def fault_and_words(response: Response, ask: Ask, target: Target | None = None) -> tuple[Fault | None, Words]:
+    """Return why a response is no success, None when it is one, and what it says."""
+    stream = _read(response, ask, None)
+    return fault_of(response, stream, ask, target), stream.words
+
+
+def words_of(body: Iterable[Read], ask: Ask) -> Words:
+    """Return what the first choice of an answer says, as far as it can be read."""
+    return _read_body(body, ask, None).words
+
+
+def _is_read(response: Response) -> bool:
+    """Return True if there is an answer to read: any other status carries none."""
+    return response.head is not None and response.head.status == 200
 
 
 def _read(response: Response, ask: Ask, secret: Secret) -> Stream:
-    """What a response says, read as what was asked for."""
-    if response.head is None or response.head.status != 200:
-        return Stream()
+    return _read_body(response.body, ask, secret) if _is_read(response) else Stream()
+
+
+def _read_body(body: Iterable[Read], ask: Ask, secret: Secret) -> Stream:
+    """What a body says, read as what was asked for."""
     if ask.endpoint == "embeddings":
-        return read_embeddings(response.body, ask, secret=secret)
+        return read_embeddings(body, ask, secret=secret)
     if ask.endpoint == "rerank":
-        return read_ranking(response.body, ask, secret=secret)
+        return read_ranking(body, ask, secret=secret)
     if ask.endpoint == "responses":
         read = read_responses_stream if ask.stream else read_responses_document
     else:
         read = read_stream if ask.stream else read_document
-    return read(response.body, secret=secret)
-
-
-def _validity(response: Response, ask: Ask, fault: Fault | None) -> bool | None:
-    """A request that failed brought no valid answer."""
-    return is_valid(ask, words_of(response.body, ask) if fault is None else Words())
+    return read(body, secret=secret)
 
 
 def chunks_so_far(body: Iterable[Read], ask: Ask) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pydantic_core import from_json
 
 from benchgate.load.raw_body import Read
-from benchgate.load.seen import Stream, has_answer, has_reasoning
+from benchgate.load.seen import Stream
 from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message
 
 
@@ -27,9 +27,12 @@ def read_document(body: Iterable[Read], *, secret: Secret = None) -> Stream:
     if not isinstance(choices, list) or not choices:
         stream.malformed = "a document without choices"
         return stream
-    for choice in choices:
+    for place, choice in enumerate(choices):
         if isinstance(choice, dict):
-            _take_choice(stream, at_ns, choice)
+            _take_choice(stream, at_ns, choice, place)
+    for choice in choices:  # once all output is there: a finish reason of the first choice does not end the others
+        if isinstance(choice, dict):
+            stream.take_finish(at_ns, choice.get("finish_reason"))
     stream.take_usage(data)
     stream.take_id(data)
     return stream
@@ -56,14 +59,10 @@ def joined_reads(body: Iterable[Read]) -> tuple[int, bytes]:
     return reads[-1][0] if reads else 0, b"".join([data for _, data in reads])
 
 
-def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
+def _take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: int) -> None:
     told = choice.get("message")
     for part in (choice, told):
         if isinstance(part, dict) and part.get("error"):
             stream.error = stream.error or message(part) or WORDLESS_ERROR
     holder = told if isinstance(told, dict) else choice
-    if has_answer(holder):
-        stream.take_chunk(at_ns, answers=True)
-    elif has_reasoning(holder):
-        stream.take_chunk(at_ns, answers=False)
-    stream.take_finish(at_ns, choice.get("finish_reason"))
+    stream.take_output(at_ns, choice, holder, place)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from benchgate.load.answer_text import Words, place_of
 from benchgate.load.decode_document import whole_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream, is_text
 from benchgate.load.sse import HEARTBEATS, EventParser, OverlongEvent
+from benchgate.targets.content import text_in
 from benchgate.targets.refusals import WORDLESS_ERROR, Secret, event_error, json_object, message, without
 
 _LAST = {
@@ -23,6 +25,7 @@ _LAST = {
 }
 """The events that end a response, and the status that each stands for where none is told."""
 
+_ITEMS = ("response.output_item.added", "response.output_item.done")
 _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})
 _MOST_EVENTS = 1_000_000
 
@@ -57,9 +60,9 @@ def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> S
         stream.error = message(data)
         stream.malformed = "a document without output"
         return stream
-    kinds = [kind for kind in map(_kind, _items(data)) if kind is not None]
-    if kinds:
-        stream.take_chunk(at_ns, answers="answer" in kinds)
+    kinds = {_take_item(stream.words, place, item) for place, item in _items(data)}
+    if kinds - {None}:
+        stream.take_chunk(at_ns, answers=True in kinds)
     _take_response(stream, at_ns, data)
     return stream
 
@@ -87,11 +90,17 @@ def _take_event(stream: Stream, at_ns: int, text: str, name: str) -> None:
     elif not kind.startswith("response.") and (error := event_error(data)) is not None:
         stream.error = stream.error or error
     elif kind.endswith(".delta") and is_text(data.get("delta")):
-        stream.take_chunk(at_ns, answers=not kind.startswith("response.reasoning"))
+        stream.take_chunk(at_ns, answers=_take_delta(stream.words, kind, data))
+    elif kind in _ITEMS:
+        item = data.get("item")
+        if isinstance(item, dict) and item.get("type") == "function_call":
+            _take_call(stream.words, place_of(data.get("output_index"), 0), item)
     elif kind in _LAST:
         response = data.get("response")
         _take_response(stream, at_ns, response if isinstance(response, dict) else {}, _LAST[kind])
         stream.is_over = True
+    elif isinstance(response := data.get("response"), dict):
+        stream.take_id(response)
 
 
 def _take_response(stream: Stream, at_ns: int, response: dict[str, object], otherwise: str | None = None) -> None:
@@ -113,18 +122,50 @@ def _take_response(stream: Stream, at_ns: int, response: dict[str, object], othe
         stream.take_finish(at_ns, str(status))
 
 
-def _items(response: dict[str, object]) -> list[dict[str, object]]:
+def _take_delta(words: Words, kind: str, data: dict[str, object]) -> bool:
+    """Add a piece of output. Return True if it is not reasoning."""
+    piece = str(data["delta"])
+    if kind.startswith("response.reasoning"):
+        words.thoughts.append(piece)
+        return False
+    if kind == "response.output_text.delta":
+        words.texts.append(piece)
+    elif kind == "response.function_call_arguments.delta":
+        words.take_call((place_of(data.get("output_index"), 0), ""), data.get("name"), piece)
+    else:
+        words.refusals.append(piece)
+    return True
+
+
+def _take_call(words: Words, place: int, item: dict[str, object]) -> None:
+    """Add a whole call. What it says of its arguments repeats the deltas, where there were any."""
+    key = place, ""
+    words.take_call(key, item.get("name"), None if words.has_arguments(key) else item.get("arguments"))
+
+
+def _items(response: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
+    """Return the items of the output, each with its place."""
     output = response.get("output")
-    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    items = enumerate(output) if isinstance(output, list) else ()
+    return [(place, item) for place, item in items if isinstance(item, dict)]
 
 
-def _kind(item: dict[str, object]) -> str | None:
-    """Whether an item of the output is an answer or reasoning; None when it holds nothing."""
+def _take_item(words: Words, place: int, item: dict[str, object]) -> bool | None:
+    """Add an item of the output. Return True for an answer, False for reasoning, None if it holds nothing."""
     if item.get("type") == "reasoning":
-        held = item.get("content") or item.get("summary") or item.get("encrypted_content")
-        return "reasoning" if held else None
-    if is_text(item.get("arguments")) or is_text(item.get("name")):
-        return "answer"
+        words.thoughts.append(text_in(item.get("content")) or text_in(item.get("summary")) or "")
+        return False if item.get("content") or item.get("summary") or item.get("encrypted_content") else None
+    name, arguments = item.get("name"), item.get("arguments")
+    if item.get("type") == "function_call":
+        _take_call(words, place, item)
+    else:  # a tool of the server's own
+        words.refusals += [told for told in (name, arguments) if isinstance(told, str)]
     parts = item.get("content")
-    texts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return "answer" if any(is_text(part.get("text")) or is_text(part.get("refusal")) for part in texts) else None
+    says = is_text(name) or is_text(arguments)
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict):
+            for key, pieces in (("text", words.texts), ("refusal", words.refusals)):
+                if is_text(piece := part.get(key)):
+                    pieces.append(str(piece))
+                    says = True
+    return True if says else None

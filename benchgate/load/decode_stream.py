@@ -39,6 +39,8 @@ def read_stream(body: Iterable[Read], *, secret: Secret = None) -> Stream:
                     run = reads.run(told.template)
                     stream.events += run.events
                     stream.chunk_ns += run.output_ns
+                    if run.events:
+                        stream.words.take_same(told.kind.text, run.texts)
                     in_vain -= run.events > 0
         else:
             _feed(stream, parser, at_ns, data)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.load.raw_body import RawBody
 from benchgate.load.seen import Stream
 from benchgate.model.ask import Ask
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass
+from benchgate.targets.dialect import Target, ask_body
 from benchgate.targets.refusals import json_object, said
 
 
-def fault_of(response: Response, stream: Stream, ask: Ask) -> Fault | None:
+def fault_of(response: Response, stream: Stream, ask: Ask, target: Target | None = None) -> Fault | None:
     """Why this is no success; None when it is one. The first reason that holds, the most telling one first.
 
-    What the client did not wait for, because it left on purpose, is no fault.
+    What the client did not wait for, because it left on purpose, is no fault. Without a `target` only what stands in
+    the ask counts as offered.
     """
     head, wire = response.head, response.fault
     if head is None:
@@ -32,6 +36,9 @@ def fault_of(response: Response, stream: Stream, ask: Ask) -> Fault | None:
         return wire
     if stream.malformed is not None:
         return Fault(ErrorClass.PROTOCOL, stream.malformed)
+    unasked = _unasked(stream, ask, target)
+    if unasked is not None:
+        return Fault(ErrorClass.PROTOCOL, unasked)
     if stream.goes_on:
         return Fault(ErrorClass.PROTOCOL, "output after the finish reason")
     if response.left:
@@ -40,6 +47,28 @@ def fault_of(response: Response, stream: Stream, ask: Ask) -> Fault | None:
         body = b"".join(data for _, data in response.body)
         return _not_a_stream(body) if ask.stream else _not_a_document(body)
     return None if stream.tokenless else _unfinished(stream)
+
+
+def _unasked(stream: Stream, ask: Ask, target: Target | None) -> str | None:
+    """Return what an answer holds that its request did not ask for, None if it holds nothing of the kind."""
+    choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
+    if choice is None and not calls:
+        return None
+    body = {**ask.content, **ask.fields} if target is None else ask_body(target, ask)
+    if choice is not None and not _asks_for_choices(body):
+        return f"output in choice {choice}, although one choice was asked for"
+    if calls and not (body.get("tools") or body.get("functions")):
+        return "a tool call, although no tools were offered"
+    return None
+
+
+def _asks_for_choices(body: Mapping[str, object]) -> bool:
+    """Return True if a request asks for several choices: in a number, or with several prompts at once."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(token, int) for token in prompt):
+        return True
+    counts = (body.get("n"), body.get("best_of"))
+    return any(isinstance(count, int) and count > 1 for count in counts)
 
 
 def _unfinished(stream: Stream) -> Fault | None:

@@ -258,13 +258,14 @@ static const unsigned char *chunk_end(const unsigned char **at, const unsigned c
 /* Pass over the events that come next and are `before`, a text of their own and `after`, each in its own chunk where
  * the body is in chunks. `place` says where they begin, a mark no later than the first of them, and where what that
  * marks begins; then the same of what follows. Gives back how many events there were; `output_ns` gets the instant of
- * each that has a text, which is that of the read that brought its last byte. */
+ * each that has a text, which is that of the read that brought its last byte. `texts`, which has room for all that is
+ * left, gets each text with a line feed after it. */
 int64_t run(const unsigned char *raw, int64_t size, int chunked, const unsigned char *before, int64_t before_size,
             const unsigned char *after, int64_t after_size, const int64_t *marks, int64_t count, int64_t place[3],
-            int64_t *output_ns, int64_t *outputs) {
+            int64_t *output_ns, int64_t *outputs, unsigned char *texts, int64_t *texts_size) {
     const unsigned char *end = raw + size, *at = raw + place[0];
     int64_t mark = place[1], begin = place[2], events = 0;
-    for (*outputs = 0;; events++) {
+    for (*outputs = *texts_size = 0;; events++) {
         const unsigned char *text = at, *last = end;
         if (chunked && !(last = chunk_end(&text, end))) break;
         if (last - text < before_size || memcmp(text, before, before_size)) break;
@@ -277,6 +278,9 @@ int64_t run(const unsigned char *raw, int64_t size, int chunked, const unsigned 
         while (mark < count && begin + marks[2 * mark + 1] < last - raw) begin += marks[2 * mark++ + 1];
         if (mark == count) break;
         if (quote > text) output_ns[(*outputs)++] = marks[2 * mark];
+        memcpy(texts + *texts_size, text, quote - text);
+        texts[*texts_size += quote - text] = '\n';
+        ++*texts_size;
         place[0] = at - raw;
         place[1] = mark;
         place[2] = begin;

@@ -33,7 +33,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         _LONG,
         (
             ctypes.c_char_p, _LONG, _INT, ctypes.c_char_p, _LONG, ctypes.c_char_p, _LONG, _POINTER, _LONG, _POINTER,
-            _POINTER, _POINTER,
+            _POINTER, _POINTER, _POINTER, _POINTER,
         ),
     ),
 }  # fmt: skip

@@ -70,10 +70,17 @@ class RawBody:
 
 
 class Run(NamedTuple):
-    """How many like events there were, and the instants of those with output."""
+    """How many like events there were, the instants of those with output, and their texts.
+
+    The texts are JSON strings without their quotes, each ended by a line feed, which no JSON string holds as it is.
+    """
 
     events: int
     output_ns: list[int]
+    texts: bytes
+
+
+_NO_RUN = Run(0, [], b"")
 
 
 class Reads(Iterator[Read]):
@@ -117,14 +124,14 @@ class Reads(Iterator[Read]):
         after another finds too, at less cost.
         """
         if not self._between:
-            return Run(0, [])
+            return _NO_RUN
         compiled = library()
         return self._run_in_python(template) if compiled is None else self._run_compiled(compiled, template)
 
     def _run_in_python(self, template: Template) -> Run:
         before = template.before
         if not self._begins_with(before):
-            return Run(0, [])  # else all that is left would be copied for nothing, again and again
+            return _NO_RUN  # else all that is left would be copied for nothing, again and again
         tail = template.after + _CRLF if self._chunked else template.after
         fixed = len(before) + len(template.after)
         for texts in _guesses(self._raw[self._at :], before, tail, _LONGEST_SIZE if self._chunked else 0):
@@ -135,7 +142,7 @@ class Reads(Iterator[Read]):
             if texts and are_texts(texts) and self._raw.startswith(whole, self._at):
                 break
         else:
-            return Run(0, [])
+            return _NO_RUN
         steps = {n: len(head) + n + len(tail) for n, head in heads.items()}
         ends = self._at + np.fromiter(map(steps.__getitem__, lengths), np.int64, len(lengths)).cumsum()
         self._at += len(whole)
@@ -143,7 +150,8 @@ class Reads(Iterator[Read]):
         if 0 in heads:
             payload_ends = payload_ends[np.array(lengths) > 0]
         instants_ns, sizes = self._instants_and_sizes
-        return Run(len(texts), instants_ns[sizes.searchsorted(payload_ends)].tolist())
+        output_ns = instants_ns[sizes.searchsorted(payload_ends)].tolist()
+        return Run(len(texts), output_ns, b"\n".join([*texts, b""]))
 
     def _begins_with(self, before: bytes) -> bool:
         """Whether what comes next does, in its chunk where there are chunks."""
@@ -160,17 +168,20 @@ class Reads(Iterator[Read]):
 
     def _run_compiled(self, library: ctypes.CDLL, template: Template) -> Run:
         before, after = template
-        most = (len(self._raw) - self._at) // (len(before) + len(after)) + 1
+        left = len(self._raw) - self._at
+        most = left // (len(before) + len(after)) + 1
         output_ns, outputs = array("q", bytes(most * 8)), ctypes.c_int64()
+        texts, texts_size = bytearray(left + 1), ctypes.c_int64()  # each event is longer than its text
         place = array("q", (self._at, self._mark, self._came - self._marks[2 * self._mark + 1]))
         events: int = library.run(
             self._raw, len(self._raw), self._chunked, before, len(before), after, len(after),
             address_of(self._marks), len(self._marks) // 2, address_of(place),
             address_of(output_ns), ctypes.byref(outputs),
+            ctypes.byref(ctypes.c_char.from_buffer(texts)), ctypes.byref(texts_size),
         )  # fmt: skip
         self._at, self._mark, began = place
         self._came = began + self._marks[2 * self._mark + 1]
-        return Run(events, output_ns[: outputs.value].tolist())
+        return Run(events, output_ns[: outputs.value].tolist(), bytes(texts[: texts_size.value]))
 
     def _next_unframed(self) -> Read:
         """What came with the next read, or is left of it."""

@@ -18,18 +18,18 @@ from benchgate.load.spool import read_spool
 from benchgate.model.ask import Ask
 from benchgate.model.packing import ColumnBuilder, parted
 from benchgate.model.records import ErrorClass, IntArray, RequestColumns
-from benchgate.targets.refusals import Secret
+from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000
 _PLAIN = Ask("chat", {}, None)
 _TWICE = "the same answer, byte for byte, under the same id as that of an earlier request, in no time"
 
 
-def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
+def read_class(part: Part, spool: Path, target: Target) -> ClassResult:
     """What the spool of one class holds; of one that was cut short, what had ended by then, of none nothing."""
     if not spool.exists():
         return ClassResult(part.name, no_rows(), 0.0)
-    find = part.requests.find()
+    find, secret = part.requests.find(), target.secrets
     builder, names = ColumnBuilder(), array("q")
     first_ns, last_ns = None, 0
     broken_off_ns, in_one_piece = dict[int, int](), dict[int, int]()
@@ -37,7 +37,9 @@ def read_class(part: Part, spool: Path, secret: Secret) -> ClassResult:
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
         ask = _PLAIN if request is None else request.ask
-        record, name = decode_named(number, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret)
+        record, name = decode_named(
+            number, intended_ns, epoch_ns, response, ask=ask, leaves=leaves, secret=secret, target=target
+        )
         whole = record.error is None and record.end_ns is not None
         ended_ns = record.end_ns if whole and record.end_ns is not None else response.over_ns - epoch_ns
         if part.background and response.left and (request is None or request.leave is None):

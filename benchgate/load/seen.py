@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from benchgate.load.answer_text import Words, place_of
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.targets.content import holds_call, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, one_line
 from benchgate.targets.usage import cached_count, input_count, output_count, part_count, reasoning_count
 
 _LONGEST_REASON = 40
-_ANSWER_FIELDS = ("content", "text", "refusal")  # of a chat message, or a piece of one; `text` of completions
-_REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 @dataclass(slots=True)
@@ -38,6 +36,10 @@ class Stream:
     cached_tokens: int | None = None
     answer_id: str | None = None  # what the server calls this one answer
     tokenless: bool = False  # an answer in numbers, which has no finish reason
+    words: Words = field(default_factory=Words)  # of the first choice
+    others: Words | None = None  # of all other choices, where one of them says anything
+    other_choice: int | None = None  # the first choice with output that is not the first one, by its index
+    model: str | None = None  # the name of the model, where the answer gives one
 
     @property
     def end_ns(self) -> int | None:
@@ -63,6 +65,25 @@ class Stream:
         if answers and self.answer_ns is None:
             self.answer_ns = at_ns
 
+    def take_output(
+        self, at_ns: int, choice: dict[str, object], holder: dict[str, object], place: int, *, reasons: bool = True
+    ) -> bool:
+        """Note the output in a choice, which its `holder` carries. Return False if there is none.
+
+        A choice without an index has that of its `place` in the list.
+        """
+        index = place_of(choice.get("index"), place)
+        words = self.words
+        if index:
+            words = self.others = self.others or Words()
+        answers = words.take(holder, reasons=reasons)
+        if answers is None:
+            return False
+        if index and self.other_choice is None:
+            self.other_choice = index
+        self.take_chunk(at_ns, answers=answers)
+        return True
+
     def take_finish(self, at_ns: int, told: object, *, with_output: bool = False) -> None:
         """The server said why it stopped. It stopped when it first did; a reason that is no success stays."""
         reason = finish_reason(told)
@@ -75,9 +96,11 @@ class Stream:
             self.finish_reason = one_line(reason, _LONGEST_REASON, secret=self.secret)
 
     def take_id(self, data: dict[str, object]) -> None:
-        """Note what the server calls this answer, when it says it."""
+        """Note what the server calls this answer and the model, when it says it; the first name of each counts."""
         if self.answer_id is None and is_text(name := data.get("id")):
             self.answer_id = str(name)
+        if self.model is None and is_text(name := data.get("model")):
+            self.model = str(name)
 
     def take_usage(self, data: dict[str, object]) -> None:
         """Note what an event or a document says of token counts; the last one that says anything holds.
@@ -93,21 +116,6 @@ class Stream:
         timings = data.get("timings")
         if isinstance(timings, dict) and self.cached_tokens is None:
             self.cached_tokens = part_count(timings.get("cache_n"))
-
-
-def has_answer(holder: dict[str, object]) -> bool:
-    """Whether a message, or a piece of one, holds text or a tool call: output that is not reasoning."""
-    for name in _ANSWER_FIELDS:  # a plain loop: this runs for every chunk
-        value = holder.get(name)
-        if value and (isinstance(value, str) or text_in(value)):
-            return True
-    return holds_call(holder)
-
-
-def has_reasoning(holder: dict[str, object]) -> bool:
-    """Whether a message, or a piece of one, holds reasoning."""
-    told = any(is_text(holder.get(name)) for name in _REASONING_FIELDS)
-    return told or bool(text_in(holder.get("reasoning_details"))) or holds_thinking(holder.get("content"))
 
 
 def is_text(value: object) -> bool:

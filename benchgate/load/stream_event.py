@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.load.seen import Stream, has_answer, has_reasoning
+from benchgate.load.seen import Stream
 from benchgate.load.sse import HEARTBEATS
 from benchgate.targets.refusals import WORDLESS_ERROR, event_error, json_object, message, without
 
@@ -33,24 +33,23 @@ def take_event(stream: Stream, at_ns: int, text: str, name: str = "") -> None:
         return
     choices = data.get("choices")
     if isinstance(choices, list):
-        for choice in choices:
+        for place, choice in enumerate(choices):
             if isinstance(choice, dict):
-                take_choice(stream, at_ns, choice)
+                take_choice(stream, at_ns, choice, place)
     stream.take_usage(data)
     stream.take_id(data)
 
 
-def take_choice(stream: Stream, at_ns: int, choice: dict[str, object]) -> None:
-    """Note what a choice of an event says."""
+def take_choice(stream: Stream, at_ns: int, choice: dict[str, object], place: int = 0) -> None:
+    """Note what a choice of an event says; `place` is where it stands among the choices of the event."""
     delta = choice.get("delta")
     for holder in (choice, delta):
         if isinstance(holder, dict) and holder.get("error"):
             stream.error = stream.error or message(holder) or WORDLESS_ERROR
-    before = len(stream.chunk_ns)
-    if has_answer(delta if isinstance(delta, dict) else choice):
-        stream.take_chunk(at_ns, answers=True)
-    elif isinstance(delta, dict) and has_reasoning(delta):
-        stream.take_chunk(at_ns, answers=False)
+    is_chat = isinstance(delta, dict)
+    with_output = stream.take_output(
+        at_ns, choice, delta if isinstance(delta, dict) else choice, place, reasons=is_chat
+    )
     reason = choice.get("finish_reason")
     if reason is not None:
-        stream.take_finish(at_ns, reason, with_output=len(stream.chunk_ns) > before)
+        stream.take_finish(at_ns, reason, with_output=with_output)

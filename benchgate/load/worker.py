@@ -87,7 +87,7 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
 def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float | None = None) -> StageResult:
     """What the spools of a shard hold; of one that was cut short, what had ended by then."""
     pairs = zip(shard.parts, shard.spools(spool), strict=True)
-    return StageResult(tuple(read_class(part, place, shard.target.secrets) for part, place in pairs), use, down_after_s)
+    return StageResult(tuple(read_class(part, place, shard.target) for part, place in pairs), use, down_after_s)
 
 
 @contextmanager

@@ -21,10 +21,15 @@ def text_in(content: object) -> str | None:
 
 def holds_thinking(content: object) -> bool:
     """Whether one of its parts is what the model thinks: `thinking` (Mistral) or `reasoning`, with a text in it."""
+    return bool(thinking_in(content))
+
+
+def thinking_in(content: object) -> str | None:
+    """Return the text of the `thinking` (Mistral) and `reasoning` parts of a content. None if it has no parts."""
     if not isinstance(content, list):
-        return False
+        return None
     thoughts = (part for part in _parts(content) if part.get("type") in _THOUGHTS)
-    return any(text_in(part.get(name)) for part in thoughts for name in ("thinking", "text", "summary"))
+    return "".join(text_in(part.get(name)) or "" for part in thoughts for name in ("thinking", "text", "summary"))
 
 
 def calls_in(told: object) -> list[object] | None:

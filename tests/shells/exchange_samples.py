@@ -18,6 +18,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import LOAD_ENDED, MetricRow, Run, RunStatus, StartUp
+from benchgate.model.text_column import TextColumn
 from benchgate.store import results, rows, tables
 from benchgate.store.engine import Database
 from benchgate.store.migrate import opened
@@ -53,9 +54,15 @@ def verdict(outcome: str, run: Run, **more: object) -> dict[str, object]:
 
 
 def write_observations(store: Store, run: Run) -> None:
-    """One of each kind, with requests that were left."""
+    """One of each kind, with requests that were left, of which it is known what they said."""
     left = make_requests(3)
-    left = dataclasses.replace(left, index=left.index * 10 + 1, left=np.ones(len(left), dtype=np.int64))
+    left = dataclasses.replace(
+        left,
+        index=left.index * 10 + 1,
+        left=np.ones(len(left), dtype=np.int64),
+        answer_chars=np.full(len(left), 12, dtype=np.int32),
+        answer_model=TextColumn.of([NASTY] * len(left)),
+    )
     writer = store.begin_run(run, PLAN)
     writer.add_load(dataclasses.replace(make_load(), left=left))
     writer.add_telemetry(make_telemetry())

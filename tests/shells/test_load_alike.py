@@ -21,7 +21,7 @@ TEXTS = st.sampled_from(
 ) | st.text(max_size=6)
 PIECES = ("content", "reasoning_content", "reasoning", "refusal", "role")
 CHOICES = st.fixed_dictionaries(
-    {"index": st.just(0), "delta": st.fixed_dictionaries({"content": TEXTS})},
+    {"index": st.sampled_from([0, 0, 0, 1]), "delta": st.fixed_dictionaries({"content": TEXTS})},
     optional={"finish_reason": st.sampled_from([None, "stop", "abort"]), "text": TEXTS, "error": st.none() | TEXTS},
 ) | st.fixed_dictionaries(
     {"index": st.just(0), "delta": st.fixed_dictionaries({}, optional=dict.fromkeys(PIECES, TEXTS | st.none()))}
@@ -29,6 +29,7 @@ CHOICES = st.fixed_dictionaries(
 EVENTS = st.fixed_dictionaries(
     {"id": st.sampled_from(["a", "b", '"x"']), "choices": st.lists(CHOICES, min_size=1, max_size=2)},
     optional={
+        "model": st.sampled_from(["m", "n", "", None]),
         "object": st.sampled_from(["chat.completion.chunk", "error"]),
         "error": st.sampled_from([None, {"message": "x"}, "x"]),
         "type": st.sampled_from([None, "error", "x"]),
@@ -232,6 +233,7 @@ def test_event_that_does_more_or_less_than_carry_its_text_makes_no_template(even
         said("x", content="y"),
         {"choices": [{"text": "x", "content": "y"}]},
         {"choices": [{"delta": {"content": "x"}}, {"delta": {"content": "y"}}]},
+        {"choices": [{"index": 1, "delta": {"content": "x"}}]},
         {"choices": [{"delta": {"content": "x"}, "error": "y"}]},
         {"choices": ["x"]},
         {"choices": "x"},

@@ -67,6 +67,9 @@ def test_timeline_counts_output_chunks_and_ends_at_the_finish_event() -> None:
         error_detail=None,
         reconnects=0,
         first_answer_ns=120,
+        answer_chars=2,
+        reasoning_chars=0,
+        tool_calls=0,
     )
 
 

@@ -6,11 +6,11 @@ import base64
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
-from benchgate.load.answer_text import words_of
-from benchgate.load.decode import decode
+from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.model.ask import Ask, Endpoint
@@ -164,7 +164,8 @@ def test_stream_of_a_response_is_timed_by_its_deltas() -> None:
 
 
 def test_call_of_a_tool_is_output_of_a_response() -> None:
-    record = read(STREAMED, delta("function_call_arguments", "{}"), ended("completed"))
+    offer = replace(STREAMED, fields={"tools": [{"type": "function", "name": "f"}]})
+    record = read(offer, delta("function_call_arguments", "{}"), ended("completed"))
     assert (record.chunk_ns, record.first_answer_ns, record.error) == ((110,), 110, None)
 
 

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchgate.load import native
-from benchgate.load.decode import fault_in
+from benchgate.load.decode import fault_and_words
 from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.flowing import PythonFlows
 from benchgate.load.raw_body import RawBody
+from benchgate.model.ask import Ask
 from benchgate.model.records import ErrorClass
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
@@ -180,7 +181,8 @@ def test_what_looks_like_the_end_inside_of_a_chunk_ends_the_answer_and_makes_it_
 
     response = over_a_wire(scenario)
     assert response.whole
-    assert fault_in(response) == Fault(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
+    fault, _ = fault_and_words(response, Ask("chat", {}, None))
+    assert fault == Fault(ErrorClass.PROTOCOL, "its chunks do not end where the response seemed to end")
 
 
 def test_an_answer_is_over_although_something_beside_it_failed_in_the_same_turn() -> None:

@@ -115,12 +115,15 @@ def test_like_events_are_passed_over_in_one_go() -> None:
     raw = WHOLE * 50 + chunk(b"data: [DONE]\n\n")
     marks = marks_of([len(WHOLE) * (number + 1) for number in range(50)] + [len(raw)])
     place, output_ns, outputs = array("q", (0, 0, 0)), array("q", bytes(8 * 51)), array("q", (0,))
+    texts, texts_size = array("b", bytes(len(raw))), array("q", (0,))
     events = library.run(
         raw, len(raw), True, BEFORE, len(BEFORE), AFTER, len(AFTER), native.address_of(marks), 51,
         native.address_of(place), native.address_of(output_ns), native.address_of(outputs),
+        native.address_of(texts), native.address_of(texts_size),
     )  # fmt: skip
     assert (events, outputs[0], place[0]) == (50, 50, 50 * len(WHOLE))
     assert output_ns[:50].tolist() == [1_000 + number for number in range(50)]
+    assert texts[: texts_size[0]].tobytes() == b"a\n" * 50
 
 
 ENDS = (

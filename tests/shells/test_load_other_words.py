@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.load.answer_text import words_of
-from benchgate.load.decode import decode, heard
+from benchgate.load.decode import decode, heard, words_of
 from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
@@ -239,7 +238,7 @@ def test_parts_of_a_content_are_output_and_what_is_thought_in_them_is_reasoning(
     ids=["OpenRouter, MiniMax", "OpenAI", "OpenAI before", "TGI"],
 )
 def test_output_under_other_names_starts_the_clock(fields: dict[str, object], answers: bool) -> None:
-    record = read(delta(**fields), stop(), DONE)
+    record = read(delta(**fields), stop(), DONE, ask=Ask("chat", {}, 8, fields={"tools": [{"type": "function"}]}))
     assert (record.error, record.chunk_ns, record.first_answer_ns) == (None, (10,), 10 if answers else None)
 
 

@@ -139,6 +139,6 @@ def test_answers_that_the_client_left_before_any_output_are_no_copies(tmp_path: 
             body = RawBody(said, array("q", [took_ns, len(said)]))
             response = Response(0, took_ns, Head("HTTP/1.1", 200, {}), body, left=True)
             spool.append(Spooled(number, 0, 0, response))
-    (part,) = stage_shard(target_at("http://127.0.0.1:1"), closed(2), limits=limits()).parts
-    read = read_class(part, tmp_path / "answers", None)
+    shard = stage_shard(target_at("http://127.0.0.1:1"), closed(2), limits=limits())
+    read = read_class(shard.parts[0], tmp_path / "answers", shard.target)
     assert (len(read.requests), len(read.left)) == (0, 2)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.load.answer_text import Words, words_of
-from benchgate.load.decode import decode
+from benchgate.load.answer_text import Words
+from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
@@ -28,7 +28,7 @@ ASKED = Ask("chat", {}, 8, stream=False, schema=SCHEMA)
 
 def calling(*calls: tuple[str, str], text: str = "") -> Words:
     """An answer that calls so many tools, each by name and arguments."""
-    words = Words(text)
+    words = Words([text])
     for place, (name, arguments) in enumerate(calls):
         words.take_call((place, ""), name, arguments)
     return words
@@ -58,18 +58,18 @@ def test_call_that_nobody_offered_does_not_stand_in_for_what_the_schema_asks() -
 def test_with_tools_and_a_schema_an_answer_calls_or_says_what_the_schema_asks() -> None:
     both = replace(ASKED, fields=TOOLS)
     assert is_valid(both, calling(("f", "{}"))) is True
-    assert is_valid(both, Words('{"age": 3}')) is True
+    assert is_valid(both, Words(['{"age": 3}'])) is True
     assert is_valid(both, calling(("f", "{}"), text="garbage")) is False
-    assert is_valid(both, Words("garbage")) is False
+    assert is_valid(both, Words(["garbage"])) is False
 
 
 def test_tool_that_is_offered_may_be_left_alone_and_one_that_is_required_may_not() -> None:
-    assert is_valid(OFFER, Words("no need")) is None
-    assert is_valid(replace(OFFER, fields={**TOOLS, "tool_choice": "required"}), Words("no need")) is False
+    assert is_valid(OFFER, Words(["no need"])) is None
+    assert is_valid(replace(OFFER, fields={**TOOLS, "tool_choice": "required"}), Words(["no need"])) is False
 
 
 def test_answer_to_a_plain_request_is_neither() -> None:
-    assert is_valid(Ask("chat", {}, 8), Words("{")) is None
+    assert is_valid(Ask("chat", {}, 8), Words(["{"])) is None
 
 
 def judged(text: str, reason: str = "stop", ask: Ask = ASKED) -> bool | None:

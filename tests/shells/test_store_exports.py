@@ -85,6 +85,8 @@ def test_failed_request_has_no_latency_and_says_so(address: str, run: Run, tmp_p
     assert unsent["error_detail"] == NASTY
     left = [line for line in found if line["left"]]
     assert [line["success"] for line in left] == [None] * len(left) and left
+    assert {(line["answer_chars"], line["answer_model"], line["ramp"]) for line in left} == {(12, NASTY, False)}
+    assert {(line["answer_chars"], line["answer_model"]) for line in found if not line["left"]} == {(None, None)}
 
 
 def test_infinity_is_null_wherever_it_stands() -> None:
@@ -179,7 +181,13 @@ def test_parquet_has_typed_columns_of_the_same(address: str, run: Run, tmp_path:
     assert str(requests.schema.field("chunk_ns").type).startswith("list<")
     lines = [line for line in lines_of(address, tmp_path, run) if line["kind"] == "request"]
     assert requests.column("ttft_s").to_pylist() == [line["ttft_s"] for line in lines]
-    assert requests.column("chunk_ns").to_pylist() == [line["chunk_ns"] for line in lines]
+    for name in ("chunk_ns", "answer_chars", "redundancy_percent", "ramp"):
+        assert requests.column(name).to_pylist() == [line[name] for line in lines], name
+    spelled = NASTY.encode("utf-8", "backslashreplace").decode()
+    assert set(requests.column("answer_model").to_pylist()) == {spelled, None}
+    assert [str(requests.schema.field(name).type) for name in ("answer_chars", "ramp", "answer_model")] == [
+        "int64", "bool", "string",
+    ]  # fmt: skip
     assert tables["items.parquet"].column("item_id").to_pylist() == [item.item_id for item in make_quality().items]
 
 
