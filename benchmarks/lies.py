@@ -30,7 +30,7 @@ from benchgate.sim.process import serve_sim
 from benchgate.suite.loader import parse_suite
 from benchmarks.tables import in_table
 
-_OWN_MACHINE = {  # servers and load generator share it
+OWN_MACHINE = {  # servers and load generator share it
     "send_lag_p99": "100ms", "send_lag_max": "1s", "read_delay_p99": "100ms", "read_delay_max": "1s", "cpu": "90%",
     "achieved": "90%",
 }  # fmt: skip
@@ -164,7 +164,9 @@ class Ended:
         return self.outcome in case.wanted and re.search(case.names, reasons) is not None and not slandered
 
 
-class _Quiet:
+class Quiet:
+    """Progress that nobody watches."""
+
     def begin(self, phase: str, steps: int) -> None:
         """Show nothing."""
 
@@ -175,32 +177,38 @@ class _Quiet:
         """Show nothing."""
 
 
+def suite_of(case: Case, urls: Mapping[str, str], seed: int) -> str:
+    """Return the suite of a case as text, for servers at the addresses of `before` and `after`. JSON is YAML."""
+    deployments: dict[str, dict[str, object]] = {
+        name: {"url": url, "model": "sim", "engine": "vllm"} | ({"leave_out": ["ignore_eos"]} if case.own_ends else {})
+        for name, url in urls.items()
+    }
+    if case.answers_as:
+        deployments["after"]["answers_as"] = list(case.answers_as)
+    suite = {
+        "suite": "lies", "seed": seed, "deployments": deployments, "baseline": "before", "candidate": "after",
+        "load": dict(case.load), "gate": {"client": OWN_MACHINE, "checks": list(case.checks)},
+        **({} if case.slo is None else {"slo": dict(case.slo)}),
+    }  # fmt: skip
+    return json.dumps(suite)
+
+
 def runs_of(case: Case, seed: int) -> list[Ended]:
     """Run the suite of a case against servers of this seed, `times` times over."""
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        folder = Path(scratch)
         arms = {"before": (case.baseline, 2 * seed), "after": (case.candidate, 2 * seed + 1)}
-        deployments: dict[str, dict[str, object]] = {}
-        for name, (options, own) in arms.items():
-            served = stack.enter_context(serve_sim(parse_settings(**options, seed=own)))
-            deployments[name] = {"url": served.url, "model": "sim", "engine": "vllm"}
-            if case.own_ends:
-                deployments[name]["leave_out"] = ["ignore_eos"]
-        if case.answers_as:
-            deployments["after"]["answers_as"] = list(case.answers_as)
-        suite = {
-            "suite": "lies", "seed": seed, "deployments": deployments, "baseline": "before", "candidate": "after",
-            "load": dict(case.load), "gate": {"client": _OWN_MACHINE, "checks": list(case.checks)},
-            **({} if case.slo is None else {"slo": dict(case.slo)}),
-        }  # fmt: skip
-        return [_run(json.dumps(suite), folder) for _ in range(case.times)]
+        urls = {
+            name: stack.enter_context(serve_sim(parse_settings(**options, seed=own))).url
+            for name, (options, own) in arms.items()
+        }
+        return [_run(suite_of(case, urls, seed), Path(scratch)) for _ in range(case.times)]
 
 
 def _run(text: str, folder: Path) -> Ended:
     began_s = time.monotonic()
     try:
         options = pipeline.RunOptions(str(folder / "store.db"), folder / "work")
-        verdict = pipeline.run_suite(parse_suite(text, "lies.yaml"), folder, options, _Quiet()).verdict
+        verdict = pipeline.run_suite(parse_suite(text, "lies.yaml"), folder, options, Quiet()).verdict
     except BenchgateError as error:
         return Ended("REFUSED", (str(error),), time.monotonic() - began_s)
     return Ended(verdict.outcome, tuple(_reasons(verdict)), time.monotonic() - began_s)

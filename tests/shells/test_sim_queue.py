@@ -6,6 +6,7 @@ import random
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from benchgate.sim.queue_model import Queue
 from benchgate.sim.settings import QueueCosts, SimSettings
 from benchgate.suite.loader import parse_suite
 from benchmarks.queueing import erlang_c_wait_s
+from benchmarks.queueing_truth import SERVERS, waits_s
 from tests.shells.sim_client import asking, request_bytes, talk
 
 MS = 1_000_000
@@ -142,6 +144,21 @@ def test_mean_wait_of_exponential_services_is_erlangs() -> None:
     run(queue(servers=3, service_law="exponential"), jobs)
     waits_s = [((one.admitted_ns or 0) - one.arrived_ns) / NS for one in jobs[2_000:]]
     assert sum(waits_s) / len(waits_s) == pytest.approx(erlang_c_wait_s(0.8 * 3 / 0.06, 1 / 0.06, 3), rel=0.06)
+
+
+@pytest.mark.parametrize("law", ["constant", "exponential"])
+def test_recursion_of_the_benchmark_gives_the_waits_of_the_model(law: str) -> None:
+    rng, at_ms, jobs = random.Random(3), 0.0, []
+    for order in range(500):
+        at_ms += rng.expovariate(0.9 * SERVERS / 60)
+        jobs.append(job(order, at_ms=at_ms))
+    run(queue(servers=SERVERS, service_law=law), jobs)
+    arrived_s = np.array([one.arrived_ns / NS for one in jobs])
+    services_s = np.array([[(one.service_ns or 0) / NS] for one in jobs])
+    gaps_s = np.diff(arrived_s, prepend=arrived_s[0])[:, None]
+    found_s = np.concatenate([*waits_s(gaps_s, services_s, np.zeros((1, SERVERS)))])
+    assert found_s == pytest.approx([((one.admitted_ns or 0) - one.arrived_ns) / NS for one in jobs], abs=1e-6)
+    assert found_s.max() > 0.06
 
 
 def test_truth_states_start_and_service_of_every_request() -> None:
