@@ -1,10 +1,12 @@
 """Are servers that lie under load kept back, and honest ones that look like them promoted? Whole runs, by seed.
 
-    .venv/bin/python -m benchmarks.lies [--runs 20] [--only NAME] [--keep FILE]
+    .venv/bin/python -m benchmarks.lies [--runs 20] [--only NAME] [--keep FILE] [--evals]
 
 Each case is a pair of practice servers and a short suite that knows only their addresses. A case holds when every run
 has a wanted outcome and its reasons name what is wrong. `seen-prompts` and `cached-prompts` run the same suite twice
-against the same servers and store, as a button to run a job again does. Exits 1 when a case is missed.
+against the same servers and store, as a button to run a job again does. With `--evals` the cases of text that is wrong
+under load alone have evals as well, which both servers answer right; such a run takes half a minute. Exits 1 when a
+case is missed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -57,7 +59,15 @@ _TRUE = (
 )
 _DEGENERATE = "text-not-degenerate"
 _ABOUT_TEXT = f"{_DEGENERATE}|same-text|same-work|answers-there|model-names"  # never said of an honest server
-CROWDED = 2  # requests; evals that are asked one or two at a time are answered right
+CROWDED = 2  # requests; evals that are asked two at a time are answered right
+_ITEMS = 60
+_TASK = {
+    "task": "say", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": "say.jsonl"}},
+    "test_split": "test", "output_type": "generate_until", "doc_to_text": "say: {{text}}", "doc_to_target": "text",
+    "generation_kwargs": {"until": [], "max_gen_toks": 16, "temperature": 0},
+    "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+}  # fmt: skip
+EVALS: Options = {"tasks": ["say.yaml"], "max_tokens": 16, "concurrency": CROWDED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,7 @@ class Case:
     slo: Options | None = None
     answers_as: Sequence[str] = ()
     own_ends: bool = False
+    evals: Options | None = None
     times: int = 1
 
 
@@ -149,6 +160,10 @@ CASES: Mapping[str, Case] = {
 }  # fmt: skip
 
 
+UNDER_LOAD = ("blank", "zero-width", "repeated")
+"""Cases of text that is wrong under load alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How one run ended, what its reasons are, and how long it took. REFUSED: the suite could not be run."""
@@ -189,6 +204,7 @@ def suite_of(case: Case, urls: Mapping[str, str], seed: int) -> str:
         "suite": "lies", "seed": seed, "deployments": deployments, "baseline": "before", "candidate": "after",
         "load": dict(case.load), "gate": {"client": OWN_MACHINE, "checks": list(case.checks)},
         **({} if case.slo is None else {"slo": dict(case.slo)}),
+        **({} if case.evals is None else {"quality": dict(case.evals)}),
     }  # fmt: skip
     return json.dumps(suite)
 
@@ -201,7 +217,21 @@ def runs_of(case: Case, seed: int) -> list[Ended]:
             name: stack.enter_context(serve_sim(parse_settings(**options, seed=own))).url
             for name, (options, own) in arms.items()
         }
+        rows = [{"id": f"say-{at:02}", "text": f"stone {seed} {at} river"} for at in range(_ITEMS)]
+        (Path(scratch) / "say.yaml").write_text(json.dumps(_TASK), encoding="utf-8")
+        (Path(scratch) / "say.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         return [_run(suite_of(case, urls, seed), Path(scratch)) for _ in range(case.times)]
+
+
+def with_evals(case: Case) -> Case:
+    """Return the case with evals that both servers answer right, as long as they are asked two at a time."""
+    return replace(
+        case,
+        baseline={**case.baseline, "says": "100%"},
+        candidate={**case.candidate, "says": "100%"},
+        checks=(*case.checks, {"metric": "accuracy", "margin": "10 points"}),
+        evals=EVALS,
+    )
 
 
 def _run(text: str, folder: Path) -> Ended:
@@ -220,9 +250,9 @@ def _reasons(verdict: Verdict) -> list[str]:
     return [*guards, *checks, verdict.reason]
 
 
-def measured(name: str, seeds: Sequence[int], kept: Path | None) -> list[Ended]:
+def measured(name: str, case: Case, seeds: Sequence[int], kept: Path | None) -> list[Ended]:
     """Return the runs of a case for every seed. Runs that the file `kept` holds are not run again."""
-    case, found = CASES[name], list[Ended]()
+    found = list[Ended]()
     for seed in seeds:
         known = json.loads(kept.read_text(encoding="utf-8")) if kept is not None and kept.exists() else {}
         key = f"{name} {seed} {crc32(repr(case).encode()):08x}"  # a case that changes is run again
@@ -255,10 +285,14 @@ def main() -> int:
     parser.add_argument("--only", choices=CASES, action="append", help="this case alone; may be repeated")
     parser.add_argument("--runs", type=int, default=20, help="seeds of each case")
     parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--evals", action="store_true", help="with evals, where text is wrong under load alone")
     parser.add_argument("--keep", type=Path, help="keep finished runs in this file, and do not run them again")
     chosen = parser.parse_args()
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.runs)
-    found = {name: measured(name, seeds, chosen.keep) for name in chosen.only or CASES}
+    cases = {name: CASES[name] for name in chosen.only or CASES}
+    if chosen.evals:
+        cases |= {name: with_evals(case) for name, case in cases.items() if name in UNDER_LOAD}
+    found = {name: measured(name, case, seeds, chosen.keep) for name, case in cases.items()}
     rows = [_row(name, ended) for name, ended in found.items()]
     print("\n".join(in_table(("case", "outcomes seen", "named first", "wanted", "", "a run takes"), rows)))
     missed = [name for name, ended in found.items() if not all(one.right(CASES[name]) for one in ended)]
