@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple, Protocol
 
 from benchgate.sim.asks import Ask
-from benchgate.sim.words import WORDS, Kind, place_of, start_of, stride_of
+from benchgate.sim.words import LAP_BITS, MASK, WORDS, Kind, start_of, stride_of
 
 DONE = b"data: [DONE]\n\n"
 _CHAT_TAIL = b'"},"logprobs":null,"finish_reason":null}]}\n\n'
@@ -76,8 +76,9 @@ class ChoiceScript:
         self._start, self._stride = start_of(ask.key), stride_of(ask.key)
 
     def framed_token(self, index: int) -> bytes:
-        """As `Script` says."""
-        return self._framed_start + self._framed_words[place_of(self._start, self._stride, index)]
+        """As `Script` says; the place is that of `words.word`, without a call."""
+        stride = self._stride + (index >> LAP_BITS << 1)
+        return self._framed_start + self._framed_words[(self._start + index * stride) & MASK]
 
     def opening(self) -> list[bytes]:
         """The role event of a chat; nothing for completions."""

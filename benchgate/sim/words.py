@@ -33,17 +33,12 @@ def stride_of(key: int) -> int:
     return (key & 0x3F) | 1
 
 
-def place_of(start: int, stride: int, index: int) -> int:
-    """Return where in `WORDS` the word of that index stands.
+def word(key: int, index: int) -> str:
+    """Return the word of that index, with the space before it.
 
     The stride grows by 2 with every lap of 64 words, so a long answer repeats after 2,048 words and not after 64.
     """
-    return (start + index * (stride + (index >> LAP_BITS << 1))) & MASK
-
-
-def word(key: int, index: int) -> str:
-    """The word of that index, with the space before it."""
-    return WORDS[place_of(start_of(key), stride_of(key), index)]
+    return WORDS[(start_of(key) + index * (stride_of(key) + (index >> LAP_BITS << 1))) & MASK]
 
 
 @dataclass(frozen=True, slots=True)
