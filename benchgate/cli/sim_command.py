@@ -24,6 +24,16 @@ def sim(
     seed: Annotated[int, typer.Option("--seed", help="Seed of answers, jitter and faults.")] = 0,
     ttft: Annotated[str | None, typer.Option("--ttft", help="Paced: first token after this; 50ms.")] = None,
     itl: Annotated[str | None, typer.Option("--itl", help="Paced: a token every so long; 10ms.")] = None,
+    service: Annotated[
+        str | None, typer.Option("--service", help="Queue: one request's time at a server; 60ms.")
+    ] = None,
+    servers: Annotated[int | None, typer.Option("--servers", help="Queue: servers, each for one request; 1.")] = None,
+    service_law: Annotated[
+        str | None, typer.Option("--service-law", help="Queue: services are constant or exponential; constant.")
+    ] = None,
+    service_until: Annotated[
+        str | None, typer.Option("--service-until", help="Queue: a service ends with first-token or last-token.")
+    ] = None,
     jitter: Annotated[str, typer.Option("--jitter", help="Spread of every such time, or of each step.")] = "0%",
     chunk_tokens: Annotated[int, typer.Option("--chunk-tokens", help="Tokens in an event, after the first.")] = 1,
     prefill: Annotated[str | None, typer.Option("--prefill", help="Engine: per prompt token; 0.2ms.")] = None,

@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple, Protocol
 
 from benchgate.sim.asks import Ask
-from benchgate.sim.words import MASK, WORDS, Kind, start_of, stride_of
+from benchgate.sim.words import LAP_BITS, MASK, WORDS, Kind, start_of, stride_of
 
 DONE = b"data: [DONE]\n\n"
 _CHAT_TAIL = b'"},"logprobs":null,"finish_reason":null}]}\n\n'
@@ -54,7 +54,7 @@ class Script(Protocol):
 
 
 class ChoiceScript:
-    """Chat and completions: a list of choices, of which there is one."""
+    """Chat and completions: a list of choices, of which there is one, or two where a fault makes a second."""
 
     def __init__(self, ask: Ask, number: int, created: int) -> None:
         self._ask = ask
@@ -76,16 +76,17 @@ class ChoiceScript:
         self._start, self._stride = start_of(ask.key), stride_of(ask.key)
 
     def framed_token(self, index: int) -> bytes:
-        """As `Script` says."""
-        return self._framed_start + self._framed_words[(self._start + index * self._stride) & MASK]
+        """As `Script` says; the place is that of `words.word`, without a call."""
+        stride = self._stride + (index >> LAP_BITS << 1)
+        return self._framed_start + self._framed_words[(self._start + index * stride) & MASK]
 
     def opening(self) -> list[bytes]:
         """The role event of a chat; nothing for completions."""
         return [self._event('{"role":"assistant","content":""}', None, 0)] if self._chat else []
 
     def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
-        """One event for each kind of token among them."""
-        spans = list(self._ask.saying.spans(first, count))
+        """One event for each kind of token, and each choice, among them."""
+        spans = [span for part in self._choices(first, count) for span in self._ask.saying.spans(*part)]
         last = len(spans) - 1
         return [
             self._event(self._said(kind, at, size), reason if place == last else None, at + size)
@@ -109,19 +110,28 @@ class ChoiceScript:
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """As `Script` says."""
-        content = f'"message":{self._message(empty)}' if self._chat else f'"text":{json.dumps(self._text(empty))}'
-        choice = f'{{"index":0,{content},"logprobs":null,"finish_reason":"{reason}","stop_reason":null}}'
+        choices = []
+        for index, (first, count) in enumerate(self._choices(0, 0 if empty else self._ask.output_tokens)):
+            text = json.dumps(self._ask.saying.text(first, count))
+            content = f'"message":{self._message(first, count)}' if self._chat else f'"text":{text}'
+            choices.append(
+                f'{{"index":{index},{content},"logprobs":null,"finish_reason":"{reason}","stop_reason":null}}'
+            )
         told = "null" if usage is None else usage_text(usage)
-        return f'{self._whole_opening}"choices":[{choice}],"usage":{told}}}'.encode()
+        return f'{self._whole_opening}"choices":[{",".join(choices)}],"usage":{told}}}'.encode()
 
-    def _text(self, empty: bool) -> str:
-        return "" if empty else self._ask.saying.text(0, self._ask.output_tokens)
+    def _choices(self, first: int, count: int) -> list[tuple[int, int]]:
+        """Split a range of tokens where the second choice begins."""
+        second, end = self._ask.saying.second_from, first + count
+        if second is None or not first < second < end:
+            return [(first, count)]
+        return [(first, second - first), (second, end - second)]
 
-    def _message(self, empty: bool) -> str:
-        saying, count = self._ask.saying, 0 if empty else self._ask.output_tokens
-        message: dict[str, object] = {"role": "assistant", "content": "" if empty else None}
-        for kind, first, size in saying.spans(0, count):
-            text = saying.text(first, size)
+    def _message(self, first: int, count: int) -> str:
+        saying = self._ask.saying
+        message: dict[str, object] = {"role": "assistant", "content": None if count else ""}
+        for kind, at, size in saying.spans(first, count):
+            text = saying.text(at, size)
             if kind == "tool":
                 message["tool_calls"] = [self._call(text)]
             else:
@@ -149,7 +159,9 @@ class ChoiceScript:
         if not usage and self._ask.continuous_usage:
             usage = f',"usage":{usage_text(Usage(self._ask.input_tokens, sent))}'
         ending = "null" if reason is None else f'"{reason}"'
-        choice = f'{{"index":0,"{field}":{said},"logprobs":null,"finish_reason":{ending}}}'
+        second = self._ask.saying.second_from
+        index = int(second is not None and sent > second)
+        choice = f'{{"index":{index},"{field}":{said},"logprobs":null,"finish_reason":{ending}}}'
         return f'data: {self._opening}"choices":[{choice}]{usage}}}\n\n'.encode()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from benchgate.sim.faults import parse_faults
-from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.suite.practice import ENGINE, Practice
+from benchgate.sim.settings import BatchingCosts, QueueCosts, SimSettings
+from benchgate.suite.practice import ENGINE, QUEUE, Practice
 
 
 def settings_of(declared: Practice) -> SimSettings:
-    """What is declared, and the rest as of `benchgate sim`. Raises UsageError for faults that there are not."""
-    parse_faults(declared.faults)
+    """Return what is declared, and the rest as of `benchgate sim`. Raises UsageError for faults that do not exist."""
     told = {name: value for name in Practice.model_fields if (value := getattr(declared, name)) is not None}
     costs = {name: told.pop(name) for name in ENGINE if name in told}
-    return SimSettings(**told, batching=BatchingCosts(**costs) if costs else None)
+    queue = {name: told.pop(name) for name in QUEUE if name in told}
+    return SimSettings(
+        **told,
+        batching=BatchingCosts(**costs) if costs else None,
+        queueing=QueueCosts(**queue) if queue else None,
+    )

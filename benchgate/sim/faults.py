@@ -7,6 +7,7 @@ one answer. One request meets at most one of the faults given, so their shares a
 from __future__ import annotations
 
 import difflib
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +39,16 @@ class Behaviour:
     endless: bool = False
     # what it says of itself
     usage: str = "asked"  # or none, zero, late, finish
+    usage_factor: float = 1.0  # completion tokens are multiplied by it
     late_s: float = 0.0
+    model: str | None = None  # the name of the model in the answer
     says_done: bool = True
+    # what it says: see `false_answers`
+    text: str | None = None  # or half, reasoning, blank, zero-width, repeated, call, second-choice
+    repeated: str = ""
+    above: int = 0  # `text` holds only with more requests than this in the system, this one included
+    # how fast it comes
+    seen_factor: float = 1.0  # for a prompt that this process has seen before
     # how events are cut and written
     tokens_per_event: int | None = None
     events_per_write: int = 1
@@ -99,6 +108,22 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise ValueError(f'"{text}" is no factor; write a number above 0')
+    return factor
+
+
+def _some_text(text: str) -> str:
+    if not text:
+        raise ValueError("the text is empty; write at least one character")
+    return text
+
+
 def _status(text: str) -> int:
     if _count(text) not in range(400, 600):
         raise ValueError(f"{text} is no status of an error; write one from 400 to 599")
@@ -115,6 +140,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 _AFTER = Value("after_tokens", "TOKENS", "3", _count)
+_ABOVE = Value("above", "ABOVE", "0", _count)
 
 KINDS: tuple[Kind, ...] = (
     Kind("error-after", "an error event and [DONE] after TOKENS tokens, under status 200, as vLLM does",
@@ -145,6 +171,22 @@ KINDS: tuple[Kind, ...] = (
     Kind("usage-in-finish", "usage in the finish event, asked for or not, as transformers serve tells it",
          {"usage": "finish"}),
     Kind("no-done", "everything but [DONE]", {"says_done": False}),
+    Kind("usage-times", "FACTOR times as many completion tokens in the usage as were sent", {},
+         (Value("usage_factor", "FACTOR", "1.08", _factor),)),
+    Kind("other-model", "NAME as the model's name in the answer", {}, (Value("model", "NAME", "other", _some_text),)),
+    Kind("half-text", "the text of every second token is left out; usage and finish reason are as if it had been sent",
+         {"text": "half"}, (_ABOVE,)),
+    Kind("reasoning-only", "every token is reasoning, and there is no answer", {"text": "reasoning"}, (_ABOVE,)),
+    Kind("blank-text", "blanks and line ends instead of words", {"text": "blank"}, (_ABOVE,)),
+    Kind("zero-width-text", "zero-width spaces (U+200B) instead of words", {"text": "zero-width"}, (_ABOVE,)),
+    Kind("repeated-text", "TEXT as every token instead of words",
+         {"text": "repeated"}, (Value("repeated", "TEXT", "!", _some_text), _ABOVE)),
+    Kind("unasked-call", "a call of a tool, with the finish reason `tool_calls`, where no tools were offered",
+         {"text": "call"}, (_ABOVE,)),
+    Kind("second-choice", "the second half of the answer in the choice with index 1",
+         {"text": "second-choice"}, (_ABOVE,)),
+    Kind("fast-when-seen", "FACTOR times as fast, first token and all others, for a prompt that came before",
+         {}, (Value("seen_factor", "FACTOR", "4", _factor),)),
     Kind("multi-token", "TOKENS tokens in every event", {}, (Value("tokens_per_event", "TOKENS", "4", _positive),)),
     Kind("merged", "EVENTS events in every write and chunk", {},
          (Value("events_per_write", "EVENTS", "4", _positive),)),

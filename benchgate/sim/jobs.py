@@ -1,4 +1,4 @@
-"""What the two models of time have in common: requests go in, and tokens come out at instants."""
+"""What the models of time have in common: requests go in, and tokens come out at instants."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Job:
     priority: int = 0  # lower goes first
     blocks: tuple[int, ...] = ()  # names of the blocks of the prompt and then of the answer, for a prefix cache
     with_adapter: bool = False
+    speed: float = 1.0  # its times are divided by it; an engine whose steps are shared takes no notice
     produced: int = 0
     unread_tokens: int = 0  # what must be read before the next token: the prompt, and what it lost when preempted
     prefilled_tokens: int = 0  # of those
@@ -30,6 +31,7 @@ class Job:
     kept_blocks: int = 0  # of its own, put into the prefix cache
     room_tokens: int = 0  # KV room it holds
     admitted_ns: int | None = None  # when it came out of the queue, the first time
+    service_ns: int | None = None  # how long a server of the queue model works on it
     held_until_ns: int = 0
     over: bool = False  # everything produced, or dropped
 

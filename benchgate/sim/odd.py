@@ -68,7 +68,10 @@ class OddReply(Reply):
         return lambda: self._handed(tokens, due_ns + monotonic_ns() - put_ns, streamed=streamed)
 
     def _usage_told(self, sent: int) -> Usage:
-        return Usage(0, 0) if self._does.usage == "zero" else self._usage(sent)
+        if self._does.usage == "zero":
+            return Usage(0, 0)
+        true = self._usage(sent)
+        return true._replace(output_tokens=round(true.output_tokens * self._does.usage_factor))
 
     def _settle(self, outcome: Outcome) -> None:
         super()._settle(outcome)
@@ -112,9 +115,11 @@ class OddStream(OddReply):
         if self._pending:
             written, self._pending = self._pending, 0
             whole = complete and not struck
-            events = self._token_events(written, last=whole)
+            events, shown = self._token_events(written, last=whole)
             self._put += written
-            self._send(events, self._closing() if whole else [], self._once_written(written, due_ns))
+            handed = self._once_written(shown, due_ns) if shown else None
+            if events or whole:
+                self._send(events, self._closing() if whole else [], handed)
         if struck:
             self._strike(str(self._ending))
         elif complete:
@@ -136,19 +141,28 @@ class OddStream(OddReply):
             events = [*self.case.script.opening(), *events]
         self._pipe.send([*events, *following], written, len(events))
 
-    def _token_events(self, count: int, *, last: bool) -> list[bytes]:
+    def _token_events(self, count: int, *, last: bool) -> tuple[list[bytes], int]:
+        """The events of the next tokens, and how many of the tokens they show."""
         script, first, until = self.case.script, self._put, self._put + count
-        events = []
+        halved, saying = self._does.text == "half", self.case.ask.saying
+        events, shown = list[bytes](), 0
         while first < until:
             size = min(self._chunk_tokens, until - first) if first or self._does.tokens_per_event else 1
             ends = last and first + size == until and self._does.usage != "finish"
             reason = self.case.ask.finish_reason if ends else None
-            events += script.tokens(first, size, reason)
+            hidden = sum(not saying.text(at, 1) for at in range(first, first + size)) if halved else 0
+            if hidden < size:
+                events += script.tokens(first, size, reason)
+            elif reason is not None:
+                events += script.finish(reason, first + size)
+            shown += size - hidden
             first += size
-        return self._with_spoilt(events)
+        return self._with_spoilt(events), shown
 
     def _with_spoilt(self, events: list[bytes]) -> list[bytes]:
         """The same with the bytes that should not be there, once an answer."""
+        if not events:
+            return events
         spoiled, self._spoiled = self._spoiled, None
         if spoiled == "utf8":
             events[0] = events[0].replace(b':" ', b':" ' + _BAD_UTF8, 1)

@@ -8,8 +8,8 @@ from typing import Any
 
 from benchgate import units
 from benchgate.errors import UsageError
-from benchgate.sim.faults import KINDS, parse_faults
-from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sim.faults import KINDS
+from benchgate.sim.settings import BatchingCosts, QueueCosts, SimSettings
 from benchgate.sim.units import parse_share
 from benchgate.units import parse_span_s
 
@@ -48,6 +48,12 @@ _ENGINE: Mapping[str, _Option] = {
     "preempt": ("preempts", _as_it_is),
     "leak_kv": ("leak_kv", _as_it_is),
 }
+_QUEUE: Mapping[str, _Option] = {
+    "service": ("service_s", parse_span_s),
+    "servers": ("servers", _as_it_is),
+    "service_law": ("service_law", _as_it_is),
+    "service_until": ("service_until", _as_it_is),
+}
 _SERVER: Mapping[str, _Option] = {
     "jitter": ("jitter_ratio", parse_share),
     "output_tokens": ("output_tokens", _bounds),
@@ -64,31 +70,46 @@ _SERVER: Mapping[str, _Option] = {
     **{name: (name, _as_it_is) for name in ("metrics_as", "replicas", "affinity")},
     **{name: (name, _as_it_is) for name in ("host", "port", "uds", "cert", "key", "client_ca")},
 }
+_ALL = {**_PACE, **_ENGINE, **_QUEUE, **_SERVER}
 
 
 def parse_settings(**given: Any) -> SimSettings:
     """Settings from the options of `benchgate sim`, by their names; what is None or False was not given.
 
-    Any option of the batching engine selects it, and then those of the pace have no meaning. Raises UsageError.
+    Any option of the batching engine selects it, and any of the queue selects that. Raises UsageError for options of
+    two models of time.
     """
     told = {name: value for name, value in given.items() if value is not None and value is not False}
-    pace, costs = _fields(_PACE, told), _fields(_ENGINE, told)
+    pace, costs, queue = _fields(_PACE, told), _fields(_ENGINE, told), _fields(_QUEUE, told)
     if costs and pace:
         raise UsageError(
             "--ttft and --itl pace each stream by itself, and the other costs are those of an engine that batches; "
             "give the one or the other"
         )
-    parse_faults(told.get("faults", ()))
+    if costs and queue:
+        raise UsageError(
+            "--service and its kind are those of a queue, and the other costs those of an engine that "
+            "batches; give the one or the other"
+        )
+    if queue and "ttft_s" in pace:
+        raise UsageError("in a queue the first token follows from --service; leave out --ttft")
+    if "itl_s" in pace and queue.get("service_until") == "last-token":
+        raise UsageError("the tokens of a service until the last token come within --service; leave out --itl")
     server = _fields(_SERVER, told)
     try:
-        return SimSettings(**pace, **server, batching=BatchingCosts(**costs) if costs else None)
+        return SimSettings(
+            **pace,
+            **server,
+            batching=BatchingCosts(**costs) if costs else None,
+            queueing=QueueCosts(**queue) if queue else None,
+        )
     except UsageError as error:
         raise UsageError(_as_options(str(error))) from error
 
 
 def _as_options(message: str) -> str:
     """What a setting is refused for, with the names that a command line has for them."""
-    given = {field: f"--{name.replace('_', '-')}" for name, (field, _) in {**_PACE, **_ENGINE, **_SERVER}.items()}
+    given = {field: f"--{name.replace('_', '-')}" for name, (field, _) in _ALL.items()}
     begun = re.sub(r"^\w+", lambda word: given.get(word[0], word[0]), message)
     return re.sub(r"`(\w+)`", lambda word: f"`{given[word[1]]}`" if word[1] in given else word[0], begun)
 
@@ -100,7 +121,7 @@ def list_faults() -> str:
 
 
 def _fields(options: Mapping[str, _Option], told: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = set(told) - set(_PACE) - set(_ENGINE) - set(_SERVER)
+    unknown = set(told) - set(_ALL)
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}")
     return {field: _parsed(name, parse, told[name]) for name, (field, parse) in options.items() if name in told}

@@ -49,8 +49,7 @@ class Paced:
 
     def admit(self, job: Job, now_ns: int) -> bool:
         """Every job is taken in at once."""
-        heappush(self._heap, (job.arrived_ns + self._spread(self._ttft_ns), job.order, job))
-        self._running += 1
+        self._begin(job, job.arrived_ns + self._spread(self._ttft_ns, job))
         return True
 
     def drop(self, job: Job) -> None:
@@ -84,13 +83,22 @@ class Paced:
                 tokens = 1 if self._itl_ns else min(_BURST_TOKENS, job.left)
                 job.produced += tokens
                 if job.produced < job.output_tokens:
-                    heapreplace(heap, (at_ns + (self._spread(self._itl_ns) or _BURST_GAP_NS), order, job))
+                    heapreplace(heap, (at_ns + (self._gap_ns(job) or _BURST_GAP_NS), order, job))
                 else:
                     heappop(heap)
                     self.drop(job)
                 yield Due(at_ns, job, tokens)
 
-    def _spread(self, mean_ns: int) -> int:
-        if not self._jitter_ratio:
-            return mean_ns
-        return int(mean_ns * (1 + self._jitter_ratio * (2 * self._draw() - 1)))
+    def _begin(self, job: Job, first_ns: int) -> None:
+        """Let the job have its first token at that instant."""
+        heappush(self._heap, (first_ns, job.order, job))
+        self._running += 1
+
+    def _gap_ns(self, job: Job) -> int:
+        """From one token of the job to the next."""
+        return self._spread(self._itl_ns, job)
+
+    def _spread(self, mean_ns: float, job: Job) -> int:
+        if self._jitter_ratio:
+            mean_ns *= 1 + self._jitter_ratio * (2 * self._draw() - 1)
+        return int(mean_ns / job.speed)

@@ -48,6 +48,7 @@ class Case:
     request_id: str | None
     keeps_alive: bool
     blocks: tuple[int, ...] = ()  # for the prefix cache
+    speed: float = 1.0  # of a paced server or a queue: times are divided by it
 
 
 class Reply(ABC):
@@ -73,6 +74,7 @@ class Reply(ABC):
             priority=case.ask.priority,
             blocks=case.blocks,
             with_adapter=case.ask.adapter is not None,
+            speed=case.speed,
         )
         line.late_writes = 0
         desk.replies.add(self)
@@ -129,6 +131,8 @@ class Reply(ABC):
                 self.sent,
                 ask.input_tokens,
                 self.job.cached_tokens,
+                self.job.admitted_ns,
+                self.job.service_ns,
             )
         )
 

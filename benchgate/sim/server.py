@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from time import monotonic_ns
 
 from benchgate import __version__
@@ -20,6 +21,7 @@ from benchgate.sim.answers import DONE, ChoiceScript, Script, error_event
 from benchgate.sim.asks import Ask, count_tokens, read_ask, read_object
 from benchgate.sim.connection import Connection
 from benchgate.sim.engine import Engine
+from benchgate.sim.false_answers import falsify
 from benchgate.sim.faults import SOUND, Behaviour, Faults, parse_faults
 from benchgate.sim.http import EVENT_STREAM, LAST_CHUNK, Request, chunk, head, json_response, whole
 from benchgate.sim.jobs import Model
@@ -29,6 +31,7 @@ from benchgate.sim.metrics import Snapshot
 from benchgate.sim.odd import OddDocument, OddStream
 from benchgate.sim.paced import Paced
 from benchgate.sim.prefix_cache import block_names
+from benchgate.sim.queue_model import Queue
 from benchgate.sim.refusals import refusal
 from benchgate.sim.refused import Refused
 from benchgate.sim.replies import Case, Desk, Document, Reply, Stream
@@ -70,6 +73,7 @@ class SimServer:
         self._created = int(time.time())
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
+        self._seen: set[bytes] = set()  # prompts that came with the fault fast-when-seen
         self._loaded_ns: int | None = None if settings.load_time_s else 0
         self._armed_ns: int | None = None
         self._last_ring_ns = 0
@@ -136,20 +140,26 @@ class SimServer:
     def _behaviour(self, wish: str | None) -> Behaviour:
         """What this request meets: what it asks for itself, or else what is drawn for it. Raises Refused."""
         if wish is None:
-            return self._faults.next()
-        try:
-            (fault,) = parse_faults([wish])
-        except UsageError as error:
-            raise Refused(400, str(error), param=FAULT_HEADER) from None
-        return fault.behaviour
+            behaviour = self._faults.next()
+        else:
+            try:
+                behaviour = parse_faults([wish])[0].behaviour
+            except UsageError as error:
+                raise Refused(400, str(error), param=FAULT_HEADER) from None
+        if behaviour.text is None or len(self._desk.replies) + 1 > behaviour.above:
+            return behaviour
+        spared = replace(behaviour, text=None, repeated="", above=0, spec="")
+        return SOUND if spared == SOUND else replace(spared, spec=behaviour.spec)
 
     def _reply(self, ask: Ask, behaviour: Behaviour, request: Request, line: Connection) -> Reply:
         self._order += 1
         if request.http10 and not behaviour.http10:
             behaviour = replace(behaviour, http10=True)
+        said = falsify(ask, behaviour)
+        named = said if behaviour.model is None else replace(said, model=behaviour.model)
         case = Case(
-            ask=ask,
-            script=_SCRIPTS[ask.endpoint](ask, self._first_id + self._order, self._created),
+            ask=said,
+            script=_SCRIPTS[ask.endpoint](named, self._first_id + self._order, self._created),
             behaviour=behaviour,
             order=self._order,
             received_ns=line.received_ns,
@@ -157,10 +167,17 @@ class SimServer:
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
             blocks=self._blocks(ask),
+            speed=behaviour.seen_factor if behaviour.seen_factor != 1 and self._came_before(ask) else 1.0,
         )
         if behaviour is SOUND:
             return (Stream if ask.stream else Document)(case, line, self._desk)
         return (OddStream if ask.stream else OddDocument)(case, line, self._desk)
+
+    def _came_before(self, ask: Ask) -> bool:
+        """Remember the prompt; True when this process had it before."""
+        known, name = len(self._seen), blake2b(ask.prompt.text.encode("utf-8", "surrogatepass"), digest_size=16)
+        self._seen.add(name.digest())
+        return len(self._seen) == known
 
     def _begins_ns(self, received_ns: int) -> int:
         """When a request can be worked on; the first one starts the loading of the model."""
@@ -266,6 +283,8 @@ def _model(settings: SimSettings) -> Model:
     rng = random.Random(f"time {settings.seed}")
     if settings.batching is not None:
         return Engine(settings.batching, settings.jitter_ratio, rng)
+    if settings.queueing is not None:
+        return Queue(settings.queueing, round(settings.itl_s * NS), settings.jitter_ratio, rng)
     return Paced(round(settings.ttft_s * NS), round(settings.itl_s * NS), settings.jitter_ratio, rng)
 
 

@@ -8,10 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from benchgate.errors import UsageError
+from benchgate.sim.faults import parse_faults
 
 NS = 1_000_000_000
 METRICS_AS = ("vllm", "sglang", "tgi", "llamacpp")
 """The engines in whose names /metrics can speak."""
+SERVICE_LAWS = ("constant", "exponential")
+SERVICE_ENDS = ("first-token", "last-token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +58,32 @@ class BatchingCosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCosts:
+    """Servers that take requests first come, first served, and work on one at a time.
+
+    A service takes `service_s`, or an exponential time of that mean. It ends with the first token, and the others
+    follow one every `itl_s`; or with the last, and the tokens come evenly through the service.
+    """
+
+    service_s: float = 0.06
+    servers: int = 1
+    service_law: str = "constant"
+    service_until: str = "first-token"
+
+    def __post_init__(self) -> None:
+        _at_least(1, "servers", self.servers)
+        if not self.service_s > 0:
+            raise UsageError(f"service_s is {self.service_s:g}; a service takes longer than 0")
+        _one_of("service_law", self.service_law, SERVICE_LAWS)
+        _one_of("service_until", self.service_until, SERVICE_ENDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimSettings:
-    """One practice server. With `batching` its tokens come from a batching engine, without it each stream is paced.
+    """One practice server. Its tokens come from a batching engine, from a queue, or each stream is paced by itself.
 
     Paced: the first token `ttft_s` after the whole request was read, then one every `itl_s`. `jitter_ratio` spreads
-    each of these times, or each step of the engine, evenly over ±that share. Bounds are both inclusive.
+    each of these times, each service, or each step of the engine, evenly over ±that share. Bounds are both inclusive.
     Raises UsageError when a value is out of its range.
     """
 
@@ -67,6 +91,7 @@ class SimSettings:
     itl_s: float = 0.01
     jitter_ratio: float = 0.0
     batching: BatchingCosts | None = None
+    queueing: QueueCosts | None = None  # then `ttft_s` has no meaning
     chunk_tokens: int = 1  # tokens in an event, but for the first, which comes alone
     output_tokens: tuple[int, int] | None = None  # bounds of answers that end by themselves
     reasoning_tokens: tuple[int, int] | None = None  # bounds of what is thought before the answer
@@ -107,6 +132,13 @@ class SimSettings:
         _check_bounds("reasoning_tokens", self.reasoning_tokens, 0)
         if self.image_tokens is not None:
             _at_least(1, "image_tokens", self.image_tokens)
+        if self.batching is not None and self.queueing is not None:
+            raise UsageError("a server is an engine that batches or a queue; give `batching` or `queueing`, not both")
+        for fault in parse_faults(self.faults):
+            if self.batching is not None and fault.behaviour.seen_factor != 1:
+                raise UsageError(
+                    "the fault fast-when-seen is for a paced server or a queue: the steps of an engine are shared"
+                )
         self._check_names()
         self._check_place()
 
@@ -116,10 +148,7 @@ class SimSettings:
         names = [self.model, *self.adapters]
         if "" in names or len(set(names)) < len(names):
             raise UsageError(f"the model and its adapters are {', '.join(names)}; each needs a name of its own")
-        if self.metrics_as not in METRICS_AS:
-            near = difflib.get_close_matches(self.metrics_as, METRICS_AS, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"metrics_as is {self.metrics_as!r}; {hint}it is one of {', '.join(METRICS_AS)}")
+        _one_of("metrics_as", self.metrics_as, METRICS_AS)
         if self.affinity is not None and self.replicas == 1:
             raise UsageError("affinity chooses among several replicas, and there is one; give `replicas` as well")
 
@@ -148,9 +177,20 @@ class SimSettings:
     def from_json(cls, text: str) -> Self:
         """The inverse of `to_json`."""
         read: dict[str, Any] = json.loads(text)
-        batching = read.pop("batching")
+        batching, queueing = read.pop("batching"), read.pop("queueing")
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in read.items()}
-        return cls(**values, batching=None if batching is None else BatchingCosts(**batching))
+        return cls(
+            **values,
+            batching=None if batching is None else BatchingCosts(**batching),
+            queueing=None if queueing is None else QueueCosts(**queueing),
+        )
+
+
+def _one_of(name: str, value: str, words: tuple[str, ...]) -> None:
+    if value not in words:
+        near = difflib.get_close_matches(value, words, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"{name} is {value!r}; {hint}it is one of {', '.join(words)}")
 
 
 def _at_least(least: int, name: str, value: float) -> None:

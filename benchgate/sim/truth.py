@@ -20,7 +20,9 @@ Outcome = Literal["finished", "aborted", "failed"]
 
 _OUTCOMES: tuple[Outcome, ...] = ("finished", "aborted", "failed")
 _ABSENT = -1
-_COLUMNS = ("received_ns", "first_ns", "last_ns", "tokens", "input_tokens", "cached_tokens")
+_COLUMNS = (
+    "received_ns", "first_ns", "last_ns", "tokens", "input_tokens", "cached_tokens", "started_ns", "service_ns",
+)  # fmt: skip
 _COUNTS = ("requests", "shed", "over_tokens", "in_flight", "max_in_flight", "late_writes", "preemptions")
 
 
@@ -33,7 +35,11 @@ class Asked(NamedTuple):
 
 
 class Over(NamedTuple):
-    """An answer that is over. `first_ns` and `last_ns` are of writes with output, None when there was none."""
+    """An answer that is over. `first_ns` and `last_ns` are of writes with output, None when there was none.
+
+    `started_ns`: it left the queue; None where there is no queue or it never did. `service_ns`: how long its server in
+    the queue model works on it.
+    """
 
     outcome: Outcome
     request_id: str | None
@@ -45,6 +51,8 @@ class Over(NamedTuple):
     tokens: int = 0
     input_tokens: int = 0
     cached_tokens: int | None = None
+    started_ns: int | None = None
+    service_ns: int | None = None
 
 
 class Truth:

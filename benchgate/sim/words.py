@@ -17,6 +17,7 @@ WORDS = (
     " vivid", " wheat", " yacht", " zebra", " alder", " birch", " coral", " dunes",
 )  # fmt: skip
 MASK = len(WORDS) - 1  # the number of words is a power of two
+LAP_BITS = MASK.bit_length()
 
 Kind = Literal["reasoning", "content", "tool"]
 """What is thought before the answer, the answer, and the arguments of a tool call."""
@@ -28,28 +29,35 @@ def start_of(key: int) -> int:
 
 
 def stride_of(key: int) -> int:
-    """From one word of a key to its next: odd, so that every word has its turn."""
+    """From one word of a key to its next in the first lap: odd, so that every word has its turn."""
     return (key & 0x3F) | 1
 
 
 def word(key: int, index: int) -> str:
-    """The word of that index, with the space before it."""
-    return WORDS[(start_of(key) + index * stride_of(key)) & MASK]
+    """Return the word of that index, with the space before it.
+
+    The stride grows by 2 with every lap of 64 words, so a long answer repeats after 2,048 words and not after 64.
+    """
+    return WORDS[(start_of(key) + index * (stride_of(key) + (index >> LAP_BITS << 1))) & MASK]
 
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """What one answer says. `pieces` are the tokens after the thinking where those are not words."""
+    """What one answer says. `pieces` are the tokens after the thinking where those are not words.
+
+    Tokens from `second_from` on belong to a second choice; None: there is one choice.
+    """
 
     key: int
     thought_tokens: int = 0
     pieces: tuple[str, ...] | None = None
     tool: str | None = None
+    second_from: int | None = None
 
     @property
     def plain(self) -> bool:
         """Whether every token is a word of the answer."""
-        return not self.thought_tokens and self.pieces is None
+        return not self.thought_tokens and self.pieces is None and self.second_from is None
 
     def text(self, first: int, count: int) -> str:
         """So many tokens from that index on."""

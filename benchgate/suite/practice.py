@@ -5,7 +5,7 @@ The keys are the options of `benchgate sim`; what is not said is as there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -46,6 +46,10 @@ class Practice(StrictSection):
     adapter_s: Span | None = Field(default=None, alias="adapter_cost")
     preempts: Flag | None = Field(default=None, alias="preempt")
     leak_kv: Flag | None = None
+    service_s: Span | None = Field(default=None, alias="service")
+    servers: _Least1 | None = None
+    service_law: Literal["constant", "exponential"] | None = None
+    service_until: Literal["first-token", "last-token"] | None = None
     jitter_ratio: Annotated[Percent, Field(lt=1)] | None = Field(default=None, alias="jitter")
     chunk_tokens: _Least1 | None = None
     adapters: tuple[Name, ...] = ()
@@ -71,13 +75,23 @@ class Practice(StrictSection):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        pace = [name for name in PACE if getattr(self, name) is not None]
-        costs = [name for name in ENGINE if getattr(self, name) is not None]
+        pace, costs, queue = (
+            [name for name in names if getattr(self, name) is not None] for names in (PACE, ENGINE, QUEUE)
+        )
         if pace and costs:
             one, other = (_spelt(names[0]) for names in (pace, costs))
             raise ValueError(
                 f"`{one}` paces each stream by itself, and `{other}` is of an engine that batches; keep one of them"
             )
+        if queue and costs:
+            one, other = (_spelt(names[0]) for names in (queue, costs))
+            raise ValueError(f"`{one}` is of a queue, and `{other}` is of an engine that batches; keep one of them")
+        if queue and self.ttft_s is not None:
+            raise ValueError("in a queue the first token follows from `service`; remove `ttft`")
+        if self.itl_s is not None and self.service_until == "last-token":
+            raise ValueError("tokens come within the `service` where it ends with the last token; remove `itl`")
+        if self.service_s == 0:
+            raise ValueError("a `service` takes longer than 0")
         if self.affinity is not None and self.replicas == 1:
             raise ValueError("`affinity` chooses among several replicas, and there is one; say `replicas` as well")
         if self.output_tokens is not None and self.output_tokens[0] < 1:
@@ -94,7 +108,9 @@ ENGINE = (
     "prefill_s", "decode_s", "decode_per_sequence_s", "batch", "kv_tokens", "prefill_chunk_tokens", "queue",
     "queue_status", "shed_above", "shed_exempt", "prefix_blocks", "block_tokens", "adapter_s", "preempts", "leak_kv",
 )  # fmt: skip
-"""Any of them makes it an engine that batches; without, each stream is paced by itself."""
+"""Any of them makes it an engine that batches."""
+QUEUE = ("service_s", "servers", "service_law", "service_until")
+"""Any of them makes it a queue. Without these and those of the engine, each stream is paced by itself."""
 
 
 def _spelt(name: str) -> str:

@@ -64,6 +64,12 @@ def test_paced_streams_do_not_slow_each_other() -> None:
     assert all(instants_ms(out, one) == [50, 60] for one in jobs)
 
 
+def test_paced_stream_of_a_faster_job_keeps_a_pace_so_many_times_as_fast() -> None:
+    fast, other = job(0, output=3, speed=5.0), job(1, output=3)
+    out = run(paced(), [fast, other])
+    assert (instants_ms(out, fast), instants_ms(out, other)) == ([10, 12, 14], [50, 60, 70])
+
+
 def test_late_look_does_not_shift_the_schedule() -> None:
     model, alone = paced(), job(0, output=3)
     model.admit(alone, 0)

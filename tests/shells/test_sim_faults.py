@@ -41,6 +41,18 @@ def whole_answer(raw: Raw) -> bool:
     return raw.status == 200 and len(raw.text.split()) == WORDS and raw.finish == "length"
 
 
+def counted(raw: Raw, tokens: int = WORDS) -> bool:
+    """Whether the answer ends well, and its usage counts so many tokens."""
+    ends_well = raw.status == 200 and raw.finish == "length" and raw.events[-1] == DONE
+    return ends_well and [usage["completion_tokens"] for usage in usages(raw)] == [tokens]
+
+
+def deltas(raw: Raw) -> list[dict[str, Any]]:
+    """The deltas with output, each with the index of its choice."""
+    choices = [choice for event in raw.events if isinstance(event, dict) for choice in event["choices"]]
+    return [choice["delta"] | {"index": choice["index"]} for choice in choices if choice["delta"]][1:]
+
+
 def usages(raw: Raw) -> list[dict[str, int]]:
     return [event["usage"] for event in raw.events if isinstance(event, dict) and event.get("usage")]
 
@@ -72,6 +84,28 @@ STREAMED: dict[str, Callable[[Raw], bool]] = {
     "no-done": lambda r: whole_answer(r) and DONE not in r.events and len(usages(r)) == 1,
     "multi-token:3": lambda r: whole_answer(r) and len(r.events[1]["choices"][0]["delta"]["content"].split()) == 3,
     "merged:3": lambda r: whole_answer(r) and r.data.count(b"data: ") >= 2 * r.data.count(b"\r\ndata: ") - 4,
+    "usage-times:1.5": lambda r: len(r.text.split()) == WORDS and counted(r, 12),
+    "other-model:gpt": lambda r: (
+        whole_answer(r) and {event["model"] for event in r.events if isinstance(event, dict)} == {"gpt"}
+    ),
+    "half-text": lambda r: len(r.text.split()) == WORDS / 2 and counted(r) and len(deltas(r)) == WORDS / 2,
+    "half-text+multi-token:4": lambda r: len(r.text.split()) == WORDS / 2 and counted(r) and len(deltas(r)) == 2,
+    "reasoning-only": lambda r: (
+        r.text == "" and counted(r) and [list(d) for d in deltas(r)] == [["reasoning_content", "index"]] * WORDS
+    ),
+    "blank-text": lambda r: r.text == " \n" * 4 and counted(r) and len(deltas(r)) == WORDS,
+    "zero-width-text": lambda r: r.text == "\u200b" * WORDS and counted(r),
+    "repeated-text": lambda r: r.text == "!" * WORDS and counted(r),
+    "repeated-text:ab": lambda r: r.text == "ab" * WORDS and counted(r),
+    "unasked-call": lambda r: (
+        r.text == "" and r.finish == "tool_calls" and all("tool_calls" in delta for delta in deltas(r))
+        and list(json.loads("".join(d["tool_calls"][0]["function"]["arguments"] for d in deltas(r)))) == ["query"]
+    ),
+    "second-choice": lambda r: counted(r) and [delta["index"] for delta in deltas(r)] == [0, 0, 0, 0, 1, 1, 1, 1],
+    "second-choice+multi-token:3": lambda r: (
+        counted(r) and [(d["index"], len(d["content"].split())) for d in deltas(r)] == [(0, 3), (0, 1), (1, 2), (1, 2)]
+    ),
+    "fast-when-seen": whole_answer,
     "split": whole_answer,
     "done-only+drip:2ms": lambda r: r.events == [DONE] and len(r.reads) > 20,
     "crlf": lambda r: whole_answer(r) and b": keep-alive\r\n\r\ndata: " in r.body and b"}\n" not in r.body,
@@ -111,9 +145,23 @@ DOCUMENTS: dict[str, Callable[[Raw], bool]] = {
     "wrong-length": lambda r: valid_json(r.body) and "content-length: 1000000000" in r.head,
     "gzip": lambda r: valid_json(gzip.decompress(r.body)),
     "http10": lambda r: r.data.startswith(b"HTTP/1.0 200") and valid_json(r.body),
+    "usage-times": lambda r: json.loads(r.body)["usage"]["completion_tokens"] == 9,
+    "other-model": lambda r: json.loads(r.body)["model"] == "other",
+    "half-text": lambda r: len(message(r)["content"].split()) == WORDS / 2,
+    "reasoning-only": lambda r: message(r)["content"] is None and len(message(r)["reasoning_content"].split()) == WORDS,
+    "blank-text": lambda r: message(r)["content"].split() == [],
+    "zero-width-text": lambda r: message(r)["content"] == "\u200b" * WORDS,
+    "repeated-text": lambda r: message(r)["content"] == "!" * WORDS,
+    "unasked-call": lambda r: message(r)["content"] is None and len(message(r)["tool_calls"]) == 1,
+    "second-choice": lambda r: [len(c["message"]["content"].split()) for c in json.loads(r.body)["choices"]] == [4, 4],
     "split": lambda r: valid_json(r.body),
     "stall-after:2:200ms": lambda r: valid_json(r.body),
 }
+
+
+def message(raw: Raw) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(raw.body)["choices"][0]["message"]
+    return found
 
 
 def valid_utf8(data: bytes) -> bool:
@@ -228,6 +276,10 @@ def test_shares_are_met_in_number_and_follow_from_the_seed() -> None:
         ("http-error:200", "no status of an error"),
         ("http-error:500:xml", "none of object"),
         ("stall-after:3:5", "not a duration"),
+        ("usage-times:0", "no factor"),
+        ("usage-times:x", "no factor"),
+        ("other-model:", "the text is empty"),
+        ("blank-text:few", "not a whole number"),
         ("crlf@5", "not a percentage"),
         ("crlf@150%", "more than the whole"),
         ("crlf+", "there is no fault ''"),

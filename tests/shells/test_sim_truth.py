@@ -63,6 +63,8 @@ def test_refused_request_counts_as_failed_and_has_no_latency() -> None:
             "last_ns": None,
             "input_tokens": 0,
             "cached_tokens": None,
+            "started_ns": None,
+            "service_ns": None,
             "output_tokens": 0,
         }
     ]
