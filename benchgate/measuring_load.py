@@ -217,6 +217,7 @@ def _observations(stage: str, arm: Arm, block: int, position: int, result: Stage
             window_s=group.window_s,
             client=result.client,
             left=group.left,
+            ramp=group.ramp,
         )
         for group in result.classes
     ]
@@ -246,5 +247,6 @@ def _sent(
 
 def _looks_dead(result: StageResult) -> bool:
     """No request came through, or the address refused connections: worth a look before the next stage."""
-    refused = any(error == ErrorClass.CONNECT for group in result.classes for error in group.requests.error)
-    return refused or not any(succeeded(group.requests).any() for group in result.classes)
+    sent = [columns for group in result.classes for columns in (group.requests, group.ramp)]
+    refused = any(columns.error.are((ErrorClass.CONNECT,)).any() for columns in sent)
+    return refused or not any(succeeded(columns).any() for columns in sent)

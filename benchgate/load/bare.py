@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchgate.load.bare_document import SATURATION_REMEDY, describe
 from benchgate.load.cluster import ClusterFleet
-from benchgate.load.drawn import Drawn
+from benchgate.load.drawn import Drawn, ramp_of
 from benchgate.load.fleet import Fleet
 from benchgate.load.options import BareOptions
 from benchgate.load.worker import Level, Shard, StageResult
@@ -56,11 +56,13 @@ class CutShort(KeyboardInterrupt):
         self.left = left
 
 
-def run_load(options: BareOptions, target: Target) -> StageResult:
+def run_load(options: BareOptions, target: Target, service_s: float | None = None) -> StageResult:
     """Run a whole bare load over `options.workers` processes here, or over that many workers of a cluster.
 
-    Raises CutShort when interrupted.
+    `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp. Raises CutShort
+    when interrupted.
     """
+    ramp, lead_ns = ramp_of(options, service_s)
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
     stage = Shard.of(
         target,
@@ -68,6 +70,9 @@ def run_load(options: BareOptions, target: Target) -> StageResult:
         Level(options.concurrency, options.peak_rps, until_s),
         Limits(),
         audit=options.audit,
+        ramp=ramp,
+        service_s=service_s,
+        lead_ns=lead_ns,
     )
     if options.cluster is not None:
         with ClusterFleet(options.cluster, options.workers) as cluster:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
 from benchgate.load.level import Level
-from benchgate.plan.schedule import PlannedRequest, PlannedStage
+from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
+
+_NS = 1_000_000_000
 
 Find = Callable[[int], PlannedRequest | None]
 """The request of a number; None for one streamed answer of chat or completions, of which nothing more is asked."""
@@ -67,6 +69,7 @@ class Cycled:
     period: int  # how many the whole plan has, also where this is one worker's share of it
     round: int = 0  # the first one
     rounds: int = 1
+    first: int = 0  # added to every number
 
     @property
     def endless(self) -> bool:
@@ -76,22 +79,22 @@ class Cycled:
     def __iter__(self) -> Iterator[PlannedRequest]:
         for number in itertools.count(self.round, self.rounds) if self.requests else ():
             for request in self.requests:
-                yield replace(request, index=number * self.period + request.index)
+                yield replace(request, index=self.first + number * self.period + request.index)
 
     def share(self, worker: int, workers: int) -> Cycled:
         """As of `Planned`, round by round; all of them, each worker beginning at another one, where some get none."""
         dealt = [_dealt(self.requests, one, workers) for one in range(workers)]
         if all(dealt):
-            return Cycled(dealt[worker], self.period)
+            return replace(self, requests=dealt[worker])
         parts = [part for part in dealt if part]
         begin = worker % len(parts) if parts else 0
         turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
-        return Cycled(turned, self.period, worker, workers)
+        return replace(self, requests=turned, round=worker, rounds=workers)
 
     def find(self) -> Find:
         """By its index within a round."""
         known = {request.index: request for request in self.requests}
-        return lambda number: known.get(number % self.period)
+        return lambda number: known.get((number - self.first) % self.period)
 
 
 def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> tuple[PlannedRequest, ...]:
@@ -101,17 +104,56 @@ def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> t
 
 
 @dataclass(frozen=True, slots=True)
+class Ramp:
+    """Extra requests before and after the measured ones, which bring a class into steady state and hold it there.
+
+    In a closed loop they are endless and have no instants. In an open loop they have instants since the start of the
+    stage: those up to the part's `lead_ns` come before the measured requests. Their numbers begin at `first`.
+    """
+
+    requests: Requests
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """One class of traffic. One in the background goes on until all others are done, and is then cut off."""
+    """One class of traffic. One in the background goes on until all others are done, and is then cut off.
+
+    `ramp` is None for a class that keeps its edges. `service_s` is the mean time for which a request or a conversation
+    holds its slot; None when it is not known. The instants of an open loop's measured requests count from `lead_ns`.
+    """
 
     name: str  # "" when the stage has no other
     requests: Requests
     level: Level
     background: bool = False
+    ramp: Ramp | None = None
+    service_s: float | None = None
+    lead_ns: int = 0
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether it is a closed loop that is kept full around its measured requests."""
+        return self.ramp is not None and self.level.concurrency is not None
 
     def share(self, worker: int, workers: int) -> Part:
-        """That of one of `workers`."""
-        return replace(self, requests=self.requests.share(worker, workers), level=self.level.share(worker, workers))
+        """That of one of `workers`. Where a closed loop has fewer slots than workers, some get nothing to send."""
+        users = min(workers, self.level.concurrency or workers)
+        requests, ramp = self.requests, self.ramp
+        if worker < users or self.background:
+            requests = requests.share(worker, workers if self.background else users)
+            ramp = None if ramp is None else replace(ramp, requests=ramp.requests.share(worker, users))
+        else:
+            requests, ramp = Planned(()), None
+        return replace(self, requests=requests, ramp=ramp, level=self.level.share(worker, workers))
+
+    def find(self) -> Find:
+        """What finds the request of a number again, be it measured or of the ramp."""
+        measured = self.requests.find()
+        if self.ramp is None:
+            return measured
+        first, extra = self.ramp.first, self.ramp.requests.find()
+        return lambda number: extra(number) if number >= first else measured(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +173,21 @@ class Shard:
     audit: bool = False
 
     @classmethod
-    def of(cls, target: Target, requests: Requests, level: Level, limits: Limits, *, audit: bool = False) -> Self:
+    def of(
+        cls,
+        target: Target,
+        requests: Requests,
+        level: Level,
+        limits: Limits,
+        *,
+        audit: bool = False,
+        ramp: Ramp | None = None,
+        service_s: float | None = None,
+        lead_ns: int = 0,
+    ) -> Self:
         """A whole stage of one class of traffic."""
-        return cls(target, (Part("", requests, level),), limits, audit=audit)
+        part = Part("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
+        return cls(target, (part,), limits, audit=audit)
 
     @property
     def name(self) -> str:
@@ -166,15 +220,49 @@ def stage_shard(
     *,
     limits: Limits,
     audit: bool = False,
+    service_s: Mapping[str, float] | None = None,
 ) -> Shard:
-    """A planned stage as one shard."""
-    parts = tuple(
-        Part(
-            group.name,
-            Cycled(group.requests, len(group.requests)) if group.background else Planned(group.requests),
-            Level(group.concurrency, group.peak_rps),
-            group.background,
-        )
-        for group in stage.classes
+    """A planned stage as one shard.
+
+    `service_s` is the mean time in seconds that a request of a class takes, by the name of the class ("" for the only
+    one). Without it the slots of a closed loop begin 1 ms apart, and an open loop has no ramp.
+    """
+    known = service_s or {}
+    units_s = {group.name: _unit_s(group, known[group.name]) for group in stage.classes if group.name in known}
+    leads_s = [_lead_s(group, units_s.get(group.name)) for group in stage.classes]
+    lead_s = max(leads_s)  # one for all open loops of a stage, so that they keep their instants beside each other
+    return Shard(
+        target, tuple(_part(group, units_s.get(group.name), lead_s) for group in stage.classes), limits, audit=audit
     )
-    return Shard(target, parts, limits, audit=audit)
+
+
+def _unit_s(group: PlannedClass, service_s: float) -> float:
+    """Mean time for which a request, or a conversation with its pauses, holds its slot."""
+    turns = [request.turn for request in group.requests if request.turn is not None]
+    conversations = sum(turn.turn == 0 for turn in turns)
+    if not conversations:
+        return service_s
+    return (service_s * len(turns) + sum(turn.think_s for turn in turns)) / conversations
+
+
+def _lead_s(group: PlannedClass, unit_s: float | None) -> float:
+    if group.ramp is None or group.concurrency is not None or unit_s is None:
+        return 0.0
+    return group.ramp.service_times * unit_s
+
+
+def _part(group: PlannedClass, unit_s: float | None, lead_s: float) -> Part:
+    level, count = Level(group.concurrency, group.peak_rps), len(group.requests)
+    if group.background:
+        return Part(group.name, Cycled(group.requests, count), level, background=True, service_s=unit_s)
+    ramp, lead_ns = None, 0
+    if group.concurrency is None:
+        lead_ns = round(lead_s * _NS)
+        if group.ramp is not None and unit_s is not None:
+            last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
+            drawn = group.ramp.arrivals(lead_s, unit_s, last_ns)
+            ramp = Ramp(Planned(tuple(replace(one, index=count + one.index) for one in drawn)), count)
+    elif group.ramp is not None:
+        pool = group.ramp.pool()
+        ramp = Ramp(Cycled(pool, len(pool), first=count), count)
+    return Part(group.name, Planned(group.requests), level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from benchgate.model.ask import Ask
 from benchgate.model.deployment import Arm
@@ -53,6 +54,24 @@ class PlannedRequest:
     leave: Leave | None = None
 
 
+class RampSource(Protocol):
+    """Draws the extra requests that bring a class into steady state (`plan.ramp`): the same ones every time."""
+
+    @property
+    def service_times(self) -> float:
+        """Length of an open loop's lead in mean service times."""
+
+    @property
+    def size(self) -> int:
+        """Number of different requests of a closed loop's ramp, about; 0 for an open loop, whose ramp is a time."""
+
+    def pool(self) -> tuple[PlannedRequest, ...]:
+        """Draw the requests that the slots of a closed loop go through, again and again; numbers begin at 0."""
+
+    def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
+        """Draw the arrivals of an open loop before and after the measured ones; numbers begin at 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedClass:
     """One class of traffic in a stage: its requests in order, those of one conversation in the order of its turns.
@@ -61,6 +80,9 @@ class PlannedClass:
     one offers `rate_rps`: the rate asked for, or where it changes or is a trace's, the mean over the stage; of
     conversations it is how many begin. `background` is a closed loop that goes on, from its first request again when
     it has sent the last, until the other classes are done; what is under way then is cut off and not counted.
+
+    `ramp` draws the extra requests before and after `requests`, which are the measured ones; None for a class that
+    keeps its edges. It is no part of the plan's identity.
     """
 
     name: str  # "" when the stage has no other
@@ -68,6 +90,7 @@ class PlannedClass:
     rate_rps: float | None
     requests: tuple[PlannedRequest, ...]
     background: bool = False
+    ramp: RampSource | None = field(default=None, compare=False, repr=False)
 
     @property
     def peak_rps(self) -> float | None:
