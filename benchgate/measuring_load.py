@@ -165,7 +165,7 @@ def _measure_capacity(work: LoadWork) -> None:
         stage = look_stage(load, capacity, look, drawn_by, work.plan.material)
         acts = Acts((), work.targets[arm], stage.name, Path())  # nothing is done during a search
         result = _execute(work, stage, arm, block, acts)
-        searches[arm].take(look.level, result.requests, result.client)
+        searches[arm].take(look.level, result.requests, result.client, result.only.ramp)
         work.progress.step(f"{stage.name}, look {block + 1}, on {arm}")
         if _looks_dead(result):
             require_alive(work.suite, work.targets[arm], f"after {stage.name} of the capacity search")
@@ -178,7 +178,7 @@ def _searches(work: LoadWork) -> dict[Arm, ArmSearch]:
     for seen in work.done.searched:
         level = level_of_stage(seen.stage)
         assert level is not None, "it is a look"
-        searches[seen.arm].take(level, seen.requests, seen.client)
+        searches[seen.arm].take(level, seen.requests, seen.client, seen.ramp)
     last = work.done.searched[-1].arm if work.done.searched else None
     return dict(sorted(searches.items(), key=lambda one: one[0] is last))
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle
 
+import numpy as np
+
 from benchgate.gate.saturation import saturation_reasons
 from benchgate.gate.token_counts import miscounted
+from benchgate.model import metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns
@@ -37,6 +40,7 @@ class ArmSearch:
     looks: list[TakenLook] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # why, look by look
     fault: str | None = None
+    service_s: float | None = None  # mean time that a request of the last look took
     _executions: dict[float, int] = field(default_factory=dict)
     _in_a_row: int = 0
 
@@ -50,8 +54,10 @@ class ArmSearch:
         """How often a level has been looked at, whether or not that counted."""
         return self._executions.get(level, 0)
 
-    def take(self, level: float, columns: RequestColumns, client: ClientUse) -> None:
-        """One execution of a level: what was seen there, and by what client."""
+    def take(
+        self, level: float, columns: RequestColumns, client: ClientUse, ramp: RequestColumns | None = None
+    ) -> None:
+        """Take one execution of a level: its measured requests, those of its ramp, and what client sent them."""
         planned = self._planned(level, len(columns))
         self._executions[level] = self.executions(level) + 1
         concurrency = int(level) if self.settings.over == "concurrency" else None
@@ -66,7 +72,10 @@ class ArmSearch:
         if self.slo.tpot_s is not None and (doubt := miscounted(columns, self.asked)) is not None:
             self.fault = f"at {level:g} {doubt}: no TPOT can be judged by it"
             return
-        counts = look_counts(columns, self.slo, concurrency, planned)
+        took_s = metrics.e2e_s(columns)
+        if (took_s := took_s[np.isfinite(took_s)]).size:
+            self.service_s = float(took_s.mean())
+        counts = look_counts(columns, self.slo, concurrency, planned, ramp=ramp)
         if counts is None:
             self.fault = f"{level:g} requests were never in flight"
         else:

@@ -32,7 +32,8 @@ SATURATION_REMEDY = (
 
 def describe(options: BareOptions, engine: str, result: StageResult, *, partial: bool) -> dict[str, object]:
     """The whole load in seconds and ratios; plain JSON values, None for what cannot be said."""
-    columns = result.requests
+    columns, ramp = result.requests, result.only.ramp
+    sent = (columns, ramp)  # failures count wherever they happen
     ok = metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
@@ -46,9 +47,10 @@ def describe(options: BareOptions, engine: str, result: StageResult, *, partial:
         "requests": {
             "scheduled": len(columns),
             "ok": int(ok.sum()),
-            "failed_by_class": dict(sorted(Counter(e for e in columns.error if e is not None).items())),
+            "ramp": len(ramp),
+            "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
-        "failures": _failures(columns),
+        "failures": _failures(*sent),
         "output_tokens": output_tokens,
         "reasoning_ratio": metrics.reasoning_ratio(columns),
         "cached_ratio": metrics.cached_ratio(columns),
@@ -116,9 +118,9 @@ def _load(options: BareOptions) -> dict[str, object]:
     }
 
 
-def _failures(columns: RequestColumns) -> list[dict[str, object]]:
+def _failures(*columns: RequestColumns) -> list[dict[str, object]]:
     """The commonest reasons in words, so that nobody has to run it again to learn why."""
-    details = Counter(detail for detail in columns.error_detail if detail is not None)
+    details = Counter(detail for rows in columns for detail in rows.error_detail if detail is not None)
     return [{"count": count, "detail": detail} for detail, count in details.most_common(5)]
 
 

@@ -124,11 +124,11 @@ def run_search(options: SearchOptions, told: Callable[[str], None] = lambda line
 def _take(options: SearchOptions, target: Target, look: Look, search: ArmSearch) -> str | None:
     """Take one look; why there is no server to look at, if so."""
     executed = len(search.looks) + len(search.left_out)
-    result = run_load(options.at(look, executed), target)
+    result = run_load(options.at(look, executed), target, search.service_s)
     errors = result.requests.error
     if result.down_after_s is not None or all(error in NO_SERVER for error in errors):
         return f"the server did not accept connections at {look.name}"
-    search.take(look.level, result.requests, result.client)
+    search.take(look.level, result.requests, result.client, result.only.ramp)
     return None
 
 
