@@ -48,6 +48,7 @@ def describe(options: BareOptions, engine: str, result: StageResult, *, partial:
             "scheduled": len(columns),
             "ok": int(ok.sum()),
             "ramp": len(ramp),
+            "ramp_failed": int(np.count_nonzero(~metrics.succeeded(ramp))),
             "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
         "failures": _failures(*sent),

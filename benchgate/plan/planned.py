@@ -131,6 +131,11 @@ class PlannedStage:
         """Those of the classes that send each once; how many others send follows from how long that takes."""
         return tuple(request for group in self.classes if not group.background for request in group.requests)
 
+    @property
+    def ramp_requests(self) -> int:
+        """About how many requests the ramps of its closed loops send; those of open loops depend on the servers."""
+        return sum(group.ramp.size for group in self.classes if group.ramp is not None)
+
     def observed_as(self, group: PlannedClass) -> str:
         """What the observations of a class are stored as: `stage`, or `stage/class` where the class has a name."""
         return f"{self.name}/{group.name}" if group.name else self.name

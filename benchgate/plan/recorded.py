@@ -72,7 +72,8 @@ def unsent_rows(rows: Sequence[Recorded], sent: Sequence[Recorded]) -> Sequence[
 
 
 def _order(rows: Sequence[Recorded], seed: int) -> IntArray:
-    order: IntArray = np.random.default_rng([seed, _PROMPTS]).permutation(len(rows))
+    generator = np.random.default_rng([seed, _PROMPTS])
+    order: IntArray = generator.permutation(len(rows))
     return order
 
 
