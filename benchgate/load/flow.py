@@ -164,7 +164,7 @@ class Flow:
     def _next_unit(self, free_ns: int) -> tuple[Ticket, Iterator[Ticket], Phase] | None:
         """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""
         ramp, tickets = self._group.ramp, self._group.tickets
-        if ramp is not None and not self._steady.reached and not self._way_out.taken:
+        if ramp is not None and not (self._steady.reached or self._way_out.taken or self._pool.given_up):
             if (ticket := next(ramp, None)) is not None:
                 self._count_lead()
                 return ticket, ramp, Phase.LEAD

@@ -252,17 +252,17 @@ def _lead_s(group: PlannedClass, unit_s: float | None) -> float:
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float) -> Part:
-    level, count = Level(group.concurrency, group.peak_rps), len(group.requests)
+    level = Level(group.concurrency, group.peak_rps)
     if group.background:
-        return Part(group.name, Cycled(group.requests, count), level, background=True, service_s=unit_s)
-    ramp, lead_ns = None, 0
+        return Part(group.name, Cycled(group.requests, len(group.requests)), level, background=True, service_s=unit_s)
+    first, ramp, lead_ns = max((request.index for request in group.requests), default=-1) + 1, None, 0
     if group.concurrency is None:
         lead_ns = round(lead_s * _NS)
         if group.ramp is not None and unit_s is not None:
             last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
             drawn = group.ramp.arrivals(lead_s, unit_s, last_ns)
-            ramp = Ramp(Planned(tuple(replace(one, index=count + one.index) for one in drawn)), count)
+            ramp = Ramp(Planned(tuple(replace(one, index=first + one.index) for one in drawn)), first)
     elif group.ramp is not None:
         pool = group.ramp.pool()
-        ramp = Ramp(Cycled(pool, len(pool), first=count), count)
+        ramp = Ramp(Cycled(pool, len(pool), first=first), first)
     return Part(group.name, Planned(group.requests), level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
