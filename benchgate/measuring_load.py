@@ -164,7 +164,7 @@ def _measure_capacity(work: LoadWork) -> None:
         drawn_by = [work.suite.seed, block, *([work.sitting] if work.sitting else [])]
         stage = look_stage(load, capacity, look, drawn_by, work.plan.material)
         acts = Acts((), work.targets[arm], stage.name, Path())  # nothing is done during a search
-        result = _execute(work, stage, arm, block, acts)
+        result = _execute(work, stage, arm, block, acts, searches[arm].service_s)
         searches[arm].take(look.level, result.requests, result.client, result.only.ramp)
         work.progress.step(f"{stage.name}, look {block + 1}, on {arm}")
         if _looks_dead(result):
@@ -183,11 +183,16 @@ def _searches(work: LoadWork) -> dict[Arm, ArmSearch]:
     return dict(sorted(searches.items(), key=lambda one: one[0] is last))
 
 
-def _execute(work: LoadWork, stage: PlannedStage, arm: Arm, block: int, acts: Acts) -> StageResult:
-    """Run a stage on one arm, with what is done to it meanwhile and what is read of it, and store both."""
+def _execute(
+    work: LoadWork, stage: PlannedStage, arm: Arm, block: int, acts: Acts, service_s: float | None = None
+) -> StageResult:
+    """Run a stage on one arm, with what is done to it meanwhile and what is read of it, and store both.
+
+    `service_s` is the mean time in seconds that a request of a stage of one class takes, where a search has seen it.
+    """
     place = partial(_observations, stage.name, arm, block, work.position)
     with work.watches[arm].stage() as readings:
-        result = _sent(work.fleet, _asked(work, arm, stage), place, work.writer, acts)
+        result = _sent(work.fleet, _asked(work, arm, stage, service_s), place, work.writer, acts)
     window = work.watches[arm].window(readings, stage.name, arm, block, work.position)
     if window is not None:
         work.writer.add_telemetry(window)
@@ -201,8 +206,9 @@ def _mark(work: LoadWork, stage: PlannedStage, arm: Arm, block: int) -> None:
     work.position += 1
 
 
-def _asked(work: LoadWork, arm: Arm, stage: PlannedStage) -> Shard:
-    return stage_shard(work.targets[arm], stage, limits=work.suite.limits, audit=work.load.audit)
+def _asked(work: LoadWork, arm: Arm, stage: PlannedStage, service_s: float | None = None) -> Shard:
+    times = None if service_s is None else {"": service_s}
+    return stage_shard(work.targets[arm], stage, limits=work.suite.limits, audit=work.load.audit, service_s=times)
 
 
 def _observations(stage: str, arm: Arm, block: int, position: int, result: StageResult) -> list[LoadObservation]:
