@@ -111,7 +111,7 @@ def starving(evidence: Evidence, share: float, place: str = "mix/batch") -> Evid
         few = o.arm is Arm.CANDIDATE and o.stage == place
         keep = int(len(o.requests) * share) if few else len(o.requests)
         some = replace(o.requests, left=(o.requests.index >= keep).astype(o.requests.left.dtype))
-        requests, left = parted(some)
+        requests, _, left = parted(some)
         load.append(replace(o, requests=requests, left=left))
     return replace(evidence, load=tuple(load))
 
