@@ -225,7 +225,7 @@ def _measure_capacity(work: LoadWork) -> None:
         mean_s = work.service_s.get((CAPACITY_STAGE, "", arm))
         result = _execute(work, stage, arm, block, acts, {} if mean_s is None else {"": mean_s})
         _learn(work, CAPACITY_STAGE, arm, result)
-        searches[arm].take(look.level, result.requests, result.client)
+        searches[arm].take(look.level, result.requests, result.client, result.only.ramp)
         work.progress.step(f"{stage.name}, look {block + 1}, on {arm}")
         if _looks_dead(result):
             require_alive(work.suite, work.targets[arm], f"after {stage.name} of the capacity search")
@@ -245,7 +245,8 @@ def _warm_up_search(work: LoadWork, capacity: Capacity, searches: Mapping[Arm, A
         def planned(number: int, requests: Mapping[str, int], look: Look = look) -> PlannedStage:
             drawn_by = [work.suite.seed, _SEARCH_WARMUP, number]
             round_ = look_stage(load, capacity, replace(look, requests=requests[""]), drawn_by, work.plan.material)
-            return replace(round_, name=CAPACITY_STAGE)
+            classes = tuple(replace(group, ramp=None) for group in round_.classes)
+            return replace(round_, name=CAPACITY_STAGE, classes=classes)
 
         _warm_up_stage(work, arm, planned(0, {"": requests}), planned)
     work.warm = True
@@ -257,7 +258,7 @@ def _searches(work: LoadWork) -> dict[Arm, ArmSearch]:
     for seen in work.done.searched:
         level = level_of_stage(seen.stage)
         assert level is not None, "it is a look"
-        searches[seen.arm].take(level, seen.requests, seen.client)
+        searches[seen.arm].take(level, seen.requests, seen.client, seen.ramp)
     last = work.done.searched[-1].arm if work.done.searched else None
     return dict(sorted(searches.items(), key=lambda one: one[0] is last))
 
@@ -305,6 +306,7 @@ def _observations(stage: str, arm: Arm, block: int, position: int, result: Stage
             window_s=group.window_s,
             client=result.client,
             left=group.left,
+            ramp=group.ramp,
         )
         for group in result.classes
     ]
@@ -334,5 +336,6 @@ def _sent(
 
 def _looks_dead(result: StageResult) -> bool:
     """No request came through, or the address refused connections: worth a look before the next stage."""
-    refused = any(error == ErrorClass.CONNECT for group in result.classes for error in group.requests.error)
-    return refused or not any(succeeded(group.requests).any() for group in result.classes)
+    sent = [columns for group in result.classes for columns in (group.requests, group.ramp)]
+    refused = any(columns.error.are((ErrorClass.CONNECT,)).any() for columns in sent)
+    return refused or not any(succeeded(columns).any() for columns in sent)

@@ -210,7 +210,8 @@ def warn(suite: Suite, path: Path) -> None:
 def _asked(found: Preview) -> str:
     """What a run would ask, in one line."""
     starts = f"{found.starts:,} starts, " if found.starts else ""
-    load = f"{found.load_requests:,} load requests ({found.warmup_told})"
+    ramp = f" and about {found.ramp_requests:,} for the ramp" if found.ramp_requests else ""
+    load = f"{found.load_requests:,} load requests ({found.warmup_told}){ramp}"
     unknown = found.to_fetch and not found.eval_items
     items = "eval items of unknown number" if unknown else f"{found.eval_items:,} eval items"
     asked = f"{load}, {items}, {found.shadow_requests:,} shadow requests"

@@ -108,7 +108,8 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield ""
         most = "at most " if found.fewest_blocks < found.blocks else ""
-        requests = f"{most}{found.load_requests:,} requests, {found.warmup_told}"
+        ramp = f", and about {found.ramp_requests:,} for the ramp" if found.ramp_requests else ""
+        requests = f"{most}{found.load_requests:,} requests, {found.warmup_told}{ramp}"
         yield f"load     {found.blocks_told} {where}: {requests}; {_tokens(found)}"
         yield f"         {_time(found)}"
     if found.capacity_requests:

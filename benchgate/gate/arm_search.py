@@ -50,8 +50,10 @@ class ArmSearch:
         """How often a level has been looked at, whether or not that counted."""
         return self._executions.get(level, 0)
 
-    def take(self, level: float, columns: RequestColumns, client: ClientUse) -> None:
-        """One execution of a level: what was seen there, and by what client."""
+    def take(
+        self, level: float, columns: RequestColumns, client: ClientUse, ramp: RequestColumns | None = None
+    ) -> None:
+        """Take one execution of a level: its measured requests, those of its ramp, and what client sent them."""
         planned = self._planned(level, len(columns))
         self._executions[level] = self.executions(level) + 1
         concurrency = int(level) if self.settings.over == "concurrency" else None
@@ -66,7 +68,7 @@ class ArmSearch:
         if self.slo.tpot_s is not None and (doubt := miscounted(columns, self.asked)) is not None:
             self.fault = f"at {level:g} {doubt}: no TPOT can be judged by it"
             return
-        counts = look_counts(columns, self.slo, concurrency, planned)
+        counts = look_counts(columns, self.slo, concurrency, planned, ramp=ramp)
         if counts is None:
             self.fault = f"{level:g} requests were never in flight"
         else:

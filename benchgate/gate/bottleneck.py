@@ -53,7 +53,7 @@ def bottleneck(
     full = _kv_full(told)
     if full is not None:
         return Bottleneck("KV cache", full)
-    parts = parts_of(told, [o.requests for o in executions])
+    parts = parts_of(told, [rows for o in executions for rows in o.with_ramp])  # the server's figures are of both
     named = {"queue": parts.queue_s, "prefill": parts.prefill_s, "decode": parts.decode_s}
     known = {name: value for name, value in named.items() if value is not None}
     total = sum(known.values())

@@ -74,7 +74,7 @@ def searched(evidence: Evidence, arm: Arm, suite: Suite) -> Searched | Problem:
     for observation in looks_of(evidence, arm):
         level = level_of_stage(observation.stage)
         assert level is not None, "it is a look"
-        search.take(level, observation.requests, observation.client)
+        search.take(level, observation.requests, observation.client, observation.ramp)
     if search.fault is not None:
         return Problem(Outcome.INVALID, f"the capacity of the {arm.value}: {search.fault}", _RELIEVE)
     if not search.looks:

@@ -175,7 +175,7 @@ def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
     for place, arm in product(places(suite), arms_of(evidence)):
         observed = load_of(evidence, place.name, arm)
         for block in blocks:
-            rows = observed[block].recorded if block in observed else 0
+            rows = observed[block].recorded_planned if block in observed else 0
             if block not in observed or place.requests not in (None, rows):  # in the background no number is planned
                 where = f"stage {place.name}, block {block + 1}, {arm.value}"
                 what = f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"

@@ -14,11 +14,12 @@ from benchgate.units import show_duration
 _ROUNDING_S = 1e-6  # a window is seconds in a float, and of several workers a sum of them; instants are nanoseconds
 
 
-def impossible(execution: LoadObservation) -> str | None:
-    """What cannot be; None where all of it can.
+def impossible(execution: LoadObservation, is_open: bool, *, conversing: bool = False) -> str | None:
+    """Return what cannot be; None where all of it can. `conversing`: its requests are turns of conversations.
 
-    A window runs from the first intended send to the last end of the requests counted in it (`load.result`), so it is
-    no shorter than from the first send to the last end: a shorter one would make every rate higher than it was.
+    A window that is too short would make every rate higher than it was. It runs from the first intended send to the
+    last end of the requests counted in it (`load.result`), so it is no shorter than from the first send to the last
+    end. That of a closed loop with a ramp is the time in which its requests began.
     """
     count = int(np.count_nonzero(_before_it_was_sent(execution)))
     if count:
@@ -26,9 +27,11 @@ def impossible(execution: LoadObservation) -> str | None:
     wrong = _no_number(execution.client)
     if wrong:
         return f"the load generator's own {wrong}, which is no figure"
-    window_s, span_s = execution.window_s, _span_s(execution)
+    held_full = not is_open and len(execution.ramp) > 0
+    window_s, span_s = execution.window_s, _begins_s(execution, conversing) if held_full else _span_s(execution)
     if not math.isfinite(window_s) or window_s < span_s - _ROUNDING_S:
-        took = f"and its requests took {show_duration(span_s)} from the first send to the last end"
+        what = "to begin" if held_full else "from the first send to the last end"
+        took = f"and its requests took {show_duration(span_s)} {what}"
         return f"it is said to have lasted {window_s:g} s, {took}"
     return None
 
@@ -58,3 +61,17 @@ def _span_s(execution: LoadObservation) -> float:
     sent_ns, end_ns = execution.requests.sent_ns, execution.requests.end_ns
     ended = (sent_ns != ABSENT) & (end_ns != ABSENT)
     return float(end_ns[ended].max() - sent_ns[ended].min()) * 1e-9 if ended.any() else 0.0
+
+
+def _begins_s(execution: LoadObservation, conversing: bool) -> float:
+    """Return the least time in which the requests of one worker can have begun.
+
+    The window of several workers lies between the shortest and the longest of theirs. Which request was whose is not
+    recorded, so it is the shortest time in which any as many began as each worker had. Conversations are not dealt
+    evenly, and their later turns begin after the window: of them nothing is known.
+    """
+    begins_ns = np.sort(execution.requests.intended_ns)
+    each = len(begins_ns) // max(1, execution.client.workers)
+    if conversing or each < 2:
+        return 0.0
+    return float((begins_ns[each - 1 :] - begins_ns[: len(begins_ns) - each + 1]).min()) * 1e-9

@@ -55,7 +55,7 @@ def _as_planned(evidence: Evidence, suite: Suite) -> GuardResult:
     """What the client's own machine lost was never offered to the server: another load than the planned one."""
     for stage, arm in product(_names(suite), Arm):
         for execution in load_of(evidence, stage, arm).values():
-            lost = losses(execution.client, execution.requests)
+            lost = losses(execution.client, *execution.with_ramp)
             if lost:
                 what = f"stage {stage}, block {execution.block + 1}, {arm.value}: {lost[0]}"
                 remedy = f"see the error details in the report and the load generator's own machine; {TO_ITS_END}"
@@ -68,11 +68,11 @@ def _times_possible(evidence: Evidence, suite: Suite) -> GuardResult:
 
     Else a clock, or whoever wrote the records, is not to be believed.
     """
-    for stage, arm in product(_names(suite), Arm):
-        for execution in load_of(evidence, stage, arm).values():
-            what = impossible(execution)
+    for place, arm in product(places(suite), Arm):
+        for execution in load_of(evidence, place.name, arm).values():
+            what = impossible(execution, place.is_open, conversing=place.turns != 1)
             if what:
-                where = f"stage {stage}, block {execution.block + 1}, {arm.value}"
+                where = f"stage {place.name}, block {execution.block + 1}, {arm.value}"
                 remedy = "see what clock the load generator's machines have; measure again on others"
                 return tripped("times-possible", f"{where}: {what}", remedy, ("load",))
     return held("times-possible", "no request was answered before it was sent, and no stage was over before them")

@@ -38,9 +38,9 @@ def saturation_reasons(
     return (*losses(use, columns), *strains(use, columns, offered_rps, bounds or ClientBounds()))
 
 
-def losses(use: ClientUse, columns: RequestColumns) -> tuple[str, ...]:
-    """What the client's own side lost of the planned load: workers, requests never sent, requests failed by itself."""
-    return (*use.faults, *_lost_requests(columns))
+def losses(use: ClientUse, *columns: RequestColumns) -> tuple[str, ...]:
+    """What the client's own side lost of the load: workers, requests never sent, requests failed by itself."""
+    return (*use.faults, *(lost for rows in columns for lost in _lost_requests(rows)))
 
 
 def strains(

@@ -11,7 +11,7 @@ import numpy as np
 from benchgate.gate.rule import Problem
 from benchgate.model import metrics
 from benchgate.model.metrics import Slo
-from benchgate.model.records import ABSENT, ErrorClass, FloatArray
+from benchgate.model.records import ABSENT, BoolArray, ErrorClass, FloatArray, RequestColumns
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.attainment import attainment_limits
@@ -25,7 +25,8 @@ Tally = Callable[[LoadObservation], tuple[int, int]]
 def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
     """What a miss is: not good (goodput), not successful, or failed in one way (error_rate), refused by 429 (rejected).
 
-    Of validity, of those that were held to something: an answer that is not what it was to be, or none at all.
+    Failures count wherever they happen, so error_rate and rejected are of the measured requests and of the ramp. Of
+    validity, of those that were held to something: an answer that is not what it was to be, or none at all.
     ValueError for goodput without an SLO.
     """
     if metric == "goodput":
@@ -36,8 +37,17 @@ def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
         return _invalid_answers
     wanted = ErrorClass.HTTP_429.value if metric == "rejected" else failure
     if wanted is not None:
-        return lambda o: (int(np.count_nonzero(o.requests.error.are((wanted,)))), len(o.requests))
-    return lambda o: (len(o.requests) - int(metrics.succeeded(o.requests).sum()), len(o.requests))
+        return lambda o: (_count(o, lambda rows: rows.error.are((wanted,))), sum(map(len, o.with_ramp)))
+    return lambda o: (failures(o), sum(map(len, o.with_ramp)))
+
+
+def failures(execution: LoadObservation) -> int:
+    """Number of requests of an execution that did not succeed, measured or of the ramp."""
+    return _count(execution, lambda rows: ~metrics.succeeded(rows))
+
+
+def _count(execution: LoadObservation, marked: Callable[[RequestColumns], BoolArray]) -> int:
+    return sum(int(np.count_nonzero(marked(rows))) for rows in execution.with_ramp)
 
 
 def _invalid_answers(execution: LoadObservation) -> tuple[int, int]:

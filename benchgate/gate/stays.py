@@ -36,8 +36,8 @@ def mean_stays_s(evidence: Evidence, arm: Arm) -> dict[str, float]:
 class Watched:
     """What a stage of a steady rate shows of a queue: how long a block was watched, how long its last requests stayed.
 
-    Both are means over its blocks, without the first fifth and the last tenth of their requests. `piles_up`: more and
-    more requests are shown to be inside at once.
+    Both are means over the measured windows of its blocks (`stats.window`). `piles_up`: more and more requests are
+    shown to be inside at once.
     """
 
     window_s: float
@@ -67,11 +67,10 @@ def _looks(evidence: Evidence, suite: Suite, level: Level, arm: Arm) -> list[Loo
     Conversations have none either: their later turns come on top of the first ones.
     """
     course, slo = level.course, level.slo or suite.slo
-    steady = course.rate_rps is not None and course.ramp_to_rps is None and course.bursts is None
-    if not steady or level.workload.session is not None or slo is None:
+    if not course.is_level_rate or level.workload.session is not None or slo is None:
         return []
     blocks = load_of(evidence, level.name, arm).values()
-    found = (look_counts(seen.requests, slo.per_request, None, len(seen.requests)) for seen in blocks)
+    found = (look_counts(seen.requests, slo.per_request, None, len(seen.requests), ramp=seen.ramp) for seen in blocks)
     return [look for look in found if look is not None]
 
 

@@ -13,8 +13,7 @@ from benchgate.gate.guard import held, tripped, unknown
 from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
-from benchgate.model.records import BoolArray
-from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
 from benchgate.stats.proportions import relative_errors_p
 from benchgate.suite.background import looks_at, looks_at_background
@@ -58,16 +57,12 @@ def _counted(evidence: Evidence, suite: Suite, place: Place, arm: Arm) -> tuple[
     """Failures on an arm that no required check counts, and requests."""
     checks = [check for check in suite.gate.checks if check.required and _is_of(check, suite, place)]
     executions = list(load_of(evidence, place.name, arm).values())
-    of = sum(len(o.requests) for o in executions)
+    sent = [rows for o in executions for rows in o.with_ramp]
+    of = sum(map(len, sent))
     if any(check.metric != "rejected" and check.of is None for check in checks):
         return 0, of
     classes = {"http_429" if check.metric == "rejected" else str(check.of) for check in checks}
-    return sum(int(np.count_nonzero(_failed(o) & ~o.requests.error.are(classes))) for o in executions), of
-
-
-def _failed(execution: LoadObservation) -> BoolArray:
-    failed: BoolArray = ~succeeded(execution.requests)
-    return failed
+    return sum(int(np.count_nonzero(~succeeded(rows) & ~rows.error.are(classes))) for rows in sent), of
 
 
 def _is_of(check: Check, suite: Suite, place: Place) -> bool:

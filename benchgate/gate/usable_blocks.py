@@ -13,8 +13,8 @@ import numpy as np
 from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load
 from benchgate.gate.places import Place, places
 from benchgate.gate.saturation import STRAINED_SHARE, doubtful_failures, strains
+from benchgate.gate.shares import failures
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.suite.schema import Suite
 
@@ -64,7 +64,7 @@ def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedB
         blocks,
         of,
         why=f"block {first.block + 1}, {first.arm.value}: {reason}",
-        doubtful=sum(doubtful_failures(execution.requests) for execution, _ in found),
+        doubtful=sum(doubtful_failures(rows) for execution, _ in found for rows in execution.with_ramp),
         hides=_hides(evidence, place.name, blocks),
     )
 
@@ -72,10 +72,10 @@ def strained_blocks(evidence: Evidence, place: Place, suite: Suite) -> StrainedB
 def _hides(evidence: Evidence, stage: str, blocks: frozenset[int]) -> bool:
     """Whether the candidate failed more in one of these blocks than the baseline; measured alone, than elsewhere."""
     if len(arms_of(evidence)) > 1:
-        return any(_failed(c) > _failed(b) for b, c in paired_load(evidence, stage) if b.block in blocks)
+        return any(failures(c) > failures(b) for b, c in paired_load(evidence, stage) if b.block in blocks)
     alone = load_of(evidence, stage, Arm.CANDIDATE)
-    elsewhere = max((_failed(o) for o in alone.values() if o.block not in blocks), default=0)
-    return any(_failed(o) > elsewhere for o in alone.values() if o.block in blocks)
+    elsewhere = max((failures(o) for o in alone.values() if o.block not in blocks), default=0)
+    return any(failures(o) > elsewhere for o in alone.values() if o.block in blocks)
 
 
 def usable(comparison: Comparison, suite: Suite) -> Comparison:
@@ -118,7 +118,3 @@ def _offered_rps(place: Place, execution: LoadObservation) -> float | None:
     intended_ns = execution.requests.intended_ns
     span_s = float(np.ptp(intended_ns)) * 1e-9 if len(intended_ns) else 0.0
     return place.mean_rps or ((len(intended_ns) - 1) / span_s if span_s > 0 else None)  # a trace has no stated rate
-
-
-def _failed(execution: LoadObservation) -> int:
-    return int(np.count_nonzero(~succeeded(execution.requests)))

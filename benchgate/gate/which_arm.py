@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.shares import failures
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import succeeded
 from benchgate.model.records import FloatArray
 from benchgate.units import show_percent
 
@@ -39,5 +39,4 @@ def which_arm(comparison: Comparison, stage: str, baseline: FloatArray, candidat
 
 def _failed(comparison: Comparison, stage: str, arm: Arm) -> tuple[int, int]:
     blocks = load_of(comparison.judged, stage, arm).values()
-    total = sum(len(block.requests) for block in blocks)
-    return total - sum(int(succeeded(block.requests).sum()) for block in blocks), total
+    return sum(failures(block) for block in blocks), sum(len(rows) for block in blocks for rows in block.with_ramp)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchgate.load.bare_document import SATURATION_REMEDY, describe
 from benchgate.load.cluster import ClusterFleet
-from benchgate.load.drawn import Drawn
+from benchgate.load.drawn import Drawn, ramp_of
 from benchgate.load.fleet import Fleet
 from benchgate.load.options import BareOptions
 from benchgate.load.result import no_rows
@@ -58,7 +58,7 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: BareOptions, target: Ta
         replay = options.replay and replace(options.replay, rows=options.replay.rows[: sizes[""]])
         seed = options.seed + _WARMUP_SEED + number
         asked = replace(options, requests=sizes[""], duration_s=None, replay=replay, seed=seed)
-        return send_load(fleet, asked, target, service_s.get(""))
+        return send_load(fleet, asked, target, service_s.get(""), ramped=False)
 
     rounds = MOST_ROUNDS if options.warmup == "auto" else 1
     try:
@@ -98,19 +98,26 @@ def fleet_of(options: BareOptions) -> Fleet | ClusterFleet:
     return Fleet(options.workers or 1)
 
 
-def run_load(options: BareOptions, target: Target) -> StageResult:
+def run_load(options: BareOptions, target: Target, service_s: float | None = None) -> StageResult:
     """Run a whole bare load without any warm-up. Raises CutShort when interrupted."""
     with fleet_of(options) as fleet:
-        return send_load(fleet, options, target)
+        return send_load(fleet, options, target, service_s)
 
 
 def send_load(
-    fleet: Fleet | ClusterFleet, options: BareOptions, target: Target, service_s: float | None = None
+    fleet: Fleet | ClusterFleet,
+    options: BareOptions,
+    target: Target,
+    service_s: float | None = None,
+    *,
+    ramped: bool = True,
 ) -> StageResult:
-    """Run a whole bare load over the workers of a fleet. `service_s` is about how long the target serves a request.
+    """Run a whole bare load over the workers of a fleet, with its ramp unless `ramped` is False.
 
-    Raises CutShort when interrupted.
+    `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp. Raises CutShort
+    when interrupted.
     """
+    ramp, lead_ns = ramp_of(options, service_s) if ramped else (None, 0)
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
     stage = Shard.of(
         target,
@@ -118,7 +125,9 @@ def send_load(
         Level(options.concurrency, options.peak_rps, until_s),
         Limits(),
         audit=options.audit,
+        ramp=ramp,
         service_s=service_s,
+        lead_ns=lead_ns,
     )
     try:
         return fleet.run(stage)

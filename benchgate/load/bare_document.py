@@ -37,7 +37,8 @@ def describe(
 
     `warmup` requests were sent before and are in no other figure; None where the warm-up was interrupted.
     """
-    columns = result.requests
+    columns, ramp = result.requests, result.only.ramp
+    sent = (columns, ramp)  # failures count wherever they happen
     ok = metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
@@ -52,9 +53,11 @@ def describe(
             "warmup": warmup,
             "scheduled": len(columns),
             "ok": int(ok.sum()),
-            "failed_by_class": dict(sorted(Counter(e for e in columns.error if e is not None).items())),
+            "ramp": len(ramp),
+            "ramp_failed": int(np.count_nonzero(~metrics.succeeded(ramp))),
+            "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
-        "failures": _failures(columns),
+        "failures": _failures(*sent),
         "output_tokens": output_tokens,
         "reasoning_ratio": metrics.reasoning_ratio(columns),
         "cached_ratio": metrics.cached_ratio(columns),
@@ -123,9 +126,9 @@ def _load(options: BareOptions) -> dict[str, object]:
     }
 
 
-def _failures(columns: RequestColumns) -> list[dict[str, object]]:
+def _failures(*columns: RequestColumns) -> list[dict[str, object]]:
     """The commonest reasons in words, so that nobody has to run it again to learn why."""
-    details = Counter(detail for detail in columns.error_detail if detail is not None)
+    details = Counter(detail for rows in columns for detail in rows.error_detail if detail is not None)
     return [{"count": count, "detail": detail} for detail, count in details.most_common(5)]
 
 

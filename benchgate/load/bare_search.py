@@ -140,7 +140,7 @@ def _take(look: Look, result: StageResult, search: ArmSearch) -> str | None:
     errors = result.requests.error
     if result.down_after_s is not None or all(error in NO_SERVER for error in errors):
         return f"the server did not accept connections at {look.name}"
-    search.take(look.level, result.requests, result.client)
+    search.take(look.level, result.requests, result.client, result.only.ramp)
     return None
 
 

@@ -10,30 +10,38 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.load.options import BareOptions
-from benchgate.load.shard import Find
+from benchgate.load.shard import Find, Ramp
 from benchgate.model.ask import text_ask
-from benchgate.plan.arrivals import arrival_offsets_ns
+from benchgate.plan.arrivals import arrival_offsets_ns, offsets_within_ns, ramp_offsets_ns
 from benchgate.plan.replay import TracedRequest
 from benchgate.plan.salt import salted_vocabulary
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.plan.texts import Texts
 from benchgate.plan.workloads import VOCABULARIES, keyed_text
+from benchgate.suite.stage import RAMP_SERVICE_TIMES
 
 _NS = 1_000_000_000
+_AFTER_ALL = 2**40
+"""First number of the ramp where the number of measured requests is not known before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers."""
+    """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers.
+
+    Numbers begin at `first`. `at_ns` are the instants of a ramp's requests; without them a ramp is endless.
+    """
 
     options: BareOptions
     worker: int = 0
     workers: int = 1
+    first: int = 0
+    at_ns: tuple[int, ...] = ()
 
     @property
     def endless(self) -> bool:
-        """A closed loop for a time asks as much as it can."""
-        return self.options.requests is None and self.options.concurrency is not None
+        """Whether a closed loop sends as many as there is time for."""
+        return self.options.concurrency is not None and (self.options.requests is None or self.first > 0)
 
     def __iter__(self) -> Iterator[PlannedRequest]:
         options = self.options
@@ -41,12 +49,14 @@ class Drawn:
         if not self.endless:
             offsets = itertools.repeat(None, options.requests or 0)
         lengths: Iterable[TracedRequest] = itertools.repeat(TracedRequest(0, None, None))
-        if options.replay is not None:
+        if self.at_ns:
+            offsets = self.at_ns
+        elif options.replay is not None:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
             offsets = schedule_ns(options, options.rate_rps)
         texts = Texts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
-        planned = enumerate(zip(offsets, lengths, strict=False))
+        planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
             yield PlannedRequest(
                 index=index,
@@ -71,6 +81,22 @@ class Drawn:
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
+def ramp_of(options: BareOptions, service_s: float | None) -> tuple[Ramp | None, int]:
+    """Return the ramp of a load and the instant in ns at which its measured schedule begins.
+
+    `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace has no ramp, nor
+    has an open loop whose service time is not known.
+    """
+    if options.concurrency is not None:
+        first = _AFTER_ALL if options.requests is None else options.requests
+        return Ramp(Drawn(options, first=first), first), 0
+    if options.rate_rps is None or options.replay is not None or service_s is None:
+        return None, 0
+    planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
+    at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
+    return Ramp(Drawn(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
+
+
 def _prompt(texts: Texts, options: BareOptions, row: TracedRequest, index: int) -> str:
     tokens = row.input_tokens or options.input_tokens
     if row.hash_ids:
@@ -80,16 +106,8 @@ def _prompt(texts: Texts, options: BareOptions, row: TracedRequest, index: int) 
 
 def schedule_ns(options: BareOptions, rate_rps: float) -> tuple[int, ...]:
     """The intended sends of an open loop: so many, or as many as fall within the duration."""
-    arrival = options.arrival
-
-    def offsets(count: int) -> tuple[int, ...]:
-        generator = np.random.default_rng([options.seed, 0])
-        return arrival_offsets_ns(arrival.process, rate_rps, count, generator, cv=arrival.cv)
-
-    if options.duration_s is None:
-        return offsets(options.requests or 0)
-    end_ns = int(options.duration_s * _NS)
-    count = 16 + int(2 * rate_rps * options.duration_s)
-    while (planned := offsets(count))[-1] <= end_ns:
-        count *= 2
-    return tuple(ns for ns in planned if ns <= end_ns)
+    arrival, seeds = options.arrival, [options.seed, 0]
+    if options.duration_s is not None:
+        return offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
+    generator = np.random.default_rng(seeds)
+    return arrival_offsets_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)

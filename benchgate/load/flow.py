@@ -2,12 +2,16 @@
 
 Every ticket becomes exactly one response, also when the server is down. Lateness is recorded, never hidden: an open
 loop keeps its absolute schedule whatever the server does, and latency counts from the intended send.
+
+Around the measured requests a flow sends ramp requests: a lead that brings the stage into steady state, and a tail that
+keeps it there until the last measured request is over (docs/metrics.md, "Steady state").
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from time import monotonic_ns
 
 from benchgate.load.conversation import Conversation, think_s, turns_of
@@ -17,127 +21,273 @@ from benchgate.load.level import Level
 from benchgate.load.manner import WayOut, manner_of
 from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
-from benchgate.load.spool import Spooled
+from benchgate.load.spool import Phase, Spooled
 from benchgate.load.tickets import Ticket
 from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000
 _PAUSE_S = 0.05  # of a slot that got no connection: a dead target must not become a busy loop
-_RAMP_NS = 500_000_000  # in which all slots of a closed loop have begun, and
+_START_NS = 500_000_000  # in which all slots of a closed loop have begun where its service time is not known, and
 _LONGEST_GAP_NS = 1_000_000  # between two of them
+LEAD_UNITS = 4  # a slot: so many begun since all slots have, the lead is over although a slot has completed none
+TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail is over although that one is not
+
+
+class Steady:
+    """The moment at which all classes in the foreground of a worker's share are in steady state.
+
+    No class sends a measured request before it, so that none is measured beside the start of another.
+    """
+
+    def __init__(self, waiting: int) -> None:
+        self._waiting = waiting
+
+    @property
+    def reached(self) -> bool:
+        """Whether measured requests may be sent."""
+        return self._waiting <= 0
+
+    def fill(self) -> None:
+        """One class is in steady state, or will never be."""
+        self._waiting -= 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Class:
+    """One class of traffic, ready to be sent. `ramp` are the tickets of its ramp; None for a class without one.
+
+    Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
+    """
+
+    level: Level
+    tickets: Iterator[Ticket]
+    keeper: Keeper
+    background: bool = False
+    ramp: Iterator[Ticket] | None = None
+    service_s: float | None = None
+    lead_ns: int = 0
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether it is a closed loop that is kept full around its measured requests."""
+        return self.ramp is not None and bool(self.level.concurrency)
+
+    @property
+    def leads(self) -> bool:
+        """Whether measured requests of the stage wait until this class is in steady state."""
+        return not self.background and (self.holds_slots or self.lead_ns > 0)
 
 
 class Flow:
     """One class of traffic of one worker."""
 
-    def __init__(
-        self,
-        target: Target,
-        pool: Pool,
-        level: Level,
-        tickets: Iterator[Ticket],
-        keeper: Keeper,
-        alarm: Alarm,
-        background: bool,
-    ) -> None:
-        self.background = background
+    def __init__(self, target: Target, pool: Pool, group: Class, alarm: Alarm, steady: Steady) -> None:
+        self.background = group.background
         self._target = target
         self._pool = pool
-        self._level = level
-        self._tickets = tickets
-        self._keeper = keeper
+        self._group = group
+        self._level = group.level
+        self._keeper = group.keeper
         self._alarm = alarm
+        self._steady = steady
         self._epoch_ns = 0
         self._way_out = WayOut()
+        self._leads = group.leads
+        self._begun = 0  # slots that have begun
+        self._completing = 0  # slots that have completed nothing so far
+        self._lead_units = 0  # begun since all slots have
+        self._tail_units = 0  # begun so far
+        self._measured = 0  # units under way
+        self._measured_from_ns: int | None = None
+        self._spent = False  # there is no measured request left to send
+        self._over: asyncio.Future[None] | None = None  # of all measured requests of an open loop
 
     async def run(self, epoch_ns: int) -> None:
         """Send everything and wait for it all; the stage began at `epoch_ns`."""
         self._epoch_ns = epoch_ns
-        if self._level.concurrency is None:
-            await self._open_loop()
-        else:
-            await self._closed_loop(self._level.concurrency)
+        try:
+            if self._level.concurrency is None:
+                await self._open_loop()
+            else:
+                await self._closed_loop(self._level.concurrency)
+        finally:
+            self._fill()
 
     def end(self) -> None:
         """Send no more, and break off what is under way."""
         self._way_out.take()
         self._alarm.ring_out()
 
-    async def _closed_loop(self, concurrency: int) -> None:
-        """The slots begin one after the other, as users come.
+    def _fill(self) -> None:
+        """Report this class as in steady state, or as one that will never be."""
+        if self._leads:
+            self._leads = False
+            self._steady.fill()
 
-        A thousand requests of one instant would measure how long they take to write, and to read.
+    async def _closed_loop(self, concurrency: int) -> None:
+        """Start the slots evenly over the mean service time, by their numbers among the slots of all workers.
+
+        Started at once they would all be in the same step of their answers, and wait for each other: a burst, and a
+        thousand requests of one instant would measure how long they take to write, and to read.
         """
-        gap_ns = min(_LONGEST_GAP_NS, _RAMP_NS // max(1, concurrency))
-        async with asyncio.TaskGroup() as slots:
-            for slot in range(concurrency):
-                begin_ns = self._epoch_ns + slot * gap_ns
+        self._completing = concurrency
+        slots, service_s = max(1, self._level.all_slots), self._group.service_s
+        gap_ns = min(_LONGEST_GAP_NS, _START_NS // slots)
+        if service_s is not None and not self.background:  # what is in the background runs from the start
+            gap_ns = int(service_s * _NS) // slots
+        async with asyncio.TaskGroup() as tasks:
+            for number in self._level.slot_numbers:
+                begin_ns = self._epoch_ns + number * gap_ns
                 await self._alarm.until(begin_ns)
-                slots.create_task(self._slot(begin_ns))
+                self._begun += 1
+                tasks.create_task(self._slot(begin_ns))
 
     async def _slot(self, free_ns: int) -> None:
         """One user of a closed loop: a request is due the moment the one before it is over."""
-        while self._may_issue() and (ticket := next(self._tickets, None)) is not None:
-            turns = turns_of(ticket, self._tickets)
+        first = True
+        while (unit := self._next_unit(free_ns)) is not None:
+            ticket, others, phase = unit
+            turns = turns_of(ticket, others)
             due_ns = free_ns - self._epoch_ns
-            response = await (self._ask(ticket, due_ns) if turns is None else self._converse(turns, due_ns))
+            sending = self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+            response = await sending
+            if phase is Phase.MEASURED:
+                self._measured -= 1
+            if first:
+                first = False
+                self._complete_slot()
             free_ns = response.over_ns
-            if response.sent_ns is None and not self._pool.given_up:
-                await asyncio.sleep(_PAUSE_S)
-                free_ns = monotonic_ns()
+            if response.sent_ns is None:
+                await asyncio.sleep(0 if self._pool.given_up else _PAUSE_S)
+                free_ns = free_ns if self._pool.given_up else monotonic_ns()
 
-    def _may_issue(self) -> bool:
+    def _next_unit(self, free_ns: int) -> tuple[Ticket, Iterator[Ticket], Phase] | None:
+        """Take the request, or the first of the conversation, that a free slot sends; None when it is to end."""
+        ramp, tickets = self._group.ramp, self._group.tickets
+        if ramp is not None and not (self._steady.reached or self._way_out.taken or self._pool.given_up):
+            if (ticket := next(ramp, None)) is not None:
+                self._count_lead()
+                return ticket, ramp, Phase.LEAD
+            self._fill()
+        if self._may_issue(free_ns) and (ticket := next(tickets, None)) is not None:
+            if self.background and not self._steady.reached:  # it is measured when the rest is
+                return ticket, tickets, Phase.LEAD
+            self._measured += 1
+            return ticket, tickets, Phase.MEASURED
+        self._spent = True
+        holds = self._measured > 0 and self._tail_units < TAIL_UNITS * self._begun and not self._pool.given_up
+        if ramp is not None and holds and (ticket := next(ramp, None)) is not None:
+            self._tail_units += 1
+            return ticket, ramp, Phase.TAIL
+        return None
+
+    def _count_lead(self) -> None:
+        """End the lead when many requests were sent since all slots have begun: a slot may hang."""
+        if self._begun == self._level.concurrency:
+            self._lead_units += 1
+            if self._lead_units > LEAD_UNITS * self._begun:
+                self._fill()
+
+    def _complete_slot(self) -> None:
+        """End the lead when every slot has completed a request."""
+        self._completing -= 1
+        if self._completing == 0:
+            self._fill()
+
+    def _may_issue(self, free_ns: int) -> bool:
         """Without an end of its own every ticket must become a record; with one, a dead target ends the class early."""
-        if self._way_out.taken:
+        if self._way_out.taken or self._spent:
             return False
+        if self._measured_from_ns is None:
+            self._measured_from_ns = free_ns
         until_s = self._level.issue_until_s
         if until_s is None and not self.background:
             return True
-        in_time = until_s is None or monotonic_ns() - self._epoch_ns < until_s * _NS
+        in_time = until_s is None or monotonic_ns() - self._measured_from_ns < until_s * _NS
         return in_time and not self._pool.given_up
 
     async def _open_loop(self) -> None:
-        """Sends at absolute instants, so that lateness never shifts what follows."""
-        until_s = self._level.issue_until_s
+        """Send at absolute instants, so that lateness never shifts what follows."""
+        lead_ns, ramp, until_s = self._group.lead_ns, self._group.ramp or iter(()), self._level.issue_until_s
         async with asyncio.TaskGroup() as flights:
-            for ticket in self._tickets:
+            following = None
+            for ticket in ramp:
+                if (ticket.offset_ns or 0) > lead_ns:
+                    following = ticket
+                    break
+                await self._begin(flights, ticket, ramp, ticket.offset_ns or 0, Phase.LEAD)
+            await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + lead_ns)
+            self._fill()
+            for ticket in self._group.tickets:
                 offset_ns = ticket.offset_ns or 0
                 if until_s is not None and offset_ns > until_s * _NS:
                     break
-                turns = turns_of(ticket, self._tickets)
-                # What is left when the target was given up is over at once, but others still have their turn.
-                await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + offset_ns)
-                flights.create_task(self._ask(ticket, offset_ns) if turns is None else self._converse(turns, offset_ns))
+                await self._begin(flights, ticket, self._group.tickets, lead_ns + offset_ns, Phase.MEASURED)
+            if following is not None:
+                await self._hold_open(flights, following, ramp)
 
-    async def _ask(self, ticket: Ticket, due_ns: int) -> Response:
+    async def _begin(
+        self, flights: asyncio.TaskGroup, ticket: Ticket, others: Iterator[Ticket], due_ns: int, phase: Phase
+    ) -> None:
+        """Send one request, or begin a conversation, at its instant."""
+        turns = turns_of(ticket, others)
+        # What is left when the target was given up is over at once, but others still have their turn.
+        await self._alarm.until(0 if self._pool.given_up else self._epoch_ns + due_ns)
+        flight = flights.create_task(
+            self._ask(ticket, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
+        )
+        if phase is Phase.MEASURED:
+            self._measured += 1
+            flight.add_done_callback(self._end_measured)
+
+    def _end_measured(self, flight: asyncio.Task[Response]) -> None:
+        self._measured -= 1
+        if self._over is not None and not self._measured and not self._over.done():
+            self._over.set_result(None)
+
+    async def _hold_open(self, flights: asyncio.TaskGroup, ticket: Ticket | None, ramp: Iterator[Ticket]) -> None:
+        """Go on with ramp requests until all measured ones are over, or there are no more."""
+        self._over = asyncio.get_running_loop().create_future()
+        while ticket is not None and self._measured and not self._pool.given_up:
+            due_ns = ticket.offset_ns or 0
+            due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
+            try:
+                await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                due.cancel()
+            if self._measured:
+                await self._begin(flights, ticket, ramp, due_ns, Phase.TAIL)
+                ticket = next(ramp, None)
+
+    async def _ask(self, ticket: Ticket, due_ns: int, phase: Phase) -> Response:
         """One request, due so long after the start."""
         way_out = self._way_out if self.background else None
         manner = manner_of(ticket.special, self._epoch_ns + due_ns, way_out)
         response = await self._pool.ask(ticket.wire, manner)
-        self._keep(ticket, due_ns, response)
+        self._keep(ticket, due_ns, response, phase)
         return response
 
-    async def _converse(self, turns: tuple[Ticket, ...], due_ns: int) -> Response:
+    async def _converse(self, turns: tuple[Ticket, ...], due_ns: int, phase: Phase) -> Response:
         """The turns of a conversation, each due when its user has thought about the answer to the one before.
 
         One that is not answered ends it: those that would have followed are recorded as not sent.
         """
         conversation = Conversation(self._target, turns)
-        response = await self._ask(turns[0], due_ns)
+        response = await self._ask(turns[0], due_ns, phase)
         for place, ticket in enumerate(turns[1:], start=1):
             over_ns = response.over_ns - self._epoch_ns
             broken = conversation.take(turns[place - 1], response)
             if broken is not None:
                 for unsent in turns[place:]:
-                    self._keep(unsent, over_ns, broken)
+                    self._keep(unsent, over_ns, broken, phase)
                 break
             due_ns = over_ns + int(think_s(ticket) * _NS)
             ready = conversation.ready(ticket)  # while the user thinks
             await self._alarm.until(self._epoch_ns + due_ns)
             if self._way_out.taken:
                 break
-            response = await self._ask(ready, due_ns)
+            response = await self._ask(ready, due_ns, phase)
         return response
 
-    def _keep(self, ticket: Ticket, intended_ns: int, response: Response) -> None:
-        self._keeper.keep(Spooled(ticket.number, intended_ns, self._epoch_ns, response))
+    def _keep(self, ticket: Ticket, intended_ns: int, response: Response, phase: Phase) -> None:
+        self._keeper.keep(Spooled(ticket.number, intended_ns, self._epoch_ns, response, phase))

@@ -43,7 +43,7 @@ def of_lost(shard: Shard) -> StageResult:
 
 
 def _unsent(part: Part, read: ClassResult, fault: str) -> RequestColumns:
-    answered = {*read.requests.index.tolist(), *read.left.index.tolist()}
+    answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
     builder = ColumnBuilder()
     for request in part.requests:
         if request.index not in answered:

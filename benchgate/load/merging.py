@@ -26,15 +26,28 @@ def merged(results: Sequence[StageResult]) -> StageResult:
 
 def _class(shares: Sequence[ClassResult]) -> ClassResult:
     """The shares of one class, which stands in the same place with every worker."""
-    used = [share for share in shares if len(share.requests)]
-    first_s = [int(share.requests.intended_ns.min()) / _NS for share in used]
-    last_s = [first + share.window_s for first, share in zip(first_s, used, strict=True)]
     return ClassResult(
         shares[0].name,
         joined([share.requests for share in shares]),
-        max(last_s) - min(first_s) if used else 0.0,
+        _window_s([share for share in shares if len(share.requests)]),
         joined([share.left for share in shares]),
+        joined([share.ramp for share in shares]),
+        any(share.in_steady_state for share in shares),
     )
+
+
+def _window_s(shares: Sequence[ClassResult]) -> float:
+    """The window of all shares; 0 without one.
+
+    Each worker of a closed loop is in steady state for a time of its own, and the rate is the sum of theirs: the window
+    is that in which all requests began at this rate.
+    """
+    if not shares:
+        return 0.0
+    if all(share.in_steady_state and share.window_s > 0 for share in shares):
+        return sum(len(share.requests) for share in shares) / sum(len(s.requests) / s.window_s for s in shares)
+    first_s = [int(share.requests.intended_ns.min()) / _NS for share in shares]
+    return max(first + share.window_s for first, share in zip(first_s, shares, strict=True)) - min(first_s)
 
 
 def _use_of(uses: Sequence[ClientUse]) -> ClientUse:

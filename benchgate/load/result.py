@@ -16,20 +16,24 @@ def no_rows() -> RequestColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassResult:
-    """One class of traffic. `requests` are those that tell how requests went, `left` those broken off on purpose.
+    """One class of traffic. `requests` are the measured ones, `left` those broken off on purpose.
 
-    `window_s` runs from the first intended send to the last end or intended send of `requests`.
+    `ramp` are those that were sent to bring the stage into steady state and to hold it there. `window_s` runs from the
+    first intended send to the last end or intended send of `requests`. Where `in_steady_state`, for a closed loop that
+    was held full, it is the time in which the measured requests began: up to the first intended send after them.
     """
 
     name: str  # "" when the stage has no other
     requests: RequestColumns
     window_s: float
     left: RequestColumns = field(default_factory=no_rows)
+    ramp: RequestColumns = field(default_factory=no_rows)
+    in_steady_state: bool = False
 
     @property
     def recorded(self) -> int:
         """How many requests have a record."""
-        return len(self.requests) + len(self.left)
+        return len(self.requests) + len(self.left) + len(self.ramp)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

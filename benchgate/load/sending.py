@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 
 from benchgate.clocks import monotonic_of
 from benchgate.load.canary import Canary, with_stamps
-from benchgate.load.flow import Flow
-from benchgate.load.keeping import Keeper
+from benchgate.load.flow import Class, Flow, Steady
 from benchgate.load.level import Level
 from benchgate.load.pacing import Alarm
 from benchgate.load.pool import Pool
-from benchgate.load.tickets import Ticket
 from benchgate.model.run import ClientUse
 from benchgate.targets.dialect import Target
 
@@ -30,16 +28,6 @@ _NS = 1_000_000_000
 
 Start = Callable[[], int]
 """Tells that the connections are open, waits for the others, and gives the shared start: ns since 1970 in UTC."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Class:
-    """One class of traffic, ready to be sent."""
-
-    level: Level
-    tickets: Iterator[Ticket]
-    keeper: Keeper
-    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +54,11 @@ class Sending:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(Canary())
                 alarms = [stack.enter_context(Alarm(self._pool.hurry)) for _ in self._classes]
-                flows = [self._flow(group, alarm) for group, alarm in zip(self._classes, alarms, strict=True)]
+                steady = Steady(sum(group.leads for group in self._classes))
+                flows = [
+                    Flow(self._target, self._pool, group, alarm, steady)
+                    for group, alarm in zip(self._classes, alarms, strict=True)
+                ]
                 alarm = stack.enter_context(Alarm())
                 await self._pool.open(sum(group.level.connections for group in self._classes))
                 self._epoch_ns, late_s = await _begin(start, alarm)
@@ -87,9 +79,6 @@ class Sending:
             self._pool.close()
             for group in self._classes:
                 group.keeper.keep_rest()
-
-    def _flow(self, group: Class, alarm: Alarm) -> Flow:
-        return Flow(self._target, self._pool, group.level, group.tickets, group.keeper, alarm, group.background)
 
     async def _run_all(self, flows: Sequence[Flow]) -> None:
         """All classes at once; those in the background until the others are done."""

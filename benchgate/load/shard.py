@@ -15,6 +15,8 @@ from benchgate.plan.workloads import Vocabulary
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 
+_NS = 1_000_000_000
+
 Find = Callable[[int], PlannedRequest | None]
 """The request of a number; None for one streamed answer of chat or completions, of which nothing more is asked."""
 
@@ -69,6 +71,7 @@ class Cycled:
     period: int  # how many the whole plan has, also where this is one worker's share of it
     round: int = 0  # the first one
     rounds: int = 1
+    first: int = 0  # added to every number
 
     @property
     def endless(self) -> bool:
@@ -78,22 +81,22 @@ class Cycled:
     def __iter__(self) -> Iterator[PlannedRequest]:
         for number in itertools.count(self.round, self.rounds) if self.requests else ():
             for request in self.requests:
-                yield replace(request, index=number * self.period + request.index)
+                yield replace(request, index=self.first + number * self.period + request.index)
 
     def share(self, worker: int, workers: int) -> Cycled:
         """As of `Planned`, round by round; all of them, each worker beginning at another one, where some get none."""
         dealt = [_dealt(self.requests, one, workers) for one in range(workers)]
         if all(dealt):
-            return Cycled(dealt[worker], self.period)
+            return replace(self, requests=dealt[worker])
         parts = [part for part in dealt if part]
         begin = worker % len(parts) if parts else 0
         turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
-        return Cycled(turned, self.period, worker, workers)
+        return replace(self, requests=turned, round=worker, rounds=workers)
 
     def find(self) -> Find:
         """By its index within a round."""
         known = {request.index: request for request in self.requests}
-        return lambda number: known.get(number % self.period)
+        return lambda number: known.get((number - self.first) % self.period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +135,56 @@ def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> t
 
 
 @dataclass(frozen=True, slots=True)
+class Ramp:
+    """Extra requests before and after the measured ones, which bring a class into steady state and hold it there.
+
+    In a closed loop they are endless and have no instants. In an open loop they have instants since the start of the
+    stage: those up to the part's `lead_ns` come before the measured requests. Their numbers begin at `first`.
+    """
+
+    requests: Requests
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One class of traffic. One in the background goes on until all others are done, and is then cut off.
 
-    `service_s` is about how long the target serves one of its requests, learned in the warm-up; None where not known.
+    `ramp` is None for a class that keeps its edges. `service_s` is the mean time for which a request or a conversation
+    holds its slot; None when it is not known. The instants of an open loop's measured requests count from `lead_ns`.
     """
 
     name: str  # "" when the stage has no other
     requests: Requests
     level: Level
     background: bool = False
+    ramp: Ramp | None = None
     service_s: float | None = None
+    lead_ns: int = 0
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether it is a closed loop that is kept full around its measured requests."""
+        return self.ramp is not None and self.level.concurrency is not None
 
     def share(self, worker: int, workers: int) -> Part:
-        """That of one of `workers`."""
-        return replace(self, requests=self.requests.share(worker, workers), level=self.level.share(worker, workers))
+        """That of one of `workers`. Where a closed loop has fewer slots than workers, some get nothing to send."""
+        users = min(workers, self.level.concurrency or workers)
+        requests, ramp = self.requests, self.ramp
+        if worker < users or self.background:
+            requests = requests.share(worker, workers if self.background else users)
+            ramp = None if ramp is None else replace(ramp, requests=ramp.requests.share(worker, users))
+        else:
+            requests, ramp = Planned(()), None
+        return replace(self, requests=requests, ramp=ramp, level=self.level.share(worker, workers))
+
+    def find(self) -> Find:
+        """What finds the request of a number again, be it measured or of the ramp."""
+        measured = self.requests.find()
+        if self.ramp is None:
+            return measured
+        first, extra = self.ramp.first, self.ramp.requests.find()
+        return lambda number: extra(number) if number >= first else measured(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +212,13 @@ class Shard:
         limits: Limits,
         *,
         audit: bool = False,
+        ramp: Ramp | None = None,
         service_s: float | None = None,
+        lead_ns: int = 0,
     ) -> Self:
         """A whole stage of one class of traffic."""
-        return cls(target, (Part("", requests, level, service_s=service_s),), limits, audit=audit)
+        part = Part("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
+        return cls(target, (part,), limits, audit=audit)
 
     @property
     def name(self) -> str:
@@ -215,27 +256,53 @@ def stage_shard(
 ) -> Shard:
     """Return a planned stage as one shard.
 
-    `salt` changes the words of its prompts; 0 sends them as planned. `service_s` has the mean service time of its
-    classes, as far as known.
+    `salt` changes the words of its prompts; 0 sends them as planned. `service_s` is the mean time in seconds that a
+    request of a class takes, by the name of the class ("" for the only one). Without it the slots of a closed loop
+    begin 1 ms apart, and an open loop has no ramp.
     """
-    parts = tuple(
-        Part(
-            group.name,
-            _requests(group, salt),
-            Level(group.concurrency, group.peak_rps),
-            group.background,
-            (service_s or {}).get(group.name),
-        )
-        for group in stage.classes
-    )
+    known = service_s or {}
+    units_s = {group.name: _unit_s(group, known[group.name]) for group in stage.classes if group.name in known}
+    lead_s = max(_lead_s(group, units_s.get(group.name)) for group in stage.classes)
+    parts = tuple(_part(group, units_s.get(group.name), lead_s, salt) for group in stage.classes)
     return Shard(target, parts, limits, audit=audit)
 
 
-def _requests(group: PlannedClass, salt: int) -> Requests:
-    """Requests that begin again are salted here, once: their tickets are made while the stage runs."""
-    if not group.background:
-        planned = Planned(group.requests)
-        return planned if salt == 0 else Salted(planned, salt, group.vocabulary, group.noise)
-    salter = Salter(salt, group.vocabulary, noise=group.noise)
-    requests = group.requests if salt == 0 else tuple(map(salter.request, group.requests))
-    return Cycled(requests, len(requests))
+def _unit_s(group: PlannedClass, service_s: float) -> float:
+    """Mean time for which a request, or a conversation with its pauses, holds its slot."""
+    turns = [request.turn for request in group.requests if request.turn is not None]
+    conversations = sum(turn.turn == 0 for turn in turns)
+    if not conversations:
+        return service_s
+    return (service_s * len(turns) + sum(turn.think_s for turn in turns)) / conversations
+
+
+def _lead_s(group: PlannedClass, unit_s: float | None) -> float:
+    """Length of an open loop's lead; the longest of a stage is that of all, so that they keep their instants."""
+    if group.ramp is None or group.concurrency is not None or unit_s is None:
+        return 0.0
+    return group.ramp.service_times * unit_s
+
+
+def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> Part:
+    level = Level(group.concurrency, group.peak_rps)
+    if group.background:
+        again = _salted(group, group.requests, salt)
+        return Part(group.name, Cycled(again, len(again)), level, background=True, service_s=unit_s)
+    first, ramp, lead_ns = max((request.index for request in group.requests), default=-1) + 1, None, 0
+    if group.concurrency is None:
+        lead_ns = round(lead_s * _NS)
+        if group.ramp is not None and unit_s is not None:
+            last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
+            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, last_ns), salt)
+            ramp = Ramp(Planned(tuple(replace(one, index=first + one.index) for one in drawn)), first)
+    elif group.ramp is not None:
+        pool = _salted(group, group.ramp.pool(), salt)
+        ramp = Ramp(Cycled(pool, len(pool), first=first), first)
+    planned = Planned(group.requests)
+    requests = planned if salt == 0 else Salted(planned, salt, group.vocabulary, group.noise)
+    return Part(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
+
+
+def _salted(group: PlannedClass, requests: tuple[PlannedRequest, ...], salt: int) -> tuple[PlannedRequest, ...]:
+    """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
+    return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))

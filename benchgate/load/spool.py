@@ -13,6 +13,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -31,9 +32,20 @@ _BEGINNING = struct.Struct("<IIq")  # of a frame, with the number of its request
 # number, intended_ns, epoch_ns, sent_ns, over_ns, where the body begins and its length, flags, error, reconnects,
 # how long its connection was being opened, sizes of head, words and marks
 _FIXED = struct.Struct("<qqqqqqqBBIqIII")
-_SENT, _WHOLE, _UNANSWERED, _CHUNKED, _LEFT = 1, 2, 4, 8, 16
+_SENT, _WHOLE, _UNANSWERED, _CHUNKED, _LEFT, _LEAD, _TAIL = 1, 2, 4, 8, 16, 32, 64
 _NONE = -1  # instead of a length or a time
 _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fault
+
+
+class Phase(Enum):
+    """Part of a stage in which a request began: before, among or after the measured ones. The first and last are ramp.
+
+    The value is its mark in the spool.
+    """
+
+    LEAD = _LEAD
+    MEASURED = 0
+    TAIL = _TAIL
 
 
 class Spooled(NamedTuple):
@@ -43,6 +55,7 @@ class Spooled(NamedTuple):
     intended_ns: int
     epoch_ns: int
     response: Response
+    phase: Phase = Phase.MEASURED
 
 
 class Spool:
@@ -109,7 +122,7 @@ def _read_at(fd: int, at: int, end: int) -> Spooled | None:
 
 def _framed(spooled: Spooled) -> list[bytes | bytearray]:
     """The frame in parts: an answer is not copied once more only to be written."""
-    number, intended_ns, epoch_ns, response = spooled
+    number, intended_ns, epoch_ns, response, phase = spooled
     body = response.body if isinstance(response.body, RawBody) else RawBody.of(response.body)
     head = b"" if response.head is None else response.head.as_bytes
     words = b"" if response.fault is None else response.fault.detail.encode("utf-8", "surrogatepass")
@@ -122,7 +135,7 @@ def _framed(spooled: Spooled) -> list[bytes | bytearray]:
         response.over_ns,
         body.begins,
         _NONE if body.length is None else body.length,
-        _flags(response, body),
+        _flags(response, body) | phase.value,
         0 if response.fault is None else 1 + _ERRORS.index(response.fault.error),
         response.reconnects,
         _NONE if response.connecting_ns is None else response.connecting_ns,
@@ -166,7 +179,7 @@ def _unpacked(payload: memoryview) -> Spooled:
         left=bool(flags & _LEFT),
         connecting_ns=None if connecting_ns == _NONE else connecting_ns,
     )
-    return Spooled(number, intended_ns, epoch_ns, response)
+    return Spooled(number, intended_ns, epoch_ns, response, Phase(flags & (_LEAD | _TAIL)))
 
 
 @lru_cache(maxsize=8)  # the answers of a server share a head but for its date

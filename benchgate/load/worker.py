@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from benchgate.load.pool import Pool
 from benchgate.load.reading import read_class
 from benchgate.load.result import ClassResult, StageResult
 from benchgate.load.sending import Class, Sending, Sent, Start
-from benchgate.load.shard import Cycled, Part, Planned, Requests, Shard, stage_shard
+from benchgate.load.shard import Cycled, Part, Planned, Ramp, Requests, Shard, stage_shard
 from benchgate.load.spool import Spool
 from benchgate.load.ticket_file import kept_tickets
 from benchgate.load.tickets import Stock, Ticket, tickets_of
@@ -34,8 +34,8 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 
 __all__ = [
-    "ClassResult", "Cycled", "Level", "Part", "Planned", "Requests", "Shard", "StageResult", "Start", "read_result",
-    "run_shard", "run_stage", "stage_shard",
+    "ClassResult", "Cycled", "Level", "Part", "Planned", "Ramp", "Requests", "Shard", "StageResult", "Start",
+    "read_result", "run_shard", "run_stage", "stage_shard",
 ]  # fmt: skip
 
 _LATE_S = 0.05  # as late as one single request may be sent
@@ -47,9 +47,10 @@ def run_stage(
     *,
     limits: Limits,
     audit: bool = False,
+    service_s: Mapping[str, float] | None = None,
 ) -> StageResult:
     """Run a planned stage to its end in this process: `run_shard` of `stage_shard`."""
-    return run_shard(stage_shard(target, stage, limits=limits, audit=audit))
+    return run_shard(stage_shard(target, stage, limits=limits, audit=audit, service_s=service_s))
 
 
 def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
@@ -65,9 +66,14 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
             classes = [
                 Class(
                     part.level,
-                    stack.enter_context(_tickets(shard.target, part, path.parent)),
+                    stack.enter_context(_tickets(shard.target, part.requests, part.level, path.parent)),
                     Keeper(stack.enter_context(Spool(place))),
                     part.background,
+                    None
+                    if part.ramp is None
+                    else stack.enter_context(_tickets(shard.target, part.ramp.requests, part.level, path.parent)),
+                    part.service_s,
+                    part.lead_ns,
                 )
                 for part, place in zip(shard.parts, paths, strict=True)
             ]
@@ -91,14 +97,14 @@ def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float |
 
 
 @contextmanager
-def _tickets(target: Target, part: Part, folder: Path) -> Iterator[Iterator[Ticket]]:
+def _tickets(target: Target, requests: Requests, level: Level, folder: Path) -> Iterator[Iterator[Ticket]]:
     """What to send: made before the clock starts; where there is no end of it, one for every slot."""
-    made = tickets_of(target, part.requests)
-    if not part.requests.endless:
+    made = tickets_of(target, requests)
+    if not requests.endless:
         with kept_tickets(folder, made) as kept:
             yield kept
         return
-    yield Stock(made, part.level.concurrency or 1)
+    yield Stock(made, level.concurrency or 1)
 
 
 def _run(sending: Sending, start: Start | None) -> Sent:

@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+import numpy as np
+
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.divergence import DivergenceObservation
@@ -151,9 +153,19 @@ class LoadObservation:
         return self.requests, self.ramp, self.left
 
     @property
+    def with_ramp(self) -> tuple[RequestColumns, RequestColumns]:
+        """Measured and ramp requests: all those whose failures count."""
+        return self.requests, self.ramp
+
+    @property
     def recorded(self) -> int:
         """How many requests have a record."""
         return sum(map(len, self.parts))
+
+    @property
+    def recorded_planned(self) -> int:
+        """How many requests of the plan have a record: all but those of the ramp."""
+        return self.recorded - sum(int(np.count_nonzero(part.ramp == 1)) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,36 @@ def arrival_offsets_ns(
     return tuple(int(ns) for ns in np.rint(offsets_s * _NS_PER_S))
 
 
+def offsets_within_ns(arrival: Arrival, rate_rps: float, length_s: float, seeds: Sequence[int]) -> tuple[int, ...]:
+    """Intended sends within `length_s`, in ns, ascending, of a process that follows from `seeds`."""
+    end_ns = round(length_s * _NS_PER_S)
+    count = 16 + math.ceil(2 * rate_rps * length_s)
+    while True:
+        generator = np.random.default_rng(seeds)
+        offsets = arrival_offsets_ns(arrival.process, rate_rps, count, generator, cv=arrival.cv)
+        if offsets[-1] > end_ns:
+            return tuple(ns for ns in offsets if ns <= end_ns)
+        count *= 2
+
+
+def ramp_offsets_ns(
+    arrival: Arrival, rate_rps: float, lead_s: float, tail_s: float, last_ns: int, seeds: Sequence[int]
+) -> tuple[int, ...]:
+    """Intended sends of an open loop's ramp in ns since the start of the stage, ascending.
+
+    The measured schedule begins after `lead_s` and has its last send `last_ns` later. The ramp continues the same
+    process in both directions: gap after gap back from where that schedule begins, and on from its last send for
+    `tail_s`.
+    """
+    lead_ns = round(lead_s * _NS_PER_S)
+    before, after = (
+        offsets_within_ns(arrival, rate_rps, length_s, [*seeds, number])
+        for number, length_s in enumerate((lead_s, tail_s))
+    )
+    lead = sorted([lead_ns, *(lead_ns - ns for ns in before)])
+    return (*lead, *(lead_ns + last_ns + ns for ns in after))
+
+
 def profile_offsets_ns(arrival: Arrival, profile: RateProfile, generator: np.random.Generator) -> tuple[int, ...]:
     """Intended sends in ns since the start of the stage, ascending: `profile.requests` of them, within its duration.
 

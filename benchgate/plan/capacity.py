@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from benchgate.plan.material import NOTHING, Material
 from benchgate.plan.planned import PlannedStage
 from benchgate.plan.schedule import planned_stage
@@ -35,6 +33,6 @@ def look_stage(
         stage = Stage.model_validate({**said, "rate": f"{look.level:.12g}/s", "arrival": capacity.arrival})
     else:
         stage = Stage.model_validate({**said, "concurrency": int(look.level)})
-    generator = np.random.default_rng([_STREAM, round(look.level * _LEVEL_STEPS), *seed])
-    asked = planned_stage(load, stage, generator, material, seed=seed[0])
+    drawn_by = [_STREAM, round(look.level * _LEVEL_STEPS), *seed]
+    asked = planned_stage(load, stage, drawn_by, material, seed=seed[0])
     return replace(asked, name=f"{CAPACITY_STAGE}/{look.name}")

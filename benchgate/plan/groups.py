@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +42,8 @@ def planned_class(group: Group, count: int | None = None) -> PlannedClass:
     course, workload, rows = group.level.course, group.level.workload, group.rows
     wanted = course.requests if count is None else count
     if workload.session is not None:
-        requests, rate_rps = _conversing(group, wanted), course.mean_rps
+        turns = _turns(group, wanted)
+        requests, rate_rps = _conversing(group, turns, _at_mean_rate(group, len(turns))), course.mean_rps
     elif rows is not None:
         offsets = replayed_offsets_ns(rows, course.speed or 1.0)
         requests, rate_rps = _requests(group, offsets), mean_rps(offsets)
@@ -61,6 +63,13 @@ def planned_class(group: Group, count: int | None = None) -> PlannedClass:
         vocabulary=vocabulary_of(workload, group.material),
         noise=workload.images is not None and not workload.images.files,
     )
+
+
+def drawn_requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
+    """Return requests, or whole conversations, that begin at these instants; None for slots of a closed loop."""
+    if group.level.workload.session is None:
+        return _leaving(group, _requests(group, offsets))
+    return _leaving(group, _conversing(group, list(itertools.islice(_turn_counts(group), len(offsets))), offsets))
 
 
 def _at_mean_rate(group: Group, count: int) -> Sequence[int | None]:
@@ -101,10 +110,8 @@ def _asks(group: Group, count: int) -> Iterator[Ask]:
         yield asking.made_up(texts, prompt, output_tokens, generator)
 
 
-def _conversing(group: Group, count: int) -> tuple[PlannedRequest, ...]:
-    """Conversations that come to exactly `count` requests: the last one is cut where it would be more."""
-    turns = _turns(group, count)
-    offsets = _at_mean_rate(group, len(turns))
+def _conversing(group: Group, turns: Sequence[int], offsets: Iterable[int | None]) -> tuple[PlannedRequest, ...]:
+    """Conversations of so many turns each."""
     requests: list[PlannedRequest] = []
     for number, (length, offset) in enumerate(zip(turns, offsets, strict=True)):
         for turn, ask in enumerate(_conversation(group, number, length)):
@@ -121,16 +128,21 @@ def _conversing(group: Group, count: int) -> tuple[PlannedRequest, ...]:
 
 
 def _turns(group: Group, count: int) -> list[int]:
-    """How many turns each conversation has, `count` of them together."""
-    session, turns = group.level.workload.session, list[int]()
-    assert session is not None
+    """How many turns each conversation has, `count` of them together: the last one is cut where it would be more."""
+    turns, lengths = list[int](), _turn_counts(group)
     while count > 0:
-        length = drawn_length(session.turns, group.generator)
-        if group.recorded is not None:
-            length = min(length, len(spoken(group.recorded[len(turns)])))
-        turns.append(min(length, count))
+        turns.append(min(next(lengths), count))
         count -= turns[-1]
     return turns
+
+
+def _turn_counts(group: Group) -> Iterator[int]:
+    """How many turns one conversation after the other has; without end where they are not recorded."""
+    session = group.level.workload.session
+    assert session is not None
+    for number in itertools.count():
+        length = drawn_length(session.turns, group.generator)
+        yield length if group.recorded is None else min(length, len(spoken(group.recorded[number])))
 
 
 def _conversation(group: Group, number: int, turns: int) -> Iterator[Ask]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from benchgate.model.ask import Ask
 from benchgate.model.deployment import Arm
@@ -54,6 +55,24 @@ class PlannedRequest:
     leave: Leave | None = None
 
 
+class RampSource(Protocol):
+    """Draws the extra requests that bring a class into steady state (`plan.ramp`): the same ones every time."""
+
+    @property
+    def service_times(self) -> float:
+        """Length of an open loop's lead in mean service times."""
+
+    @property
+    def size(self) -> int:
+        """Number of different requests of a closed loop's ramp, about; 0 for an open loop, whose ramp is a time."""
+
+    def pool(self) -> tuple[PlannedRequest, ...]:
+        """Draw the requests that the slots of a closed loop go through, again and again; numbers begin at 0."""
+
+    def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
+        """Draw the arrivals of an open loop before and after the measured ones; numbers begin at 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedClass:
     """One class of traffic in a stage: its requests in order, those of one conversation in the order of its turns.
@@ -63,8 +82,9 @@ class PlannedClass:
     conversations it is how many begin. `background` is a closed loop that goes on, from its first request again when
     it has sent the last, until the other classes are done; what is under way then is cut off and not counted.
 
-    `vocabulary` is what its made-up texts consist of, and `noise` whether its pictures are made up too. Both are for
-    salting them (`plan.salt`) and no part of the plan's identity.
+    `vocabulary` is what its made-up texts consist of, and `noise` whether its pictures are made up too: both are for
+    salting them (`plan.salt`). `ramp` draws the extra requests before and after `requests`, which are the measured
+    ones; None for a class that keeps its edges. None of the three is part of the plan's identity.
     """
 
     name: str  # "" when the stage has no other
@@ -74,6 +94,7 @@ class PlannedClass:
     background: bool = False
     vocabulary: Vocabulary = VOCABULARIES["words"]
     noise: bool = False
+    ramp: RampSource | None = field(default=None, compare=False, repr=False)
 
     @property
     def peak_rps(self) -> float | None:
@@ -113,6 +134,11 @@ class PlannedStage:
     def foreground(self) -> tuple[PlannedRequest, ...]:
         """Those of the classes that send each once; how many others send follows from how long that takes."""
         return tuple(request for group in self.classes if not group.background for request in group.requests)
+
+    @property
+    def ramp_requests(self) -> int:
+        """About how many requests the ramps of its closed loops send; those of open loops depend on the servers."""
+        return sum(group.ramp.size for group in self.classes if group.ramp is not None)
 
     def observed_as(self, group: PlannedClass) -> str:
         """What the observations of a class are stored as: `stage`, or `stage/class` where the class has a name."""

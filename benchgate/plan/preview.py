@@ -38,7 +38,8 @@ class StagePreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run before it is made. Requests and tokens are of all arms over all blocks, the least warm-up included.
+    """A run before it is made. Requests and tokens are of all arms over all blocks, the least warm-up included; tokens
+    with those of the ramp.
 
     `load_s` is how long the load will take at least: the schedules of its open loops. Closed loops go as fast as their
     servers, so `load_s_known` is False where there are any; what answers take after the last send is not in it.
@@ -52,6 +53,7 @@ class Preview:
     load_requests: int
     warmup_requests: int
     warmup_goes_on: bool  # until TTFT no longer falls: then the requests of the warm-up are the least there are
+    ramp_requests: int  # about, of closed loops, beside `load_requests`; those of open loops depend on the servers
     input_tokens: int
     output_tokens: int
     load_s: float
@@ -117,6 +119,7 @@ def preview(
         load_requests=sum(len(stage.foreground) for stage in stages) * arms,
         warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
         warmup_goes_on=bool(plan.warmup) and suite.load is not None and suite.load.warmup == "auto",
+        ramp_requests=sum(stage.ramp_requests for stage in stages) * arms,
         input_tokens=input_tokens(suite, stages) * arms,
         output_tokens=output_tokens(stages) * arms,
         load_s=schedule_s(stages) * arms,

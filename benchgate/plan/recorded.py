@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchgate.model.records import IntArray
 from benchgate.plan.material import Material, Recorded
 from benchgate.suite.levels import Level
 from benchgate.suite.schema import Load
@@ -34,12 +35,10 @@ def recorded_rows(
     users = [one for one in load.levels() if one.workload.prompts == name]
     place = [one.name for one in users].index(level.name)
     first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.course.requests for one in users]
-    taken = sum(first_rounds) + load.blocks * sum(sent)
-    generator = np.random.default_rng([seed, _PROMPTS])
-    order = generator.permutation(len(rows))
+    order = _order(rows, seed)
     if block < WARMUP:
         count = first_rounds[place] if count is None else count
-        unused = order[taken:]
+        unused = order[sum(first_rounds) + load.blocks * sum(sent) :]
         order = unused if len(unused) >= count else order[: sum(first_rounds)]
         first = ((WARMUP - block - 1) * len(users) + place) * count
     elif block == WARMUP:
@@ -49,3 +48,40 @@ def recorded_rows(
         if len(rows) < count:
             raise ValueError(f"{name} has {len(rows):,} rows and {level.name} sends {count:,}")
     return [rows[order[(first + step) % len(order)]] for step in range(count)]
+
+
+def spare_rows(load: Load, level: Level, material: Material, seed: int, block: int) -> Sequence[Recorded] | None:
+    """Return the recorded prompts that the ramp of a level may send in a block; None where prompts are made up.
+
+    They are the rows that no block sends, where there are any: each block begins at another one of them. Else they are
+    those that this block does not send, the latest that were sent before it first; and all rows of a file that one
+    block sends as a whole.
+    """
+    name = level.workload.prompts
+    if name is None:
+        return None
+    rows = material.prompts[name]
+    users = [one for one in load.levels() if one.workload.prompts == name]
+    place = [one.name for one in users].index(level.name)
+    warmup = sum(first_round_of(load.warmup, one) for one in users)
+    each = sum(one.course.requests for one in users)
+    order, sent = _order(rows, seed), warmup + load.blocks * each
+    if sent < len(rows):
+        never, of_one = order[sent:], 4 * (level.course.concurrency or level.course.requests)
+        return [rows[at] for at in np.roll(never, -(block * len(users) + place) * of_one)]
+    first = warmup + block * each
+    here = {order[(first + step) % len(rows)] for step in range(each)}
+    others = (order[(first - 1 - step) % len(rows)] for step in range(len(rows)))
+    return [rows[at] for at in others if at not in here] or list(rows)
+
+
+def unsent_rows(rows: Sequence[Recorded], sent: Sequence[Recorded]) -> Sequence[Recorded]:
+    """Return the rows of a file that are not sent, by their lines; all of them where all are sent."""
+    lines = {row.line for row in sent}
+    return [row for row in rows if row.line not in lines] or rows
+
+
+def _order(rows: Sequence[Recorded], seed: int) -> IntArray:
+    generator = np.random.default_rng([seed, _PROMPTS])
+    order: IntArray = generator.permutation(len(rows))
+    return order

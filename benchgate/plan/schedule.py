@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -20,7 +20,8 @@ from benchgate.plan.evals import PlannedTask, spelled_task
 from benchgate.plan.groups import Group, planned_class
 from benchgate.plan.material import NOTHING, Material
 from benchgate.plan.planned import Leave, PlannedBlock, PlannedClass, PlannedRequest, PlannedStage, Turn
-from benchgate.plan.recorded import WARMUP, recorded_rows
+from benchgate.plan.ramp import Ramp
+from benchgate.plan.recorded import WARMUP, recorded_rows, spare_rows, unsent_rows
 from benchgate.plan.replay import TracedRequest, replayed_rows
 from benchgate.plan.shadow import ShadowPrompt, some_asked_twice, spelled_prompt, text_sha256
 from benchgate.plan.spelling import spelled_block, spelled_stage
@@ -114,19 +115,22 @@ def _pieces(suite: Suite, texts: Sequence[FixedText]) -> tuple[Piece, ...]:
 
 
 def planned_stage(
-    load: Load, stage: Stage, generator: np.random.Generator, material: Material = NOTHING, *, seed: int = 0
+    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NOTHING, *, seed: int = 0
 ) -> PlannedStage:
     """A stage of one class that is in no sweep, planned as if it were: what a capacity search sends. Not of a trace.
 
-    `seed` is the suite's: the beginnings that prompts share follow from it.
+    `drawn_by` are the numbers that its random stream begins with. `seed` is the suite's: the beginnings that prompts
+    share follow from it.
     """
+    generator = np.random.default_rng(drawn_by)
     level = level_of(stage, "", load.workload, load.workloads)
-    rows = None
+    rows = spare = None
     if level.workload.prompts is not None:
         recorded = material.prompts[level.workload.prompts]
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
+        spare = unsent_rows(recorded, rows)
     group = Group(level, material, seed, 0, generator, recorded=rows)
-    return PlannedStage(stage.name, (planned_class(group),))
+    return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
 
 def measurement_sha256(suite: Suite, plan: Plan) -> str:
@@ -192,14 +196,18 @@ def _stages(
             begun = [_LATER_ROUNDS, seed, WARMUP - block, places[level.stage]]
         else:
             begun = [seed, 0, places[level.stage]] if block == WARMUP else [seed, 1, block, places[level.stage]]
-        number = len(stages[level.stage])
-        generator = np.random.default_rng([*begun, number] if level.group else begun)
+        if level.group:
+            begun = [*begun, len(stages[level.stage])]
+        generator = np.random.default_rng(begun)
         group = Group(
             level, material, seed, block, generator,
             rows=_replayed(load, level, traces, block, count),
             recorded=recorded_rows(load, level, material, seed, block, count),
         )  # fmt: skip
-        stages[level.stage].append(planned_class(group, count))
+        planned = planned_class(group, count)
+        if block > WARMUP:
+            planned = replace(planned, ramp=Ramp.of(group, begun, spare_rows(load, level, material, seed, block)))
+        stages[level.stage].append(planned)
     return tuple(PlannedStage(name, tuple(classes)) for name, classes in stages.items())
 
 

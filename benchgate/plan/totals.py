@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchgate.model.ask import Ask
 from benchgate.plan.asks import text_tokens
 from benchgate.plan.judged import Earlier
-from benchgate.plan.planned import PlannedStage
+from benchgate.plan.planned import PlannedClass, PlannedStage
 from benchgate.plan.schedule import Plan
 from benchgate.suite.arms import measured_arms
 from benchgate.suite.schema import Suite
@@ -18,7 +19,8 @@ _SECONDS_PER_HOUR = 3600.0
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A run that ends at one look. Requests are of the load, the least warm-up included, of evals and of the shadow
-    comparison, at most; tokens of the load alone. None where nobody knows.
+    comparison, at most; tokens of the load alone. The ramps of closed loops are in both, estimated. None where nobody
+    knows.
 
     `usd` is what the measured deployments cost in that time, by their prices; judges and the load generator are not in
     it. Neither are starting and warming up, where the time is only that of the schedules.
@@ -62,18 +64,26 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
     """About as many as the prompts hold: one short word each, or one letter for byte-level models."""
     levels = suite.load.levels() if suite.load is not None else ()
     byte_level = {level.name for level in levels if level.workload.text == "letters"}
-    return sum(
-        text_tokens(request.ask.content, letters=stage.observed_as(group) in byte_level)
-        for stage in stages
-        for group in stage.classes
-        if not group.background
-        for request in group.requests
+    return _with_ramp(
+        stages,
+        lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level),
     )
 
 
 def output_tokens(stages: Sequence[PlannedStage]) -> int:
     """At most so many."""
-    return sum(request.ask.output_tokens or 0 for stage in stages for request in stage.foreground)
+    return _with_ramp(stages, lambda stage, group, ask: ask.output_tokens or 0)
+
+
+def _with_ramp(stages: Sequence[PlannedStage], tokens: Callable[[PlannedStage, PlannedClass, Ask], int]) -> int:
+    """Sum over the requests of all classes that send each once; a ramp request counts as the mean of its class."""
+    total = 0.0
+    for stage in stages:
+        for group in stage.classes:
+            if not group.background and group.requests:
+                of_class = sum(tokens(stage, group, request.ask) for request in group.requests)
+                total += of_class * (1 + (group.ramp.size if group.ramp is not None else 0) / len(group.requests))
+    return round(total)
 
 
 def schedule_s(stages: Sequence[PlannedStage]) -> float:
@@ -91,7 +101,7 @@ def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier:
         seconds = schedule_s(stages) * arms
     return Amount(
         blocks=blocks,
-        requests=sum(len(stage.foreground) for stage in stages) * arms + other_requests,
+        requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
         input_tokens=input_tokens(suite, stages) * arms,
         output_tokens=output_tokens(stages) * arms,
         seconds=seconds,

@@ -99,7 +99,9 @@ def _requests(rows: Sequence[StageRow]) -> Table:
 def _request_cells(s: StageSummary) -> tuple[str, ...]:
     return (
         show.count(s.blocks),
-        show.count(s.scheduled) + (f", and {show.count(s.left)} broken off on purpose" if s.left else ""),
+        show.count(s.scheduled)
+        + (f", and {show.count(s.ramp)} of the ramp" if s.ramp else "")
+        + (f", and {show.count(s.left)} broken off on purpose" if s.left else ""),
         show.count(s.succeeded) + ("" if s.validity_ratio is None else f", {show.percent(s.validity_ratio)} valid"),
         _counts(s.failed) or "none",
         show.count(s.input_tokens),

@@ -92,6 +92,7 @@ def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
         "position": block.position,
         "window_s": _number(block.window_s),
         "scheduled": len(columns),
+        "ramp": len(block.ramp),
         "succeeded": int(metrics.succeeded(columns).sum()),
         "good": None if row.slo is None else int(metrics.good(columns, row.slo).sum()),
         "output_tokens_per_s": _number(metrics.output_tokens_per_s(columns, block.window_s)),

@@ -22,8 +22,9 @@ from benchgate.model.run import LoadObservation, ShadowObservation
 class StageSummary:
     """One stage of one arm over all its blocks. None means it was not measured or does not apply; +inf that it failed.
 
-    `good_*` and `goodput_ratio` are None when the suite has no SLO. `failed` counts requests by error class; `left` are
-    beside those scheduled: their clients went away on purpose.
+    `good_*` and `goodput_ratio` are None when the suite has no SLO. `failed` counts requests by error class, those of
+    the ramp too. Not among those scheduled are `ramp`, which brought the stage into steady state, and `left`, whose
+    clients went away on purpose.
     `client_cpu_share` and `read_delay_p99_s` are those of the worst block.
     """
 
@@ -47,6 +48,7 @@ class StageSummary:
     send_lag_p99_s: float | None
     read_delay_p99_s: float | None
     left: int
+    ramp: int
     reasoning_ratio: float | None
     validity_ratio: float | None
 
@@ -64,7 +66,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         blocks=len(observations),
         scheduled=scheduled,
         succeeded=_total(succeeded),
-        failed=_failures(columns),
+        failed=_failures([rows for o in observations for rows in o.with_ramp]),
         output_tokens_per_s=_mean([metrics.output_tokens_per_s(o.requests, o.window_s) for o in observations]),
         requests_per_s=_mean([metrics.requests_per_s(o.requests, o.window_s) for o in observations]),
         good_tokens_per_s=None
@@ -83,6 +85,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         send_lag_p99_s=metrics.quantile(_pooled(metrics.client_lag_s, columns), 0.99),
         read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),
         left=sum(len(o.left) for o in observations),
+        ramp=sum(len(o.ramp) for o in observations),
         reasoning_ratio=metrics.reasoning_ratio(*columns),
         validity_ratio=metrics.validity_ratio(*columns),
     )

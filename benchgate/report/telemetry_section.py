@@ -64,8 +64,10 @@ class Told:
         return sum(used.values()) / tokens if used and tokens else None
 
     def _tokens(self, seen: LoadObservation, of_good: bool) -> int:
-        marked = self._good(seen.stage, seen.requests) if of_good else succeeded(seen.requests)
-        return int(seen.requests.output_tokens[marked].clip(min=0).sum())
+        """Of the ramp too: the energy is that of the whole stage."""
+        marked = [self._good(seen.stage, rows) if of_good else succeeded(rows) for rows in seen.with_ramp]
+        pairs = zip(seen.with_ramp, marked, strict=True)
+        return sum(int(rows.output_tokens[which].clip(min=0).sum()) for rows, which in pairs)
 
     def _good(self, level: str, columns: RequestColumns) -> BoolArray:
         slo = self.slos.get(level)

@@ -1,4 +1,4 @@
-"""Which part of a load counts: the steady one, found by rule and not by looking at the answers."""
+"""The part of a look that counts: its measured requests, or where it has no ramp, a window found by rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class SteadyWindow:
 
 
 def steady_window(columns: RequestColumns, concurrency: int | None) -> SteadyWindow | None:
-    """The window in which requests count, by the instant they were due; None where the load never was at its level.
+    """Find the steady part of a load that has no ramp, by the instants its requests were due; None where it has none.
+
+    Loads without a ramp are open loops whose service time was not known, and runs of earlier versions.
 
     Closed loop: after the number in flight first reached 95 % of the concurrency, up to when it last fell below that.
     What brought it there left in one burst and is no steady state, so it does not count. Open loop: without the first
@@ -50,18 +52,31 @@ def steady_window(columns: RequestColumns, concurrency: int | None) -> SteadyWin
 
 
 def look_counts(
-    columns: RequestColumns, slo: Slo, concurrency: int | None, planned: int, stretches: int = STRETCHES
+    columns: RequestColumns,
+    slo: Slo,
+    concurrency: int | None,
+    planned: int,
+    stretches: int = STRETCHES,
+    *,
+    ramp: RequestColumns | None = None,
 ) -> LookCounts | None:
-    """What one look saw in its steady window; None where there is none.
+    """Count what one look saw in its steady window; None where there is none.
 
-    `planned` is how many requests the look was to send: those without a record were cut, and count as scheduled and not
-    good. The window's requests are dealt into as many as `stretches` consecutive stretches of equal size.
+    With a `ramp` around them all requests are in the window, and what was in flight beside them is known. `planned` is
+    how many requests the look was to send: those without a record were cut, and count as scheduled and not good. The
+    window's requests are dealt into as many as `stretches` consecutive stretches of equal size.
     """
-    window = steady_window(columns, concurrency)
+    if ramp is not None and len(ramp) and len(columns):
+        window: SteadyWindow | None = SteadyWindow(int(columns.intended_ns.min()), int(columns.intended_ns.max()))
+        beside = [columns, ramp]
+    else:
+        window, beside = steady_window(columns, concurrency), [columns]
     if window is None:
         return None
     order = np.argsort(columns.intended_ns, kind="stable")
-    due_ns, over_ns = columns.intended_ns[order], _over_ns(columns)[order]
+    due_ns = columns.intended_ns[order]
+    all_due_ns = np.concatenate([rows.intended_ns for rows in beside])
+    all_over_ns = np.concatenate([_over_ns(rows) for rows in beside])
     inside = (due_ns >= window.start_ns) & (due_ns <= window.end_ns)
     count = max(1, min(stretches, int(inside.sum())))
     parts = np.array_split(good(columns, slo)[order][inside], count)
@@ -75,9 +90,9 @@ def look_counts(
         cut=cut,
         used=tuple(float(part.mean()) for part in np.array_split(used, count)),
         used_squares=float((used**2).sum()),
-        backlog=_backlog(due_ns, over_ns, window) if concurrency is None else None,
+        backlog=_backlog(all_due_ns, all_over_ns, window) if concurrency is None else None,
         window_s=(window.end_ns - window.start_ns) * _NS,
-        stage_s=float(over_ns.max() - due_ns.min()) * _NS,
+        stage_s=float(all_over_ns.max() - all_due_ns.min()) * _NS,
     )
 
 

@@ -16,6 +16,8 @@ from benchgate.suite.fields import ArrivalText, Duration, Flag, Name, PositivePe
 from benchgate.suite.lengths import Count
 from benchgate.suite.slo import SloSpec
 
+ServiceTimes = Annotated[float, Strict(), Field(ge=0, le=100)]
+
 
 class Each(StrictSection):
     """One stage for every value of one key, named after the stage and the value: `in-128`, `in-512`."""
@@ -60,6 +62,7 @@ class ClassSpec(StrictSection):
     trace: Text | None = None
     speed: Annotated[float, Strict(), Field(gt=0, le=1000)] | None = None
     arrival: ArrivalText = "poisson"
+    ramp: ServiceTimes | None = None  # of a level rate, in mean service times
     duration_s: Duration | None = Field(default=None, alias="for")
     requests: Whole | None = Field(default=None, ge=1, le=1_000_000)  # per block and arm
     background: Flag = False  # goes on until the other classes are done

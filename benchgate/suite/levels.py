@@ -21,6 +21,7 @@ class Level:
     workload: Workload  # what they ask for: what the stage and the class say of it is in it
     slo: SloSpec | None  # of the class alone; None where the suite's holds
     background: bool
+    has_actions: bool = False  # something is done to the deployment while its stage runs
 
 
 def workload_name(stage: Stage, group: str) -> str | None:
@@ -36,9 +37,12 @@ def level_of(stage: Stage, group: str, default: Workload, others: Mapping[str, W
         said = {"input_tokens": stage.input_tokens, "output_tokens": stage.output_tokens, "prefix": stage.prefix}
         changes = {key: value for key, value in said.items() if value is not None}
         workload = workload.model_copy(update=changes) if changes else workload
-        return Level(stage.name, stage.name, "", stage, workload, None, background=False)
+        return Level(
+            stage.name, stage.name, "", stage, workload, None, background=False, has_actions=bool(stage.actions)
+        )
     spec = stage.classes[group]
     if spec.priority is not None:
         workload = workload.model_copy(update={"priority": spec.priority})
     name = f"{stage.name}/{group}"
-    return Level(name, stage.name, group, stage_of_class(spec, name), workload, spec.slo, spec.background)
+    course, acts = stage_of_class(spec, name), bool(stage.actions)
+    return Level(name, stage.name, group, course, workload, spec.slo, spec.background, acts)

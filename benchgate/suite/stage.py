@@ -15,7 +15,7 @@ from pydantic import (
 
 from benchgate.model.arrivals import Arrival, RateProfile, parse_arrival
 from benchgate.suite.action import Action
-from benchgate.suite.classes import ClassSpec, Each
+from benchgate.suite.classes import ClassSpec, Each, ServiceTimes
 from benchgate.suite.course import MOST_REQUESTS, class_requests, offered_by, profile_of, requests_of
 from benchgate.suite.fields import ArrivalText, Duration, Name, Rate, StrictSection, Text, Whole, is_stored
 from benchgate.suite.lengths import Count, Length
@@ -23,6 +23,8 @@ from benchgate.suite.stage_forms import class_complaint, complaint_of
 from benchgate.suite.workload import Prefix
 
 Factor = Annotated[float, Strict(), Field(gt=0, le=1000)]
+RAMP_SERVICE_TIMES = 5.0
+"""Length of the ramp of an open loop at a level rate, in mean service times, unless the suite says another one."""
 
 
 class Step(StrictSection):
@@ -57,6 +59,7 @@ class Stage(StrictSection):
     speed: Factor | None = None  # of the replay; as recorded unless said
     block_tokens: Count | None = Field(default=None, alias="block")  # that one hash of the trace stands for
     arrival: ArrivalText = "poisson"
+    ramp: ServiceTimes | None = None  # of a level rate; `RAMP_SERVICE_TIMES` unless said, 0 for none
     duration_s: Duration | None = Field(default=None, alias="for")
     workload: Name | None = None  # of `load.workloads`; the default one unless said
     input_tokens: Length | None = Field(default=None, alias="input")  # that of the workload unless said
@@ -95,6 +98,16 @@ class Stage(StrictSection):
         return tuple(self.classes) if self.classes else ("",)
 
     @property
+    def is_level_rate(self) -> bool:
+        """Whether requests come at one rate throughout."""
+        return self.rate_rps is not None and self.ramp_to_rps is None and self.bursts is None
+
+    @property
+    def ramp_service_times(self) -> float:
+        """Length of the ramp of an open loop at a level rate, in mean service times; 0 for none."""
+        return RAMP_SERVICE_TIMES if self.ramp is None else self.ramp
+
+    @property
     def process(self) -> Arrival:
         """How the sends are spread around their rate."""
         return parse_arrival(self.arrival)
@@ -119,7 +132,7 @@ class Stage(StrictSection):
 _LATER_KEYS = frozenset(
     {
         "ramp_to_rps", "bursts", "steps", "trace", "speed", "duration_s",
-        "block_tokens", "workload", "input_tokens", "output_tokens", "prefix", "each", "classes", "actions",
+        "block_tokens", "workload", "input_tokens", "output_tokens", "prefix", "each", "classes", "actions", "ramp",
     }
 )  # fmt: skip
 
@@ -133,4 +146,4 @@ def stage_of_class(spec: ClassSpec, name: str) -> Stage:
     )
 
 
-_OF_BOTH = ("concurrency", "rate_rps", "trace", "speed", "arrival", "duration_s", "requests", "workload")
+_OF_BOTH = ("concurrency", "rate_rps", "trace", "speed", "arrival", "duration_s", "requests", "workload", "ramp")

@@ -18,7 +18,7 @@ _LONGEST_NAME = 64
 # What each form of a stage needs and what else it may have, by the key that marks it.
 _FORMS: dict[str, tuple[set[str], set[str]]] = {
     "concurrency": ({"requests"}, set()),
-    "rate": (set(), {"arrival", "requests", "for", "ramp_to", "bursts"}),
+    "rate": (set(), {"arrival", "requests", "for", "ramp_to", "bursts", "ramp"}),
     "steps": (set(), {"arrival"}),
     "trace": ({"requests"}, {"speed", "block"}),
 }
@@ -63,6 +63,8 @@ def complaint_of(stage: Stage) -> str | None:
         varied = "prefix" if stage.each.field == "prefix_share" else _SPELT.get(stage.each.field, stage.each.field)
         if varied in {_SPELT.get(key, key) for key in stage.model_fields_set}:
             return f"`{varied}` is what `each` varies; leave it out"
+    if stage.actions is not None and stage.ramp is not None:
+        return _NO_RAMP
     for one in expanded((stage,)):
         complaint = _form_complaint(one) or _profile_complaint(one)
         if complaint is not None:
@@ -77,15 +79,22 @@ def _classes_complaint(stage: Stage) -> str | None:
     if stray:
         return f"`{stray[0]}` means nothing beside `classes`, each of which says its own; move it there"
     classes = stage.classes or {}
+    if stage.actions is not None and any(spec.ramp is not None for spec in classes.values()):
+        return _NO_RAMP
     if all(spec.background for spec in classes.values()):
         return "every class is `background`, which goes on for as long as another class lasts; let one of them end"
     return None
+
+
+_NO_RAMP = "`ramp` means nothing beside `actions`, whose instants count from the start of the stage; leave it out"
 
 
 def class_complaint(name: str, spec: ClassSpec, alone: Stage) -> str | None:
     """Why a class cannot be run as it is written; `alone` is the stage it would be without the others."""
     if spec.background and spec.concurrency is None:
         return f"class {name} is `background`, a closed loop that others end; give it a `concurrency` and no other form"
+    if spec.background and spec.ramp is not None:
+        return f"class {name} is `background`, which runs through the ramp of the others; leave `ramp` out"
     form = None if spec.background and not (spec.rate_rps or spec.trace) else _form_complaint(alone)
     complaint = form or _profile_complaint(alone)
     return None if complaint is None else f"class {name}: {complaint.replace('a stage', 'a class')}"
@@ -115,6 +124,8 @@ def _length_complaint(given: set[str]) -> str | None:
     shape = given & {"ramp_to", "bursts"}
     if len(shape) > 1:
         return "`ramp_to` and `bursts` are two courses of the rate; write one stage for each"
+    if shape and "ramp" in given:
+        return f"`ramp` is for a level rate, and `{shape.pop()}` keeps its edges; leave `ramp` out"
     if not shape and ("requests" in given) == ("for" in given):
         return "a stage at a `rate` needs exactly one of `requests` and `for`, like `requests: 100` or `for: 60s`"
     if shape and "requests" in given:

@@ -170,6 +170,27 @@ def test_a_window_that_is_too_short_is_no_way_to_a_high_throughput() -> None:
     assert verdict.outcome is Outcome.INVALID
 
 
+def held_full(execution: LoadObservation, workers: int, share: float) -> LoadObservation:
+    """A closed loop with a ramp, and a window of this share of the least that its requests can have taken to begin."""
+    columns = execution.requests
+    ramp = RequestColumns.from_columns({**columns.to_columns(), "ramp": np.ones(len(columns), dtype=np.int8)})
+    begins_ns, each = np.sort(columns.intended_ns), len(columns) // workers
+    least_s = float((begins_ns[each - 1 :] - begins_ns[: len(begins_ns) - each + 1]).min()) / 1e9
+    assert 0 < least_s < execution.window_s
+    client = replace(execution.client, workers=workers)
+    return replace(execution, ramp=ramp, window_s=share * least_s, client=client)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_window_of_a_loop_that_is_held_full_is_no_shorter_than_its_requests_took_to_begin(workers: int) -> None:
+    """It may well be shorter than they took to end, and with several workers than all of them took to begin."""
+    policy = suite({"metric": "output_throughput", "margin": "5%"})
+    evidence = measured(policy)
+    for share, tripped in ((1.001, False), (0.999, True)):
+        load = tuple(held_full(o, workers, share) for o in evidence.load)
+        assert ("times-possible" in told(judge(policy, replace(evidence, load=load)))) is tripped
+
+
 def test_the_arithmetic_of_a_spoilt_check_ends_at_the_numbers_that_are_shown() -> None:
     lines: tuple[dict[str, Any], ...] = (
         {"metric": "ttft", "margin": "5%"},

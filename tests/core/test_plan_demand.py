@@ -224,8 +224,9 @@ def test_a_preview_counts_both_arms_all_blocks_and_the_warm_up() -> None:
     found = preview(suite, make_plan(suite), None, cpus=2)
     assert found.warmup_requests == 16
     assert found.load_requests == 2 * 3 * 20 + 16
-    assert found.input_tokens == found.load_requests * 8
-    assert found.output_tokens == found.load_requests * 10
+    assert found.ramp_requests == 2 * 3 * 4 * 4  # arms, blocks, slots, requests for each of them
+    assert found.input_tokens == (found.load_requests + found.ramp_requests) * 8
+    assert found.output_tokens == (found.load_requests + found.ramp_requests) * 10
     assert (found.load_s, found.load_s_known) == (0.0, False)
     assert (found.client_measured_at, found.problems) == (None, ())
     (stage,) = found.stages

@@ -42,7 +42,7 @@ def suite(workload: Mapping[str, Any], stage: Mapping[str, Any] | None = None, *
                 "workload": dict(workload),
                 "sweep": [{key: value for key, value in swept.items() if value is not None}],
                 "blocks": 2,
-                "warmup_requests": 2,
+                "warmup": 2,
                 **load,
             },
             "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 
 from benchgate.gate.decide import judge
+from benchgate.model.deployment import Arm
+from benchgate.model.packing import taken
+from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.suite.schema import Suite
+from tests.fakes.evidence import request
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 Line = dict[str, object]
@@ -62,3 +67,52 @@ def test_a_share_of_good_requests_falls_where_more_of_them_fail() -> None:
     check = judge(suite, measured(suite, Effect(failed=9), Effect(failed=3))).checks[0]
     assert check.outcome is Outcome.BLOCK
     assert [check.harm, check.baseline, check.candidate] == pytest.approx([0.1, 0.95, 0.85])
+
+
+REFUSED: Line = {"metric": "rejected", "max": "5%"}
+
+
+def with_ramp(evidence: Evidence, failed: int, of: int, arm: Arm = Arm.CANDIDATE) -> Evidence:
+    """The same, where so many requests of one arm's ramp were refused in every block."""
+    rows = [replace(request(1_000 + k, 0, 10, 5, 1), ramp=True) for k in range(of)]
+    lost = [replace(row, error=ErrorClass.HTTP_429, http_status=429, finish_reason=None) for row in rows[:failed]]
+    ramp = RequestColumns.pack([*lost, *rows[failed:]])
+    return replace(evidence, load=tuple(replace(o, ramp=ramp) if o.arm is arm else o for o in evidence.load))
+
+
+@pytest.mark.parametrize("line", [ERRORS, REFUSED, {**ERRORS, "of": "http_429"}])
+def test_failures_of_the_ramp_are_in_the_error_rate(line: Line) -> None:
+    suite = of(line)
+    whole = with_ramp(measured(suite), 0, 40)
+    assert judge(suite, whole).checks[0].candidate == 0
+    check = judge(suite, with_ramp(measured(suite), 10, 40)).checks[0]
+    assert check.candidate == pytest.approx(10 / (60 + 40))
+    assert check.outcome is Outcome.BLOCK
+
+
+@pytest.mark.parametrize(
+    "line", [GOODPUT, {"metric": "ttft", "max": "10s"}, {"metric": "output_throughput", "margin": "5%"}]
+)
+def test_failures_of_the_ramp_are_in_nothing_else(line: Line) -> None:
+    suite = of(line)
+    plain, failing = measured(suite), with_ramp(measured(suite), 40, 40)
+    ours, theirs = (judge(suite, evidence).checks[0] for evidence in (failing, plain))
+    assert (ours.candidate, ours.lower, ours.upper) == (theirs.candidate, theirs.lower, theirs.upper)
+
+
+def tripped_by(suite: Suite, evidence: Evidence) -> set[str]:
+    return {guard.id for guard in judge(suite, evidence).guards if guard.tripped}
+
+
+def test_requests_of_the_ramp_are_not_among_those_that_were_planned() -> None:
+    suite = of(ERRORS)
+    evidence = with_ramp(measured(suite), 0, 7)
+    assert "all-measured" not in tripped_by(suite, evidence)
+    gone = [replace(o, requests=taken(o.requests, o.requests.index > 0)) for o in evidence.load]
+    assert "all-measured" in tripped_by(suite, replace(evidence, load=tuple(gone)))
+
+
+def test_failures_that_no_check_counts_are_seen_in_the_ramp_too() -> None:
+    suite = of({"metric": "ttft", "max": "10s"})
+    for failed, seen in ((0, False), (30, True)):
+        assert ("failures-judged" in tripped_by(suite, with_ramp(measured(suite), failed, 40))) is seen

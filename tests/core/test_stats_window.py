@@ -110,3 +110,37 @@ def test_level_watched_for_less_than_ten_seconds_is_called_so(every_s: float, *,
     assert counts is not None
     assert counts.window_s == pytest.approx(69 * every_s)
     assert judge_probe([counts], 0.5, 0.05).short is short
+
+
+def with_ramp(takes_s: float) -> tuple[RequestColumns, RequestColumns]:
+    """One request a second: 20 of the ramp, 60 that are measured and 10 of the ramp."""
+    rows = [row(i, i, i + takes_s) for i in range(90)]
+    return RequestColumns.pack(rows[20:80]), RequestColumns.pack([*rows[:20], *rows[80:]])
+
+
+def test_measured_requests_are_the_window_of_a_load_with_a_ramp() -> None:
+    measured, ramp = with_ramp(3.5)
+    counts = look_counts(measured, SLO, None, 60, ramp=ramp)
+    assert counts is not None
+    assert (sum(counts.good), sum(counts.scheduled), counts.cut) == (60, 60, 0)
+    assert (counts.window_s, counts.stage_s) == pytest.approx((59.0, 92.5))
+    # What was in flight at the first measured request is of the ramp: a full server is no backlog that grew.
+    assert counts.backlog is not None
+    assert (counts.backlog.before, counts.backlog.after) == (4, 4)
+    assert judge_probe([counts], 0.9, 0.05).unstable is False
+
+
+def test_closed_loop_with_a_ramp_counts_all_that_is_measured() -> None:
+    measured, ramp = with_ramp(3.5)
+    counts = look_counts(measured, SLO, 4, 60, ramp=ramp)
+    assert counts is not None
+    assert (sum(counts.scheduled), counts.backlog) == (60, None)
+
+
+def test_backlog_that_grows_is_seen_beside_a_ramp() -> None:
+    rows = [row(i, i, i + 0.5 + i / 2) for i in range(90)]
+    counts = look_counts(
+        RequestColumns.pack(rows[20:80]), Slo(e2e_s=1000.0), None, 60, ramp=RequestColumns.pack(rows[:20] + rows[80:])
+    )
+    assert counts is not None and counts.backlog is not None
+    assert counts.backlog.after - counts.backlog.before == pytest.approx(20, abs=1)

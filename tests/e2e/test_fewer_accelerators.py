@@ -26,7 +26,7 @@ candidate: one
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
-  warmup_requests: 0
+  warmup: 0
   sweep: [{{stage: c2, concurrency: 2, requests: 40}}]
 gate:
   allow_underpowered: true

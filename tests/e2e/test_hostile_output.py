@@ -38,7 +38,7 @@ limits: {connect: 2s, first_token: 5s, stall: 2s, total: 10s, ready: 3s}
 load:
   workload: {input: 8 tokens, output: 8 tokens}
   blocks: 2
-  warmup_requests: 4
+  warmup: 4
   sweep: [{stage: c2, concurrency: 2, requests: 20}]
 gate:
   allow_underpowered: true

@@ -37,10 +37,11 @@ load:
 gate:
   client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}
   checks:
-    - {metric: error_rate, max: 8%}
+    - {metric: error_rate, max: 5%}
     - {metric: ttft, margin: 90%, required: REQUIRED}
 """
 # Without an error 36 requests show less than 12.3 % where the first of two looks may spend 0.88 %, 72 less than 4.2 %.
+# Requests of the ramp count too, two or three of each slot in a block: 72 show less than 6.4 % at the first look.
 
 
 class Told:
@@ -84,7 +85,7 @@ def test_open_load_goes_on_to_the_next_look_and_the_store_alone_gives_the_same_b
     assert decision.verdict.outcome in (Outcome.PASS, Outcome.WARN), decision.verdict.reason
     first, last = told.notes
     assert first.startswith("after 3 blocks: error_rate@c4:slo still open (")
-    assert first.endswith("bound 8 %); measuring up to 6")
+    assert first.endswith("bound 5 %); measuring up to 6")
     assert last == "after 6 blocks: that was the last look"
     assert told.phases[-2:] == ["load, blocks 1 to 3", "load, blocks 4 to 6"]
     assert decision.evidence.ended == LoadEnd(6, 6, "last")

@@ -33,7 +33,7 @@ candidate: other
 load:
   workload: {input: 20 tokens, output: 4 tokens}
   blocks: 4
-  warmup_requests: 2
+  warmup: 2
   salt: SALT
   sweep: [{stage: c2, concurrency: 2, requests: 8}]
 gate:

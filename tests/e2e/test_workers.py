@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from benchgate.model.run import RunStatus
+from benchgate.plan.schedule import make_plan
+from benchgate.suite.schema import Suite
 from tests.e2e.command import benchgate, command_line, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 
@@ -43,12 +46,16 @@ def test_two_processes_ask_what_one_asks(tmp_path: Path) -> None:
         with ScriptedServer(healthy) as baseline, ScriptedServer(healthy) as candidate:
             write_suite(folder, baseline.url, candidate.url, workers=workers, requests=40)
             verdict = document(benchgate(folder, "run", "suite.yaml", "--format", "json"))
-            prompts = sorted(received.prompt for received in candidate.requests if (received.body or {}).get("stream"))
+            prompts = Counter(received.prompt for received in candidate.requests if (received.body or {}).get("stream"))
         stored = latest_evidence(folder)
+        plan = make_plan(Suite.from_stored(stored.run.suite))
+        stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
+        planned = {request.ask.prompt for stage in stages for request in stage.requests}
         assert [observation.client.workers for observation in stored.load] == [workers] * 4, verdict
         assert {len(observation.requests) for observation in stored.load} == {40}
-        asked.append((prompts, stored.run.measurement_sha256))
+        asked.append(({prompt: prompts[prompt or ""] for prompt in planned}, stored.run.measurement_sha256))
     assert asked[0] == asked[1]
+    assert set(asked[0][0].values()) == {1}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -78,7 +85,9 @@ def test_interrupted_stage_is_stored_as_far_as_it_went(tmp_path: Path, workers: 
     assert process.returncode == 130, errors
     stored = latest_evidence(tmp_path)
     assert stored.run.status is RunStatus.PARTIAL
-    assert [len(observation.requests) for observation in stored.load] == [100, 30]
+    whole, cut = stored.load
+    assert (len(whole.requests), len(cut.requests) + len(cut.ramp)) == (100, 30)
+    assert min(len(cut.requests), len(cut.ramp)) >= 4
     assert stored.load[1].client.faults == ("the stage was cut short",)
-    assert set(stored.load[1].requests.error) == {None}
+    assert set(cut.requests.error) == set(cut.ramp.error) == {None}
     assert here(tmp_path, "gate").returncode == 12

@@ -12,8 +12,9 @@ import pytest
 
 from benchgate.errors import UsageError
 from benchgate.load.bare import BareOptions, run_bare
-from benchgate.load.drawn import schedule_ns
+from benchgate.load.drawn import Drawn, schedule_ns
 from benchgate.load.fleet import Fleet
+from benchgate.load.flow import LEAD_UNITS, TAIL_UNITS
 from benchgate.load.merging import merged
 from benchgate.load.ticket_file import kept_tickets
 from benchgate.load.tickets import tickets_of
@@ -46,6 +47,17 @@ from tests.shells.load_helpers import WHOLE
 METRICS = ("ttft_s", "ttft_sent_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "send_lag_s")
 
 
+def counts(scheduled: int, ok: int, ramp: int, ramp_failed: int = 0, **failed: int) -> dict[str, Any]:
+    return {
+        "warmup": 0,
+        "scheduled": scheduled,
+        "ok": ok,
+        "ramp": ramp,
+        "ramp_failed": ramp_failed,
+        "failed_by_class": failed,
+    }
+
+
 def bare(url: str, **options: Any) -> dict[str, Any]:
     options = {"url": url, "model": "scripted", "engine": "openai", "workers": "1", "warmup": "0", **options}
     document = run_bare(BareOptions.parse(**options))
@@ -64,9 +76,11 @@ def test_document_says_what_was_asked_and_what_came() -> None:
     steps = [stream_head() + role_event(), *paced, finish("length") + usage(7, 4) + DONE + LAST_CHUNK]
     with ScriptedServer(lambda received: steps) as server:
         document = bare(server.url, concurrency=3, requests=12, input_tokens=7, output_tokens=4)
-        assert len({received.prompt for received in server.requests}) == 12
+        ramp = document["requests"]["ramp"]
+        assert len({received.prompt for received in server.requests}) == len(server.requests) == 12 + ramp
         assert {len(received.prompt.split()) for received in server.requests} == {7}
-    assert document["requests"] == {"warmup": 0, "scheduled": 12, "ok": 12, "failed_by_class": {}}
+    assert document["requests"] == counts(12, 12, ramp)
+    assert 3 <= ramp <= 3 * (LEAD_UNITS + TAIL_UNITS + 1)
     assert document["output_tokens"] == 48
     assert document["goodput_ratio"] == 1
     assert document["throughput"]["output_tokens_per_s"] == pytest.approx(48 / document["window_s"])
@@ -87,7 +101,7 @@ def test_requests_sent_again_and_connections_closed_soon_are_counted() -> None:
 
     with ScriptedServer(unread) as closes:
         told = bare(closes.url, concurrency=1, requests=3)
-    assert (told["requests"]["ok"], told["client"]["reconnects"], told["client"]["closed_early"]) == (3, 2, 0)
+    assert (told["requests"]["ok"], told["client"]["reconnects"], told["client"]["closed_early"]) == (3, 3, 0)
     with ScriptedServer(lambda received: [WHOLE, CLOSE]) as impatient:
         told = bare(impatient.url, rate="4/s", arrival="constant", requests=3)
     assert (told["requests"]["ok"], told["client"]["reconnects"]) == (3, 0)
@@ -100,7 +114,7 @@ def test_failures_stay_in_every_denominator_and_quantile() -> None:
 
     with ScriptedServer(respond) as server:
         document = bare(server.url, concurrency=1, requests=20)
-    assert document["requests"] == {"warmup": 0, "scheduled": 20, "ok": 15, "failed_by_class": {"http_5xx": 5}}
+    assert document["requests"] == counts(20, 15, 1, http_5xx=5)
     assert document["failures"] == [{"count": 5, "detail": "HTTP 503: busy"}]
     assert document["goodput_ratio"] == 0.75
     ttft = document["ttft_s"]
@@ -120,7 +134,8 @@ def test_open_loop_for_a_time_schedules_by_its_rate() -> None:
 def test_closed_loop_for_a_time_counts_what_it_sent() -> None:
     with ScriptedServer(answering(lambda received: "a b")) as server:
         document = bare(server.url, concurrency=2, duration="200ms")
-        assert document["requests"]["scheduled"] == len(server.requests) > 2
+        assert document["requests"]["scheduled"] > 2
+        assert document["requests"]["scheduled"] + document["requests"]["ramp"] == len(server.requests)
         assert len({received.prompt for received in server.requests}) == len(server.requests)
     assert document["requests"]["ok"] == document["requests"]["scheduled"]
 
@@ -140,10 +155,14 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
     for workers in ("1", "2"):
         with ScriptedServer(answering(lambda received: "a b c")) as server:
             document = bare(server.url, concurrency=4, requests=10, workers=workers, salt=8)
-            prompts.append(sorted(received.prompt for received in server.requests))
-        assert document["requests"] == {"warmup": 0, "scheduled": 10, "ok": 10, "failed_by_class": {}}
+            prompts.append({received.prompt for received in server.requests})
+        ramp = document["requests"]["ramp"]
+        assert document["requests"] == counts(10, 10, ramp)
+        assert len(prompts[-1]) == 10 + ramp
         assert document["client"]["workers"] == int(workers)
-    assert prompts[0] == prompts[1]
+    planned = BareOptions.parse(url="http://a", model="m", engine="openai", concurrency=4, requests=10)
+    measured = {request.ask.prompt for request in Drawn(planned)}
+    assert [measured <= sent for sent in prompts] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +263,8 @@ def test_interrupted_load_tells_what_was_answered(answered: int, options: dict[s
     with ScriptedServer(respond) as server:
         document = bare(server.url, concurrency=2, requests=10, **options)
     assert (document["partial"], document["client"]["cpu_s"]) == (True, None)
-    assert document["requests"]["ok"] in range(max(0, answered - 1), answered + 1)
+    good = document["requests"]["ok"] + document["requests"]["ramp"] - document["requests"]["ramp_failed"]
+    assert good in range(max(0, answered - 1), answered + 1)
     assert set(document["requests"]["failed_by_class"]) == set()
     assert "the stage was cut short" not in document["client"]["reasons"]
     assert "slo" not in options or document["verdict"]["reason"] == "the load was interrupted"

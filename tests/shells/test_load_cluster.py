@@ -270,7 +270,8 @@ def test_bare_load_takes_as_many_workers_as_it_is_told(two: Cluster, monkeypatch
         one = run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="1", **load))
         with pytest.raises(ClusterError, match="has 2 workers running, and the load needs 3"):
             run_bare(BareOptions.parse(url=server.url, cluster=two.address, workers="3", **load))
-    assert one["requests"] == {"warmup": 0, "scheduled": 8, "ok": 8, "failed_by_class": {}}
+    requests: Any = one["requests"]
+    assert (requests["scheduled"], requests["ok"], requests["failed_by_class"]) == (8, 8, {})
     assert isinstance(one["client"], dict)
     assert one["client"]["workers"] == 1
 

@@ -11,7 +11,7 @@ from benchgate.errors import StoreError
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.load.raw_body import RawBody
-from benchgate.load.spool import Spool, Spooled, read_spool
+from benchgate.load.spool import Phase, Spool, Spooled, read_spool
 from benchgate.model.records import ErrorClass
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE, closed, run
@@ -100,13 +100,18 @@ def test_response_whose_bytes_changed_is_not_given_back(tmp_path: Path) -> None:
     body=st.lists(st.tuples(st.integers(0, 2**62), st.binary(min_size=1, max_size=30))),
     intended_ns=st.integers(-(2**62), 2**62),
     detail=st.text(),
+    phase=st.sampled_from(Phase),
 )
 def test_any_bytes_and_instants_survive(
-    tmp_path_factory: pytest.TempPathFactory, body: list[tuple[int, bytes]], intended_ns: int, detail: str
+    tmp_path_factory: pytest.TempPathFactory,
+    body: list[tuple[int, bytes]],
+    intended_ns: int,
+    detail: str,
+    phase: Phase,
 ) -> None:
     response = Response(sent_ns=1, over_ns=2, body=body, fault=Fault(ErrorClass.PROTOCOL, detail))
     path = tmp_path_factory.mktemp("spool") / "spool"
-    spooled = [Spooled(7, intended_ns, 3, response)]
+    spooled = [Spooled(7, intended_ns, 3, response, phase)]
     written(path, spooled)
     assert read(path) == spooled
 

@@ -1,0 +1,84 @@
+"""Extra requests that bring a class of traffic into steady state and hold it there (docs/metrics.md, "Steady state").
+
+They are no part of a plan's identity: they follow from the same seed, by a random stream of their own, and are drawn
+when a stage is sent. None of them has the prompt of a measured request, which would then be in a prefix cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchgate.plan.arrivals import ramp_offsets_ns
+from benchgate.plan.groups import Group, drawn_requests
+from benchgate.plan.material import Recorded
+from benchgate.plan.planned import PlannedRequest
+from benchgate.suite.levels import Level
+
+POOL_UNITS = 4
+"""Different requests, or conversations, for each slot of a closed loop. They repeat when more are needed."""
+
+_STREAM = 0x5A3_7EAD  # keeps the random numbers of the ramp apart from those of the measured requests
+_LEAST_TAIL = 5.0  # service times for which an open loop goes on at most after its last measured request
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Draws the ramp requests of one class in one block. `service_times` is how long an open loop's lead is.
+
+    `spare` are the recorded prompts that the ramp may send; None where prompts are made up.
+    """
+
+    group: Group
+    seeds: tuple[int, ...]
+    service_times: float
+    spare: Sequence[Recorded] | None = None
+
+    @classmethod
+    def of(cls, group: Group, seeds: Sequence[int], spare: Sequence[Recorded] | None) -> Ramp | None:
+        """Return the ramp of a class; None for one that keeps its edges (`keeps_edges`)."""
+        if keeps_edges(group.level):
+            return None
+        return cls(group, (*seeds, _STREAM), group.level.course.ramp_service_times, spare)
+
+    @property
+    def size(self) -> int:
+        """Number of different requests of a closed loop's ramp, about; 0 for an open loop, whose ramp is a time."""
+        course, session = self.group.level.course, self.group.level.workload.session
+        turns = session.turns if session is not None and isinstance(session.turns, int) else 1
+        return POOL_UNITS * (course.concurrency or 0) * turns
+
+    def pool(self) -> tuple[PlannedRequest, ...]:
+        """Draw the requests that the slots of a closed loop go through, again and again; numbers begin at 0."""
+        return self._drawn([None] * (POOL_UNITS * (self.group.level.course.concurrency or 0)))
+
+    def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
+        """Draw the arrivals of an open loop's ramp by its own process, in order; numbers begin at 0.
+
+        Those before `lead_s` come first. The measured schedule begins there and has its last arrival `last_ns` later.
+        After it the process goes on for the lead's number of service times, at least five.
+        """
+        course = self.group.level.course
+        assert course.mean_rps is not None, "an open loop at a level rate"
+        tail_s = max(self.service_times, _LEAST_TAIL) * service_s
+        return self._drawn(ramp_offsets_ns(course.process, course.mean_rps, lead_s, tail_s, last_ns, self.seeds))
+
+    def _drawn(self, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
+        spare = self.spare
+        recorded = None if spare is None else [spare[unit % len(spare)] for unit in range(len(offsets))]
+        generator = np.random.default_rng([*self.seeds, 2])
+        return drawn_requests(replace(self.group, generator=generator, recorded=recorded), offsets)
+
+
+def keeps_edges(level: Level) -> bool:
+    """Return True for traffic whose beginning and end are part of the question: it has no ramp.
+
+    These are an open loop whose rate changes or is a trace's, traffic in the background, a stage with actions, whose
+    instants count from its start, and an open loop with `ramp: 0`.
+    """
+    course = level.course
+    if level.background or level.has_actions:
+        return True
+    return course.concurrency is None and (not course.is_level_rate or course.ramp_service_times == 0)

@@ -1,0 +1,116 @@
+"""Flows in virtual time: an event loop whose clock jumps to its next timer, and a server that only takes time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import selectors
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from benchgate.load.exchange import Response
+from benchgate.load.flow import Class, Flow, Steady
+from benchgate.load.keeping import Keeper
+from benchgate.load.level import Level
+from benchgate.load.pacing import Alarm
+from benchgate.load.pool import Pool
+from benchgate.load.spool import Spooled
+from benchgate.load.tickets import Ticket
+from tests.shells.load_helpers import target_at
+
+NS = 1_000_000_000
+ServiceTime = Callable[[int, float], float]
+"""Seconds that the answer to a request takes, by its number and by when it was sent."""
+
+
+class _Idle(selectors.DefaultSelector):
+    """Nothing ever comes: what would be waited for passes at once."""
+
+    now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise AssertionError("everybody waits, and nothing will come")
+        self.now_s += max(0.0, timeout)
+        return super().select(0)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.idle = _Idle()
+        super().__init__(self.idle)
+
+    def time(self) -> float:
+        return self.idle.now_s
+
+
+class World:
+    """What flows find around them: a clock, alarms, a server and a place for answers."""
+
+    def __init__(self, service_s: ServiceTime) -> None:
+        self.service_s = service_s
+        self.loop = _Loop()
+        self.given_up = False
+        self.asked = list[int]()
+
+    def now_ns(self) -> int:
+        return round(self.loop.time() * NS)
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(coroutine)
+
+    async def until(self, instant_ns: int) -> None:
+        await asyncio.sleep(max(0, instant_ns - self.now_ns()) / NS)
+
+    async def ask(self, wire: bytes, manner: object) -> Response:
+        number, sent_ns = int(wire), self.now_ns()
+        self.asked.append(number)
+        await asyncio.sleep(self.service_s(number, self.loop.time()))
+        return Response(sent_ns, self.now_ns())
+
+
+class Kept:
+    """Answers of one flow, in the order in which they were over."""
+
+    def __init__(self) -> None:
+        self.answers = list[Spooled]()
+
+    def keep(self, spooled: Spooled) -> None:
+        self.answers.append(spooled)
+
+
+def tickets(numbers: Sequence[int] | range, offsets_ns: Sequence[int] | None = None) -> Iterator[Ticket]:
+    """Tickets with these numbers, at these instants or without any."""
+    for number, offset_ns in zip(numbers, itertools.repeat(None) if offsets_ns is None else offsets_ns, strict=False):
+        yield Ticket(number, offset_ns, b"%d" % number)
+
+
+def closed_class(
+    level: Level, measured: Sequence[int], ramp: Sequence[int] | None, service_s: float | None = None
+) -> tuple[Class, Kept]:
+    """A closed loop, and where its answers are kept."""
+    kept = Kept()
+    extra = None if ramp is None else tickets(ramp)
+    return Class(level, tickets(measured), cast(Keeper, kept), ramp=extra, service_s=service_s), kept
+
+
+def send(
+    monkeypatch: pytest.MonkeyPatch, service_s: ServiceTime, *shares: Sequence[Class], world: World | None = None
+) -> World:
+    """Send the classes of one worker after the other, all from one start, until all are over."""
+    world = World(service_s) if world is None else world
+    monkeypatch.setattr("benchgate.load.flow.monotonic_ns", world.now_ns)
+
+    async def all_of_them() -> None:
+        async with asyncio.TaskGroup() as group:
+            for classes in shares:
+                steady = Steady(sum(one.leads for one in classes))
+                for one in classes:
+                    flow = Flow(target_at("http://a"), cast(Pool, world), one, cast(Alarm, world), steady)
+                    group.create_task(flow.run(0))
+
+    world.run(all_of_them())
+    return world
