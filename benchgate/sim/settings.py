@@ -84,6 +84,7 @@ class SimSettings:
     ready_after_s: float = 0.0  # connections are refused before
     load_time_s: float = 0.0  # the first request loads the model, and everybody waits for it
     replicas: int = 1  # more than one: so many processes behind a router
+    lose_replica_after: int | None = None  # requests, after which the last replica is killed; None: never
     affinity: str | None = None  # what equal requests must have in common: prefix, session, or the name of a header
     host: str = "127.0.0.1"
     port: int = 0  # 0: any free one
@@ -120,6 +121,12 @@ class SimSettings:
             near = difflib.get_close_matches(self.metrics_as, METRICS_AS, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(f"metrics_as is {self.metrics_as!r}; {hint}it is one of {', '.join(METRICS_AS)}")
+        if self.lose_replica_after is not None:
+            _at_least(1, "lose_replica_after", self.lose_replica_after)
+            if self.replicas == 1:
+                raise UsageError(
+                    "lose_replica_after kills one of several replicas, and there is one; give `replicas` as well"
+                )
         if self.affinity is not None and self.replicas == 1:
             raise UsageError("affinity chooses among several replicas, and there is one; give `replicas` as well")
 

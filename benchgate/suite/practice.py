@@ -61,6 +61,7 @@ class Practice(StrictSection):
     ready_after_s: Span | None = Field(default=None, alias="ready_after")
     load_time_s: Span | None = Field(default=None, alias="load_time")
     replicas: Whole = Field(default=1, ge=1, le=MOST_REPLICAS)
+    lose_replica_after: _Least1 | None = None
     affinity: Text | None = None
     seed: _Least0 | None = None
 
@@ -77,6 +78,10 @@ class Practice(StrictSection):
             one, other = (_spelt(names[0]) for names in (pace, costs))
             raise ValueError(
                 f"`{one}` paces each stream by itself, and `{other}` is of an engine that batches; keep one of them"
+            )
+        if self.lose_replica_after is not None and self.replicas == 1:
+            raise ValueError(
+                "`lose_replica_after` kills one of several replicas, and there is one; say `replicas` as well"
             )
         if self.affinity is not None and self.replicas == 1:
             raise ValueError("`affinity` chooses among several replicas, and there is one; say `replicas` as well")
