@@ -195,7 +195,7 @@ def test_a_command_counts_only_where_it_is_allowed(tmp_path: Path, plain: Sim, t
     text = text_of(plain, three, f"{{replicas: 3, command: 'cat {number}'}}")
     with pytest.raises(UsageError, match="--allow-actions"):
         run(tmp_path, text)
-    decision = run(tmp_path, text, Watching(IN_A_BLOCK, lambda: number.unlink() or None), allow_actions=True)
+    decision = run(tmp_path, text, Watching(IN_A_BLOCK, number.unlink), allow_actions=True)
     assert [one.count for one in decision.evidence.replicas] == [3, 3, None, None, None]
     assert decision.verdict.outcome is Outcome.INVALID
     assert "not counted (cat ended with status 1; see replicas.log) before block 2" in guard_of(decision).reason
