@@ -16,6 +16,7 @@ from benchgate.errors import EmbeddedError, TargetError, UsageError
 from benchgate.load.room import require_room
 from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm, Deployment, flattened
+from benchgate.model.replicas import NOT_ALL_READY, REPLICAS, ReplicaCount
 from benchgate.model.run import CHANGED, ONE_SERVER, StartUp, TargetFault
 from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
@@ -29,8 +30,12 @@ from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target, dialect_of
 from benchgate.targets.probe import still_alive, wait_ready, what_it_says
 from benchgate.telemetry.hardware import accelerator_facts
+from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
 from benchgate.telemetry.sources import sources_of
 from benchgate.units import show_duration
+
+_NOTE_EVERY_S = 5.0
+_COUNT_AGAIN_S = 0.25
 
 Keep = Callable[[Arm, Deployment], None]
 """Takes in what a deployment is, as it said when it answered."""
@@ -48,6 +53,63 @@ class TargetDown(Exception):
     def __init__(self, fault: TargetFault, *others: TargetFault) -> None:
         super().__init__(fault.reason)
         self.faults = (fault, *others)
+
+
+class Replicas:
+    """Counts the replicas of each deployment that declares their number, throughout a run.
+
+    `log` takes the output of commands that count; `waiting` is called with a line while some are missing.
+    """
+
+    def __init__(self, log: Path, waiting: Callable[[str], None]) -> None:
+        self._log = log
+        self._waiting = waiting
+        self._counters: dict[Arm, ReplicaCounter] = {}
+
+    def add(self, spec: DeploymentSpec, target: Target) -> None:
+        """Count this deployment too, where it declares `ready`. Raises UsageError for a reference that is not set."""
+        counter = replica_counter(spec, target, os.environ, self._log)
+        if counter is not None:
+            self._counters[target.arm] = counter
+
+    def await_all(self, arm: Arm, ready_s: float) -> Counted:
+        """Count until there are as many as declared, for at most `ready_s`; return the last count.
+
+        Raises TargetError where there is no way to count them.
+        """
+        if (counter := self._counters.get(arm)) is None:
+            return Counted(None)
+        wanted, before = counter.ready.replicas, None
+        began_s = last_s = time.monotonic()
+        while True:
+            counted = counter.count()
+            now_s = time.monotonic()
+            if counted.count == wanted or now_s + _COUNT_AGAIN_S >= began_s + ready_s:
+                return counted
+            if counted != before or now_s - last_s >= _NOTE_EVERY_S:
+                before, last_s = counted, now_s
+                shown = ReplicaCount(arm, "", None, counted.count, wanted, counted.problem).shown
+                self._waiting(f"the {arm} has {shown} after {now_s - began_s:.0f} s of {ready_s:g}")
+            time.sleep(_COUNT_AGAIN_S)
+
+    def require_all(self, arm: Arm, ready_s: float) -> None:
+        """Wait for as many as declared. Raises TargetError with the count where they are not there in time."""
+        counted = self.await_all(arm, ready_s)
+        counter = self._counters.get(arm)
+        if counter is None or counted.count == counter.ready.replicas:
+            return
+        wanted = counter.ready.replicas
+        found = "an unknown number" if counted.count is None else str(counted.count)
+        why = f" ({counted.problem})" if counted.problem is not None else ""
+        raise TargetError(f"{found} of {wanted} {NOT_ALL_READY} after {ready_s:g} s{why}")
+
+    def record(self, writer: RunWriter, when: str, *, block: int | None = None, only: Arm | None = None) -> None:
+        """Count every deployment once, or `only` that of one arm, and write each count into the run's journal."""
+        for arm, counter in self._counters.items():
+            if only in (None, arm):
+                counted = counter.count()
+                one = ReplicaCount(arm, when, block, counted.count, counter.ready.replicas, counted.problem)
+                writer.event(REPLICAS, one.document())
 
 
 def declared(suite: Suite, name: str) -> Deployment:
@@ -94,7 +156,8 @@ def bring_up(
     weights_dir: Path,
     suite_dir: Path,
     told: Callable[[str], None],
-    waiting: Callable[[str], None] = lambda line: None,
+    waiting: Callable[[str], None],
+    replicas: Replicas,
 ) -> Target:
     """Start the arm if it is ours to start, wait until it answers a real completion, and `keep` what it says it is."""
     name = suite.baseline if arm is Arm.BASELINE else suite.candidate
@@ -112,6 +175,8 @@ def bring_up(
                 asked, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
             )
             facts = facts or said
+        replicas.add(spec, target)
+        replicas.require_all(arm, limits.ready_s)
     except (EmbeddedError, TargetError) as fault:
         raise TargetDown(TargetFault(arm, "at the start", str(fault))) from fault
     require_room(suite, plan, arm, facts)
@@ -133,13 +198,16 @@ def bring_all_up(
     weights_dir: Path,
     suite_dir: Path,
     told: Callable[[str], None],
-    waiting: Callable[[str], None] = lambda line: None,
+    waiting: Callable[[str], None],
+    replicas: Replicas,
 ) -> dict[Arm, Target]:
     """The same for every arm in turn. Raises TargetDown at the first that is not there, and others that are not."""
     targets: dict[Arm, Target] = {}
     for arm in arms:
         try:
-            targets[arm] = bring_up(stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, told, waiting)
+            targets[arm] = bring_up(
+                stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, told, waiting, replicas
+            )
         except TargetDown as down:
             left = [other for other in arms if other is not arm and other not in targets]
             raise TargetDown(*down.faults, *_down_too(suite, left, suite_dir)) from down

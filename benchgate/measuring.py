@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from benchgate.deploying import (
+    Replicas,
     TargetDown,
     bring_all_up,
     measure_starts,
@@ -30,7 +31,8 @@ from benchgate.load.fleet import Fleet
 from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import PROCESSES, Evidence, TargetFault
+from benchgate.model.replicas import AT_THE_END
+from benchgate.model.run import AT_THE_START, PROCESSES, Evidence, TargetFault
 from benchgate.model.waiver import Waivers
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
@@ -105,15 +107,18 @@ def measure(work: Work) -> bool:
     with ExitStack() as stack:
         try:
             _measure_starts(work)
-            targets = _brought_up(work, stack)
+            replicas = Replicas(work.log_dir / "replicas.log", work.progress.note)
+            targets = _brought_up(work, stack, replicas)
             said = said_by(work.suite, targets)
             _require_scoring(work.suite, work.plan, targets)
             work.sitting.answered(_processes(work.suite, targets))
             work.sitting.begin()
-            _measure_load(work, stack, targets)
+            replicas.record(work.sitting.writer, AT_THE_START)
+            _measure_load(work, stack, targets, replicas)
             _measure_quality(work, targets)
             _measure_divergence(work, targets)
             _measure_shadow(work, targets)
+            replicas.record(work.sitting.writer, AT_THE_END)
             require_unchanged(work.suite, targets, said)
         except TargetDown as down:
             work.sitting.end_without(down.faults)
@@ -132,7 +137,7 @@ def _measure_starts(work: Work) -> None:
     measure_starts(suite, suite.start, arms, writer, work.log_dir, work.weights_dir, told, first)
 
 
-def _brought_up(work: Work, stack: ExitStack) -> dict[Arm, Target]:
+def _brought_up(work: Work, stack: ExitStack, replicas: Replicas) -> dict[Arm, Target]:
     suite, arms = work.suite, measured_arms(work.suite)
     work.progress.begin("deployments", len(arms))
     targets = bring_all_up(
@@ -146,6 +151,7 @@ def _brought_up(work: Work, stack: ExitStack) -> dict[Arm, Target]:
         work.suite_dir,
         work.progress.step,
         work.progress.note,
+        replicas,
     )
     require_two(suite, targets)
     return targets
@@ -167,7 +173,7 @@ def _require_scoring(suite: Suite, plan: Plan, targets: dict[Arm, Target]) -> No
         raise TargetDown(TargetFault(arm, "at the start", fault))
 
 
-def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target]) -> None:
+def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target], replicas: Replicas) -> None:
     suite, load, done = work.suite, work.suite.load, work.sitting.done
     if load is None:
         return
@@ -189,6 +195,7 @@ def _measure_load(work: Work, stack: ExitStack, targets: Mapping[Arm, Target]) -
                 position=done.position,
                 sitting=work.sitting.number,
                 salt=work.salt,
+                replicas=replicas,
             )
         )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchgate.acting import Acts, bring_back
-from benchgate.deploying import TargetDown, endpoints_of, require_alive
+from benchgate.deploying import Replicas, TargetDown, endpoints_of, require_alive
 from benchgate.done import LoadDone
 from benchgate.errors import TargetError
 from benchgate.gate.arm_search import ArmSearch, alternating, most_looks, search_of
@@ -77,6 +77,7 @@ class LoadWork:
     position: int
     sitting: int
     salt: int
+    replicas: Replicas
     warm: bool = False
     service_s: dict[tuple[str, str, Arm], float] = field(default_factory=dict)
 
@@ -102,6 +103,7 @@ def _measure_blocks(work: LoadWork) -> None:
             work.progress.begin(told, stages * len(work.targets))
             _warm_up(work, again)
         for block in blocks:
+            work.replicas.record(work.writer, f"before block {block.number + 1}", block=block.number)
             work.looks.begin_block()
             _measure_block(work, block)
         if end not in done.gone_on and work.looks.end_after(end):
@@ -184,6 +186,8 @@ def _measure_block(work: LoadWork, block: PlannedBlock) -> None:
             _journal(work.writer, acts, arm, block.number)
             if acts.actions:
                 _bring_back(work.suite, work.targets[arm], acts.actions, f"after {where}")
+                work.replicas.await_all(arm, work.suite.limits.ready_s)  # an action may have taken one away on purpose
+                work.replicas.record(work.writer, f"after {where}", only=arm)
             elif _looks_dead(result):
                 require_alive(work.suite, work.targets[arm], f"after {where}")
             _mark(work, stage, arm, block.number)
@@ -216,6 +220,7 @@ def _measure_capacity(work: LoadWork) -> None:
         _warm_up(work)
     elif not work.warm:
         _warm_up_search(work, capacity, searches)
+    work.replicas.record(work.writer, "before the capacity search")
     for arm, look in alternating(searches):
         block = searches[arm].executions(look.level)
         # Others than before: a look that was cut short may have left its prompts in a cache.

@@ -160,6 +160,13 @@ def _require_cluster(suite: Suite) -> None:
 
 def _refuse_commands(suite: Suite) -> None:
     """A suite that runs commands on this machine does so only when whoever starts it says so."""
+    for name in dict.fromkeys((suite.baseline, suite.candidate)):
+        ready = suite.deployments[name].ready
+        if ready is not None and ready.command is not None:
+            raise UsageError(
+                f"the replicas of {name} of {suite.suite} are counted by the command {ready.command!r} on this "
+                "machine; read it, and add --allow-actions to let it"
+            )
     for stage in suite.load.sweep if suite.load else ():
         for action in stage.actions or ():
             if action.run is not None:

@@ -61,7 +61,8 @@ def _references(spec: DeploymentSpec) -> Iterator[tuple[str, str]]:
     """Where a deployment's entry in the suite refers to what decides who answers, and who tells of it; in its order."""
     said = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "metrics", "gpu")}
     headers = {f"headers.{name}": text for name, text in spec.headers.items()}
-    for place, text in (said | headers).items():
+    replicas = {f"ready.metrics[{n}]": text for n, text in enumerate(spec.ready.metrics if spec.ready else ())}
+    for place, text in (said | headers | replicas).items():
         if text is not None and reference_name(text) is not None:
             yield place, text
 

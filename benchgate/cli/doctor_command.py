@@ -40,26 +40,30 @@ def doctor(
     ] = None,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
+    allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
     output: Annotated[DoctorFormat, typer.Option("--format", help="How to print the findings.")] = DoctorFormat.TEXT,
 ) -> None:
     """Look for what would spoil a run, on this machine and in a suite's deployments, and say what to do about it."""
     if not client:
-        _examine(store, suite, work_dir, output, allow_code=allow_code)
+        log = work_dir / "replicas.log" if allow_actions else None
+        _examine(store, suite, work_dir, output, allow_code=allow_code, replica_log=log)
     elif suite is not None:
         raise UsageError("--suite is of no part of --client, which measures this machine alone; leave one of them out")
     else:
         _measure(store, output)
 
 
-def _examine(store: str, suite: str | None, work_dir: Path, output: DoctorFormat, *, allow_code: bool) -> None:
+def _examine(
+    store: str, suite: str | None, work_dir: Path, output: DoctorFormat, *, allow_code: bool, replica_log: Path | None
+) -> None:
     from dataclasses import asdict
 
     from benchgate.doctor.machine import State
 
     symptoms = list(_of_the_machine(store, work_dir))
     if suite is not None:
-        symptoms += _of_the_suite(suite, store, allow_code=allow_code)
+        symptoms += _of_the_suite(suite, store, allow_code=allow_code, replica_log=replica_log)
     width = max(16, *(len(symptom.name) for symptom in symptoms))
     if output is DoctorFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
@@ -92,7 +96,7 @@ def _of_the_machine(store: str, work_dir: Path) -> Iterator[Symptom]:
     yield from examine_resources(folders)
 
 
-def _of_the_suite(reference: str, store: str, *, allow_code: bool) -> Iterator[Symptom]:
+def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
     from benchgate.cli.measure_commands import load_suite
     from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.deployments import examine_deployments
@@ -103,7 +107,7 @@ def _of_the_suite(reference: str, store: str, *, allow_code: bool) -> Iterator[S
     path = find_suite(reference)
     suite = load_suite(path)
     yield examine_budget(suite, path.parent, os.environ)
-    found = list(examine_deployments(suite, path.parent, os.environ))
+    found = list(examine_deployments(suite, path.parent, os.environ, replica_log=replica_log))
     yield from found
     planned = [list(_of_the_plan(one, path, store, allow_code=allow_code)) for one in each_candidate(suite)]
     if all(symptom.state is not State.FAIL for symptom in found):

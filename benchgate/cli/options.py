@@ -54,9 +54,7 @@ ReportUrlOption = Annotated[
 LabelOption = Annotated[str | None, typer.Option("--label", help="A name to find this run by later.")]
 BaselineOption = Annotated[str | None, typer.Option("--baseline", help="Deployment of the suite to use as baseline.")]
 CandidateOption = Annotated[str | None, typer.Option("--candidate", help="Deployment of the suite to judge.")]
-AllowActionsOption = Annotated[
-    bool, typer.Option("--allow-actions", help="Let stages run the commands that the suite names.")
-]
+AllowActionsOption = Annotated[bool, typer.Option("--allow-actions", help="Run the commands that the suite names.")]
 AllowCodeOption = Annotated[
     bool, typer.Option("--allow-code", help="Let evals run the code that the suite's `allow_unsafe_code` speaks of.")
 ]

@@ -86,6 +86,9 @@ def sim(
         str, typer.Option("--load-time", help="The first request waits so long for the model.")
     ] = "0s",
     replicas: Annotated[int, typer.Option("--replicas", help="So many processes behind a router.")] = 1,
+    lose_replica_after: Annotated[
+        int | None, typer.Option("--lose-replica-after", help="Router: kill the last replica after so many requests.")
+    ] = None,
     affinity: Annotated[
         str | None, typer.Option("--affinity", help="Router: keep together by prefix, session or this header.")
     ] = None,

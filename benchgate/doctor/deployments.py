@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from benchgate.targets.dialect import Target
 from benchgate.targets.probe import in_one_line
 from benchgate.targets.survey import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, look_up, try_out
 from benchgate.telemetry.page import BadPageError
+from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
 from benchgate.telemetry.words import read_page
 from benchgate.units import show_duration
@@ -43,11 +45,17 @@ _REMEDIES = {
 
 
 def examine_deployments(
-    suite: Suite, folder: Path, environment: Mapping[str, str], *, within_s: float = WITHIN_S
+    suite: Suite,
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    within_s: float = WITHIN_S,
+    replica_log: Path | None = None,
 ) -> Iterator[Symptom]:
     """What each deployment that a run of the suite would ask shows of itself. Never shows a key.
 
-    `folder` is where the suite stands. What benchgate starts itself is not started for this.
+    `folder` is where the suite stands. What benchgate starts itself is not started for this. A command that counts
+    replicas is run only with a `replica_log` for its output.
     """
     for arm, name in _compared(suite):
         spec = suite.deployments[name]
@@ -58,6 +66,7 @@ def examine_deployments(
         try:
             target = target_of(arm, spec, environment, folder)
             yield from _of_one(suite, name, spec, target, environment, min(within_s, suite.limits.ready_s))
+            yield from _replicas(name, spec, target, environment, replica_log)
         except (UsageError, TargetError) as error:
             yield Symptom(name, State.FAIL, str(error), _UNRESOLVED)
     yield from _helpers(suite, folder, environment, within_s)
@@ -104,6 +113,33 @@ def _of_one(
         for endpoint in _streamed(suite):
             yield _stream(f"{name} stream", endpoint, try_out(target, endpoint, stream=True, within_s=within_s), where)
         yield from _metrics(name, spec, target, environment)
+
+
+def _replicas(
+    name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str], log: Path | None
+) -> Iterator[Symptom]:
+    """How many replicas there are now, where the suite declares their number."""
+    counter = replica_counter(spec, target, environment, log or Path(os.devnull))
+    if counter is None:
+        return
+    wanted = counter.ready.replicas
+    if counter.ready.command is not None and log is None:
+        found = f"{wanted} are declared, and counted by the command {counter.ready.command!r}, which was not run"
+        yield Symptom(f"{name} replicas", State.WARN, found, "read it, and add --allow-actions to let it count them")
+        return
+    try:
+        counted = counter.count()
+    except TargetError as error:
+        yield Symptom(f"{name} replicas", State.FAIL, str(error), "until then a run ends with 12")
+        return
+    if counted.count is None:
+        remedy = "a count that cannot be taken makes the load INVALID; mend what counts them"
+        yield Symptom(f"{name} replicas", State.FAIL, f"not counted: {counted.problem}", remedy)
+    elif counted.count != wanted:
+        remedy = "bring all of them up, or correct `ready.replicas`; a run waits for them (`limits.ready`)"
+        yield Symptom(f"{name} replicas", State.FAIL, f"{counted.count} of {wanted} replicas", remedy)
+    else:
+        yield Symptom(f"{name} replicas", State.OK, f"{wanted} of {wanted} replicas")
 
 
 def _endpoints(suite: Suite) -> dict[Endpoint, None]:

@@ -13,6 +13,7 @@ from benchgate.gate.load_guards import guards_apart, load_guards
 from benchgate.gate.looks import blocks_measured
 from benchgate.gate.places import places
 from benchgate.gate.quality_guards import quality_guards
+from benchgate.gate.replica_guard import replica_guards
 from benchgate.gate.shadow_guards import shadow_guards
 from benchgate.gate.sittings import sitting_guards, to_its_end
 from benchgate.gate.specs import concrete_checks, judged_units
@@ -20,6 +21,7 @@ from benchgate.gate.telemetry_guards import telemetry_guards
 from benchgate.gate.what_differs import what_differs
 from benchgate.gate.who_answers import two_deployments
 from benchgate.model.deployment import Arm
+from benchgate.model.replicas import NOT_ALL_READY, NOT_COUNTABLE
 from benchgate.model.run import CANNOT_SCORE, CHANGED, ONE_SERVER, REFUSES, Evidence, RunStatus
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.metric_kinds import TASK_METRICS
@@ -33,6 +35,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     for evidence in runs:
         results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
         results += sitting_guards(evidence)
+        results += replica_guards(evidence)
         results += looked_at(load_guards(evidence, suite), None if evidence.load else "no load was measured")
         results += background_guards(evidence, suite)
         results += telemetry_guards(evidence, suite)
@@ -125,6 +128,8 @@ _REMEDIES = {
     ),
     ONE_SERVER: "correct the suite and run again",
     CANNOT_SCORE: "correct the suite and run again",
+    NOT_ALL_READY: "bring all of its replicas up, or correct `ready.replicas` in the suite, and run again",
+    NOT_COUNTABLE: "correct `ready` in the suite and run again",
     CHANGED: "let nobody deploy to it or change it while it is measured, and run again",
 }
 """Of a deployment that is there, by what its fault says."""

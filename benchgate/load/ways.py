@@ -90,7 +90,8 @@ def _target_problems(spec: DeploymentSpec, suite_dir: Path, environment: Mapping
 
 def _page_problems(spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[str]:
     """Pages of metrics whose variable is wanting, or holds no address."""
-    for key, text in (("metrics", spec.metrics), ("gpu", spec.gpu)):
+    of_replicas = (("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ()))
+    for key, text in (("metrics", spec.metrics), ("gpu", spec.gpu), *of_replicas):
         try:
             if text is not None:
                 resolve_page(key, text, environment)

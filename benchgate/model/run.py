@@ -18,6 +18,7 @@ from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.history import Attempt, PastRun
 from benchgate.model.noise import NoiseProfile
 from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
+from benchgate.model.replicas import ReplicaCount
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
 
@@ -305,6 +306,7 @@ class Evidence:
     unjudged: tuple[Attempt, ...] = ()  # those that had measured something and had no verdict, oldest first
     budget_spent: BudgetSpent | None = None  # by production, when it began or went on; None where nobody read it
     resumptions: tuple[Resumption, ...] = ()  # how it went on after it was cut short, oldest first
+    replicas: tuple[ReplicaCount, ...] = ()  # every count of a deployment that declares its replicas, oldest first
 
 
 @dataclass(frozen=True, slots=True)

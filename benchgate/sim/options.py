@@ -67,7 +67,7 @@ _SERVER: Mapping[str, _Option] = {
     "ready_after": ("ready_after_s", parse_span_s),
     "load_time": ("load_time_s", parse_span_s),
     **{name: (name, _as_it_is) for name in ("chunk_tokens", "model", "image_tokens", "embedding_size", "seed")},
-    **{name: (name, _as_it_is) for name in ("metrics_as", "replicas", "affinity")},
+    **{name: (name, _as_it_is) for name in ("metrics_as", "replicas", "lose_replica_after", "affinity")},
     **{name: (name, _as_it_is) for name in ("host", "port", "uds", "cert", "key", "client_ca")},
 }
 _ALL = {**_PACE, **_ENGINE, **_QUEUE, **_SERVER}

@@ -36,6 +36,7 @@ class Router:
         alone = replace(
             settings,
             replicas=1,
+            lose_replica_after=None,
             affinity=None,
             ready_after_s=0.0,
             keep_alive_s=None,
@@ -50,6 +51,8 @@ class Router:
         self._replicas = [Replica(number, alone) for number in range(settings.replicas)]
         self._next = 0
         self._in_flight = 0
+        self._passed = 0
+        self._losing: asyncio.Future[None] | None = None
         self._max_in_flight = 0
         self._lost: list[dict[str, Any]] = []  # what killed replicas had told of themselves
         self._began_s = time.time()
@@ -97,6 +100,9 @@ class Router:
     def _pass_on(self, request: Request, line: Connection) -> None:
         if request.method == "POST":
             self._in_flight += 1
+            self._passed += 1
+            if self._passed == self._settings.lose_replica_after:
+                self._losing = asyncio.ensure_future(self._kill(self._replicas[-1]))
             self._max_in_flight = max(self._max_in_flight, self._in_flight)
         line.reply = Relay(request, line, self._order(request), lambda: self._passed_on(request))
 
@@ -134,9 +140,12 @@ class Router:
             except UsageError as error:
                 return json_response(500, {"detail": str(error)})
         elif one.state != "down":
-            self._lost += await self._states([one])  # it cannot be asked afterwards
-            one.kill()
+            await self._kill(one)
         return json_response(200, one.document())
+
+    async def _kill(self, one: Replica) -> None:
+        self._lost += await self._states([one])  # it cannot be asked afterwards
+        one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
         """The series of all replicas that are there; those of a replica that is gone are gone with it."""

@@ -109,6 +109,7 @@ class SimSettings:
     ready_after_s: float = 0.0  # connections are refused before
     load_time_s: float = 0.0  # the first request loads the model, and everybody waits for it
     replicas: int = 1  # more than one: so many processes behind a router
+    lose_replica_after: int | None = None  # requests, after which the last replica is killed; None: never
     affinity: str | None = None  # what equal requests must have in common: prefix, session, or the name of a header
     host: str = "127.0.0.1"
     port: int = 0  # 0: any free one
@@ -149,6 +150,12 @@ class SimSettings:
         if "" in names or len(set(names)) < len(names):
             raise UsageError(f"the model and its adapters are {', '.join(names)}; each needs a name of its own")
         _one_of("metrics_as", self.metrics_as, METRICS_AS)
+        if self.lose_replica_after is not None:
+            _at_least(1, "lose_replica_after", self.lose_replica_after)
+            if self.replicas == 1:
+                raise UsageError(
+                    "lose_replica_after kills one of several replicas, and there is one; give `replicas` as well"
+                )
         if self.affinity is not None and self.replicas == 1:
             raise UsageError("affinity chooses among several replicas, and there is one; give `replicas` as well")
 

@@ -19,6 +19,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceObservation
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.noise import NoiseProfile, noise_key
+from benchgate.model.replicas import REPLICAS, ReplicaCount
 from benchgate.model.run import (
     LOAD_ENDED,
     RESUMED,
@@ -39,7 +40,7 @@ from benchgate.store.history import Before, past_runs
 from benchgate.store.resumed import resumptions, set_aside
 from benchgate.store.telemetry_rows import TELEMETRY_SEALED, read_telemetry
 
-EVENTS_READ = (LOAD_ENDED, RESUMED)
+EVENTS_READ = (LOAD_ENDED, RESUMED, REPLICAS)
 """The kinds of events that are a part of what a verdict rests on."""
 
 _READERS = 4
@@ -120,6 +121,7 @@ def read_evidence(found: RunRows, known: Known) -> Evidence:
         divergence=_only(run.id, seen, DivergenceObservation),
         budget_spent=_only(run.id, seen, BudgetSpent),
         resumptions=resumed,
+        replicas=_replica_counts(run.id, found.events),
     )
 
 
@@ -158,6 +160,15 @@ def _load_end(run_id: str, events: Sequence[rows.Row]) -> LoadEnd | None:
         return LoadEnd(**json.loads(ends[-1])) if ends else None
     except (ValueError, TypeError) as exc:
         raise EvidenceError(f"run {run_id}: its journal does not tell how its load ended: {exc}") from exc
+
+
+def _replica_counts(run_id: str, events: Sequence[rows.Row]) -> tuple[ReplicaCount, ...]:
+    """Return every count of replicas in the run's journal, oldest first. Raises EvidenceError for a damaged one."""
+    counts = [event["data"] for event in events if event["kind"] == REPLICAS]
+    try:
+        return tuple(ReplicaCount.from_document(json.loads(data)) for data in counts)
+    except (ValueError, TypeError, KeyError) as exc:
+        raise EvidenceError(f"run {run_id}: its journal holds a damaged count of replicas: {exc}") from exc
 
 
 def _in_order(connection: Connection, table: Table, run_id: str) -> list[rows.Row]:

@@ -26,6 +26,7 @@ from benchgate.model.records import (
     unpack_eval_items,
     unpack_shadow_items,
 )
+from benchgate.model.replicas import REPLICAS
 from benchgate.model.run import (
     RESUMED,
     ClientUse,
@@ -75,13 +76,14 @@ def evidence_sha256(
     arms: Iterable[Mapping[str, Any]],
     observations: Iterable[Mapping[str, Any]],
     telemetry: Sequence[Sequence[object]] = (),
-    events: Iterable[Mapping[str, Any]] = (),
+    events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """One hash over a finished run: its row, its arms, all its observations and its telemetry in order.
 
     It changes when anything is altered, removed, added or moved. `telemetry` are the sealed columns of its rows; of its
-    `events` those are covered that tell how it went on after it was cut short, for they say what counts no more. A run
-    without telemetry, or without such events, has the hash it had before there was such a thing.
+    `events` those are covered that tell how it went on after it was cut short, for they say what counts no more, and
+    counts of replicas. A run without telemetry, or without such events, has the hash it had before there was such a
+    thing.
     """
     sealed: dict[str, object] = {
         "run": {name: value for name, value in run.items() if name != "evidence_sha256"},
@@ -92,6 +94,8 @@ def evidence_sha256(
         sealed["telemetry"] = [list(row) for row in telemetry]
     if resumed := [[event["seq"], event["data"]] for event in events if event["kind"] == RESUMED]:
         sealed["resumed"] = resumed
+    if counted := [[event["seq"], event["data"]] for event in events if event["kind"] == REPLICAS]:
+        sealed["replicas"] = counted
     return text_sha256(to_json(sealed, "the evidence"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, insert, select, union_all, update
 
 from benchgate.errors import EvidenceError, StoreError
+from benchgate.model.replicas import REPLICAS
 from benchgate.model.run import RESUMED, RunStatus
 from benchgate.store import rows, tables
 from benchgate.store.engine import fetch
@@ -74,13 +75,13 @@ def evidence_sha256(connection: Connection, run: Mapping[str, Any]) -> str:
     seen = select(*columns).where(observation.run_id == run["id"]).order_by(observation.seq)
     arms = fetch(connection, tables.arms_of([run["id"]]))
     telemetry = sealed_telemetry(connection, run["id"])
-    return rows.evidence_sha256(run, arms, fetch(connection, seen), telemetry, resumed_events(connection, run["id"]))
+    return rows.evidence_sha256(run, arms, fetch(connection, seen), telemetry, sealed_events(connection, run["id"]))
 
 
-def resumed_events(connection: Connection, run_id: str) -> list[rows.Row]:
+def sealed_events(connection: Connection, run_id: str) -> list[rows.Row]:
     """The events of a run that its evidence hash covers, in order."""
     event = tables.event
-    wanted = select(event).where(event.c.run_id == run_id, event.c.kind == RESUMED).order_by(event.c.seq)
+    wanted = select(event).where(event.c.run_id == run_id, event.c.kind.in_((RESUMED, REPLICAS))).order_by(event.c.seq)
     return fetch(connection, wanted)
 
 

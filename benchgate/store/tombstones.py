@@ -104,7 +104,7 @@ def evidence_sha256(
     arms: Sequence[rows.Row],
     left: Iterable[tuple[str, rows.Row]],
     stones: Iterable[rows.Row],
-    events: Iterable[rows.Row],
+    events: Sequence[rows.Row],
 ) -> str:
     """The hash over a finished run, of the raw rows that are `left` (table's name, sealed columns) and of tombstones.
 

@@ -16,6 +16,7 @@ _OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
 def broken_deployments(parts: Parts) -> Iterator[Fault]:
     """Everything about deployments that does not fit together, beyond their own keys."""
     yield from _ours(parts)
+    yield from _replicas(parts)
     yield from _starts(parts)
     yield from _prices(parts)
     yield from _counted(parts)
@@ -35,6 +36,28 @@ def _ours(parts: Parts) -> Iterator[Fault]:
         for key in _OF_A_URL:
             if getattr(spec, key):
                 yield Fault(("deployments", name, key), f"means nothing for {kind}; remove it")
+
+
+def _replicas(parts: Parts) -> Iterator[Fault]:
+    """Of what benchgate starts itself, only a practice server has replicas, and it reports them itself."""
+    for name, spec in parts.deployments.items():
+        if spec is None or spec.url is not None or spec.ready is None:
+            continue
+        place = ("deployments", name, "ready")
+        if spec.embedded is not None:
+            yield Fault(place, "means nothing for an embedded deployment, which is one process; remove it", at_key=True)
+            continue
+        replicas = spec.sim.replicas if spec.sim is not None else 1
+        if replicas == 1:
+            yield Fault(
+                place, "counts replicas, and this practice server has one; give `sim` some `replicas`", at_key=True
+            )
+        elif replicas != spec.ready.replicas:
+            yield Fault((*place, "replicas"), f"this practice server has {replicas} replicas; write that number")
+        if spec.ready.metrics:
+            yield Fault(
+                (*place, "metrics"), "means nothing for a practice server, which reports them itself; remove it"
+            )
 
 
 def _starts(parts: Parts) -> Iterator[Fault]:

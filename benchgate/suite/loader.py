@@ -19,7 +19,7 @@ from benchgate.suite.wording import faults_of
 
 __all__ = ["parse_suite", "resolve_secret"]
 
-_HOMES = "`api_key`, `url`, `proxy`, `metrics`, `gpu` and the values of its `headers`"
+_HOMES = "`api_key`, `url`, `proxy`, `metrics`, `gpu`, `ready.metrics` and the values of its `headers`"
 _WITH_REFERENCES = ("api_key", "proxy", "url", "metrics", "gpu")
 _NOTHING_USUAL = (
     "what this suite measures has no usual checks, because only its author can say what is enough; write `gate.checks`"
@@ -80,6 +80,8 @@ def _may_refer(path: Path) -> bool:
         return (len(path) == 3 and path[2] in _WITH_HELPER_REFERENCES) or (len(path) == 4 and path[2] == "headers")
     if path[:3] == _PROMETHEUS:
         return path[3:] in (("api_key",), ("url",)) or (len(path) == 5 and path[3] == "headers")
+    if len(path) == 5:
+        return path[0] == "deployments" and path[2:4] == ("ready", "metrics")
     if len(path) == 4:
         return path[0] == "deployments" and path[2] == "headers"
     return len(path) == 3 and path[0] == "deployments" and path[2] in _WITH_REFERENCES

@@ -65,6 +65,7 @@ class Practice(StrictSection):
     ready_after_s: Span | None = Field(default=None, alias="ready_after")
     load_time_s: Span | None = Field(default=None, alias="load_time")
     replicas: Whole = Field(default=1, ge=1, le=MOST_REPLICAS)
+    lose_replica_after: _Least1 | None = None
     affinity: Text | None = None
     seed: _Least0 | None = None
 
@@ -92,6 +93,10 @@ class Practice(StrictSection):
             raise ValueError("tokens come within the `service` where it ends with the last token; remove `itl`")
         if self.service_s == 0:
             raise ValueError("a `service` takes longer than 0")
+        if self.lose_replica_after is not None and self.replicas == 1:
+            raise ValueError(
+                "`lose_replica_after` kills one of several replicas, and there is one; say `replicas` as well"
+            )
         if self.affinity is not None and self.replicas == 1:
             raise ValueError("`affinity` chooses among several replicas, and there is one; say `replicas` as well")
         if self.output_tokens is not None and self.output_tokens[0] < 1:

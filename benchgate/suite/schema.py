@@ -67,6 +67,7 @@ from benchgate.suite.practice import Practice
 from benchgate.suite.price_terms import PriceTerms, TokenPrices
 from benchgate.suite.quality import Quality
 from benchgate.suite.reach import Address, Headers, ProxyAddress, Reference, Tls, refuse_two_authorizations
+from benchgate.suite.ready import Ready
 from benchgate.suite.references import reference_name
 from benchgate.suite.shadow import Shadow
 from benchgate.suite.slo import SloSpec, with_inherited_slos
@@ -151,6 +152,7 @@ class DeploymentSpec(StrictSection):
     metrics: Metrics = AUTO  # the page of the server's own metrics; "auto": where its engine has one
     gpu: Gpu | None = None  # who reads its accelerators
     gpu_devices: tuple[Annotated[Whole, Field(ge=0)], ...] = ()  # which of them serve it; all unless said
+    ready: Ready | None = None  # how many replicas it has, counted throughout a run
 
     @model_serializer(mode="wrap")
     def _as_before_telemetry(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -158,7 +160,7 @@ class DeploymentSpec(StrictSection):
         written: dict[str, Any] = handler(self)
         usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
         usual |= {"answers_as": (), "revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
-        usual |= {"engine_version": None}
+        usual |= {"engine_version": None, "ready": None}
         return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
 
     _price_entry: dict[str, object] = PrivateAttr(default_factory=dict)  # beside the suite: no part of what it says

@@ -111,6 +111,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
         "telemetry/smi.py": "its standard output is a pipe, and its standard error is dropped",
         "report/own_template.py": "both streams are captured",
         "telemetry/hardware.py": "both streams are captured",
+        "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",
     }
     passing = set()
     for name, source in modules().items():

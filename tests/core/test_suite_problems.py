@@ -121,7 +121,8 @@ DEPLOYMENTS: list[Row] = [
     ("http://one:8000", "http://one:8000/v1/",
      '4:12 deployments.a.url: ends in /v1, which benchgate adds itself; write "http://one:8000"'),
     ("suite: chat", 'suite: "${env:NAME}"',
-     "1:8 suite: a reference is resolved only in a deployment's `api_key`, `url`, `proxy`, `metrics`, `gpu` and"),
+     "1:8 suite: a reference is resolved only in a deployment's `api_key`, `url`, `proxy`, `metrics`, "
+     "`gpu`, `ready.metrics` and"),
     ("price: $4/h", 'price: "${env:PRICE}"', "4:62 deployments.a.price: a reference is resolved only in"),
     ("embedded: {weights: q8_0}", "price: $1/h",
      "6:6 deployments.c: a deployment needs exactly one of `url`, `embedded` and `sim`"),

@@ -1,0 +1,198 @@
+"""Counts the replicas of a deployment: by an address of each, by a command, or by what its router reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchgate.errors import TargetError
+from benchgate.model.replicas import NOT_COUNTABLE
+from benchgate.suite.ready import Ready
+from benchgate.suite.schema import DeploymentSpec
+from benchgate.suite.watching import resolve_page
+from benchgate.targets.address import ServerAddress
+from benchgate.targets.dialect import Target
+from benchgate.telemetry.page import BadPageError, samples_of
+from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
+
+COMMAND_LIMIT_S = 30.0
+_AT_ONCE = 16
+_LONGEST_OUTPUT_BYTES = 4096
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_HOW_TO_COUNT = (
+    "add to `ready` an address of each replica (`metrics: [http://host-1:8000/metrics, …]`) or a command that prints "
+    "how many are ready (`command: …`)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The outcome of one count. `count` is None where it could not be taken; `problem` then says why."""
+
+    count: int | None
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class ReplicaCounter:
+    """Counts the replicas of one deployment, each time in the same way. Addresses may hold what must not be shown.
+
+    `page` is the server's page of metrics; None where it has none.
+    """
+
+    target: Target
+    ready: Ready
+    log: Path  # where the output of the command goes
+    addresses: tuple[str, ...] = field(default=(), repr=False)
+    page: str | None = field(default=None, repr=False)
+    _report: _Report | None = None  # what reported the number at first; later counts ask it alone
+
+    def count(self) -> Counted:
+        """Count now. Raises TargetError where nothing that was ever asked reports a number of replicas."""
+        if self.ready.command is not None:
+            return _count_by_command(self.ready.command_words, self.target, self.log)
+        if self.addresses:
+            return self._count_by_addresses()
+        return self._count_by_report()
+
+    def _count_by_addresses(self) -> Counted:
+        with ThreadPoolExecutor(_AT_ONCE, "benchgate-replicas") as threads:
+            return Counted(sum(threads.map(self._answers, self.addresses)))
+
+    def _answers(self, address: str) -> bool:
+        return self._read(address) is not None
+
+    def _count_by_report(self) -> Counted:
+        reports = [self._report] if self._report is not None else _REPORTS
+        for report in reports:
+            address = self.page if report.path is None else f"{ServerAddress.of(self.target.url).http_url}{report.path}"
+            text = None if address is None else self._read(address)
+            count = None if text is None else report.read(text)
+            if count is not None:
+                self._report = report
+                return Counted(count)
+        if self._report is not None:
+            return Counted(None, f"{self._report.name} did not report them")
+        asked = ", ".join(report.name for report in _REPORTS)
+        raise TargetError(f"{NOT_COUNTABLE}: none of {asked} reports them; {_HOW_TO_COUNT}")
+
+    def _read(self, address: str) -> str | None:
+        """Return the page, None where the address does not answer with status 200."""
+        try:
+            with PageSource(address, self.target) as source:
+                return source.fetch().text
+        except UnreadError:
+            return None
+
+
+def replica_counter(
+    spec: DeploymentSpec, target: Target, environment: Mapping[str, str], log: Path
+) -> ReplicaCounter | None:
+    """Return what counts the replicas of a deployment; None where its suite declares no number of them.
+
+    Raises UsageError for a reference that is not set or holds no address.
+    """
+    if spec.ready is None:
+        return None
+    addresses = tuple(resolve_page("ready.metrics", text, environment) for text in spec.ready.metrics)
+    return ReplicaCounter(target, spec.ready, log, addresses, sources_of(spec, target, environment).page)
+
+
+def _count_by_command(command: tuple[str, ...], target: Target, log: Path) -> Counted:
+    """Run the command without a shell and read the whole number that it prints."""
+    environment = {**os.environ, "BENCHGATE_ARM": str(target.arm)}
+    name = command[0]
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as words, tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=words, env=environment, start_new_session=True
+            )
+            try:
+                status = process.wait(COMMAND_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                return Counted(None, f"{name} took longer than {COMMAND_LIMIT_S:g} s")
+            finally:
+                _end(process)
+            output.seek(0)
+            printed = output.read(_LONGEST_OUTPUT_BYTES)
+            words.write(printed)
+    except OSError as error:
+        return Counted(None, f"{name} could not be run: {error.strerror or error}")
+    if status != 0:
+        return Counted(None, f"{name} ended with status {status}; see {log.name}")
+    text = printed.decode("utf-8", "replace").strip()
+    if _NUMBER.fullmatch(text) is None:
+        return Counted(None, f"{name} printed {'nothing' if not text else 'no whole number'}; see {log.name}")
+    return Counted(int(text))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and whatever it started in its session."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A document in which a router reports its replicas; at its page of metrics where `path` is None."""
+
+    name: str
+    path: str | None
+    read: Callable[[str], int | None]
+
+
+def _sglang_workers(text: str) -> int | None:
+    """Count the healthy workers of an SGLang router."""
+    workers = _listed(text, "workers")
+    if workers is None or any(not isinstance(worker.get("is_healthy"), bool) for worker in workers):
+        return None
+    return sum(worker["is_healthy"] is True for worker in workers)
+
+
+def _practice_replicas(text: str) -> int | None:
+    """Count the replicas of a practice server that take requests."""
+    replicas = _listed(text, "replicas")
+    return None if replicas is None else sum(replica.get("state") == "up" for replica in replicas)
+
+
+def _listed(text: str, key: str) -> list[dict[str, object]] | None:
+    """Return the objects that a JSON document lists under a key; None where it is another document."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    listed = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        return None
+    return listed
+
+
+def _ready_pods(text: str) -> int | None:
+    """Add up the gauges of ready replicas on a page of metrics: vLLM's router, the gateway's endpoint picker."""
+    try:
+        samples = samples_of(text)
+    except BadPageError:
+        return None
+    for name in ("vllm:healthy_pods_total", "inference_pool_ready_pods"):
+        found = [sample.value for sample in samples if sample.name == name]
+        if found and all(value >= 0 and float(value).is_integer() for value in found):
+            return int(sum(found))
+    return None
+
+
+_REPORTS = (
+    _Report("/workers of an SGLang router", "/workers", _sglang_workers),
+    _Report("its page of metrics", None, _ready_pods),
+    _Report("/sim/replicas of a practice server", "/sim/replicas", _practice_replicas),
+)
