@@ -118,7 +118,7 @@ def test_verdict_whose_output_is_lost_stands_on_stderr_and_ends_with_13(
 def test_verdicts_of_several_candidates_whose_output_is_lost_stand_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(several, "say", failing(PublishError("standard output is closed")))
+    monkeypatch.setattr(several, "say_json_text", failing(PublishError("standard output is closed")))
     outcomes = {"q8": Outcome.PASS, "q2": Outcome.BLOCK}
     code = several.conclude_each(
         tuple(outcomes), lambda name: decision(outcomes[name]), Format.JSON, strict=False, report=None, publish=False
