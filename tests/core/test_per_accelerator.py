@@ -50,8 +50,8 @@ def first(made: Suite, evidence: Evidence) -> CheckResult:
 @pytest.mark.parametrize("metric", ["output_throughput", "request_throughput"])
 def test_a_throughput_is_compared_by_what_one_accelerator_does(metric: str) -> None:
     """Eight accelerators that do 4 times as much as one: each does half of what the one does."""
-    plain, each = (SuiteText([line, ERRORS]).suite() for line in
-                   ({"metric": metric, "margin": "5%"}, throughput(metric, margin="5%")))  # fmt: skip
+    line: dict[str, object] = {"metric": metric, "margin": "5%"}
+    plain, each = SuiteText([line, ERRORS]).suite(), SuiteText([throughput(metric, margin="5%"), ERRORS]).suite()
     slower = Effect(slowdown=4.0, accelerators=1)
     check = first(plain, measured(plain, slower, Effect(accelerators=8), noise=QUIET))
     assert (check.id, check.outcome) == (f"{metric}@c4", Outcome.BLOCK)
@@ -79,8 +79,8 @@ def test_a_least_throughput_of_each_accelerator(least: str, outcome: Outcome) ->
 
 
 @pytest.mark.parametrize(("asked", "side"), [({"margin": "5%"}, None), ({"min": "1/s"}, "min")])
-def test_its_id_says_how_it_is_bounded(asked: dict[str, object], side: str | None) -> None:
-    made = SuiteText([throughput(**asked), ERRORS]).suite()
+def test_its_id_says_how_it_is_bounded(asked: dict[str, str], side: str | None) -> None:
+    made = SuiteText([{**throughput(), **asked}, ERRORS]).suite()
     found = bounded(first(made, measured(made)).id)
     assert (found.metric, found.side, found.over) == ("output_throughput", side, False)
 
@@ -95,7 +95,7 @@ def test_its_id_says_how_it_is_bounded(asked: dict[str, object], side: str | Non
 )
 def test_accelerators_that_a_server_counts_otherwise_warn(theirs: int, ours: int, says: str | None) -> None:
     made = SuiteText([throughput(margin="5%"), ERRORS], gate={"allow_different": ["hardware"]}).suite()
-    facts = [{"accelerator_names": ["H200"] * count} for count in (ours, theirs)]
+    facts: list[dict[str, object]] = [{"accelerator_names": ["H200"] * count} for count in (ours, theirs)]
     evidence = measured(made, *(Effect(facts=one, accelerators=n) for one, n in zip(facts, (1, 8), strict=True)))
     check = first(made, evidence)
     assert check.outcome is (Outcome.PASS if says is None else Outcome.WARN)
