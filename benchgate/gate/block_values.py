@@ -87,22 +87,24 @@ def unpaced(metric: str, q: float, stage: str, blocks: list[LoadObservation]) ->
     return Problem(Outcome.INVALID, f"{reason}, and have no pace", NO_PACE)
 
 
-def in_other_pieces(evidence: Evidence, stage: str) -> Problem | None:
+def in_other_pieces(evidence: Evidence, stage: str, *, of_candidate: bool = False) -> Problem | None:
     """Tokens that come several at a time make another pace of the same speed: a span of fewer gaps over as many tokens.
 
     Of the median answer, so that reads which a busy machine merges now and then do not count; and of so many answers of
-    one arm alone that its median pace is that of its quicker ones.
+    one arm alone that its median pace is that of its quicker ones. `of_candidate`: only where the larger pieces are the
+    candidate's, which makes its own pace seem quicker; a bound of its own has nothing to do with the baseline's.
     """
     baseline, candidate = (_tokens_an_arrival(load_of(evidence, stage, arm)) for arm in (Arm.BASELINE, Arm.CANDIDATE))
     theirs, ours = metrics.quantile(baseline, 0.5), metrics.quantile(candidate, 0.5)
     if theirs is None or ours is None:
         return None
-    if round(1 - min(theirs, ours) / max(theirs, ours), 6) > _PIECES_GAP:
+    own_pace_is_true = of_candidate and ours <= max(theirs, 1.0)  # one token an arrival hides none
+    if round(1 - min(theirs, ours) / max(theirs, ours), 6) > _PIECES_GAP and not own_pace_is_true:
         reason = f"the answers came in other pieces: {ours:.1f} tokens an arrival against {theirs:.1f}"
         return Problem(Outcome.INVALID, f"stage {stage}: {reason} (bound {_PIECES_GAP:.0%})", OTHER_PIECES)
     usual = max(theirs, ours) / (1 - _PIECES_GAP) + _ROUNDING
     merged, of_ours = (float(np.mean(arm > usual)) for arm in (baseline, candidate))
-    if abs(of_ours - merged) <= _MERGED_GAP:
+    if abs(of_ours - merged) <= _MERGED_GAP or (of_candidate and of_ours < merged):
         return None
     told = f"{of_ours:.0%} of the candidate's answers came in larger pieces than usual, {merged:.0%} of the baseline's"
     return Problem(Outcome.INVALID, f"stage {stage}: {told} (bound {_MERGED_GAP:.0%} apart)", OTHER_PIECES)

@@ -184,9 +184,11 @@ _IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS
 
 
 def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
-    """A pace is compared with a pace of answers that came in like pieces, in either run; a bound compares none."""
-    if spec.check.metric not in ("tpot", "itl") or spec.stage is None or spec.check.margin is None:
+    """A pace is compared with a pace of answers that came in like pieces, in either run; a bound with none."""
+    if spec.check.metric not in ("tpot", "itl") or spec.stage is None:
         return None
+    if spec.check.margin is None:
+        return in_other_pieces(comparison.judged, spec.stage, of_candidate=True)
     problem = in_other_pieces(comparison.judged, spec.stage)
     if problem is None and comparison.reference is not None:
         problem = in_other_pieces(comparison.reference, spec.stage)

@@ -35,13 +35,15 @@ def unusable(verdict: Verdict) -> Unusable:
     """
     blocked = verdict.outcome is Outcome.BLOCK
     tripped = [guard for guard in verdict.guards if guard.tripped and (guard.spoils or not blocked)]
+    only_compared = not _against(tripped, OF_OWN_LOAD)
+    load = _against(tripped, ALL_OF_LOAD)
     return Unusable(
-        load=_against(tripped, ALL_OF_LOAD),
+        load=f"{load}, where they are compared," if load and only_compared else load,
         quality=_against(tripped, frozenset({"quality"})),
         divergence=_against(tripped, frozenset({"divergence"})),
         shadow=_against(tripped, frozenset({"shadow"})),
         only_speed=not _against(tripped, frozenset({"load", *compared("load")})),
-        only_compared=not _against(tripped, OF_OWN_LOAD),
+        only_compared=only_compared,
     )
 
 

@@ -128,14 +128,14 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
     suite = SuiteText([line]).suite()
     judged, reference = measured(suite), measured(suite)
 
-    def pieces(evidence: Evidence, stage: str) -> Problem | None:
-        assert stage == "c4"
+    def pieces(evidence: Evidence, stage: str, *, of_candidate: bool = False) -> Problem | None:
+        assert (stage, of_candidate) == ("c4", "margin" not in line)
         return PROBLEM if evidence is (judged if run == "judged" else reference) else None
 
     monkeypatch.setattr(findings, "in_other_pieces", pieces)
     monkeypatch.setattr(findings, "usable", lambda comparison, suite: comparison)
     problem = one_of(line, judged, reference).finding.problem
-    assert (problem is PROBLEM) is asked
+    assert (problem is PROBLEM) is (asked and (run == "judged" or "margin" in line))  # a bound is of the judged run
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
     line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(findings, "counts_other_tokens", lambda comparison, suite: "other tokens")
-    monkeypatch.setattr(findings, "in_other_pieces", lambda evidence, stage: None)
+    monkeypatch.setattr(findings, "in_other_pieces", lambda evidence, stage, **_: None)
     assert (one_of(line).finding.warning == "other tokens") is warned
 
 
@@ -260,10 +260,16 @@ def test_a_capacity_is_held_to_its_own_bound_or_margin(monkeypatch: pytest.Monke
     for way in ("absolute", "relative"):
         monkeypatch.setattr(capacity, way, recorded)
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
-    for bound in ({"min": "8/s"}, {"margin": "10%"}, {"margin": "10%", "block_when": "breach"}):
+    each = {"margin": "10%", "per": "accelerator"}
+    for bound in ({"min": "8/s"}, {"margin": "10%"}, {"margin": "10%", "block_when": "breach"}, each):
         check = Check.model_validate({"metric": "capacity", **bound})
         findings.measured((CheckSpec(check),), suite, Comparison(measured(suite)))
-    assert told == [{"slo": 8.0}, {"margin": 0.1, "breach": False}, {"margin": 0.1, "breach": True}]
+    assert told == [
+        {"slo": 8.0, "each": False},
+        {"margin": 0.1, "breach": False, "each": False},
+        {"margin": 0.1, "breach": True, "each": False},
+        {"margin": 0.1, "breach": False, "each": True},
+    ]
 
 
 @pytest.mark.parametrize("apart", [False, True])

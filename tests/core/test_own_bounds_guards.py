@@ -87,12 +87,15 @@ def test_tokens_that_both_arms_miscount_are_the_candidates_fault_too() -> None:
 
 
 def test_answers_in_other_pieces_than_the_baselines_are_judged_by_their_own_pace() -> None:
-    """Two tokens at a time are another pace of the same speed: no bound of its own asks for the baseline's pieces."""
+    """Two tokens at a time seem quicker than they are: in the candidate's answers that flatters it, in the baseline's
+    it changes nothing of what the candidate does."""
     margin: dict[str, object] = {"metric": "tpot", "margin": "10%"}
-    alone, compared = (SuiteText([line, ERRORS]).suite() for line in (TPOT, margin))
+    alone, compared = SuiteText([TPOT, ERRORS]).suite(), SuiteText([margin, ERRORS]).suite()
     merged = Effect(tokens=5, usage=10)
-    assert judge(alone, measured(alone, merged)).checks[0].outcome is Outcome.PASS
-    assert judge(compared, measured(compared, merged)).checks[0].outcome is Outcome.INVALID
+    for arms, judged in (((HEALTHY, merged), True), ((merged, HEALTHY), False), ((merged, merged), True)):
+        assert (judge(alone, measured(alone, *arms)).checks[0].outcome is Outcome.PASS) is judged
+    for arms in ((HEALTHY, merged), (merged, HEALTHY)):
+        assert judge(compared, measured(compared, *arms)).checks[0].outcome is Outcome.INVALID
 
 
 def test_the_gravest_finding_is_the_candidates_own() -> None:

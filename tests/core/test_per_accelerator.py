@@ -24,7 +24,7 @@ ERRORS: dict[str, object] = {"metric": "error_rate", "max": "1%"}
 QUIET = Noise(cv=0.001)
 
 
-def throughput(metric: str = "output_throughput", **asked: str) -> dict[str, object]:
+def throughput(metric: str = "output_throughput", **asked: object) -> dict[str, object]:
     return {"metric": metric, "per": "accelerator", **asked}
 
 
@@ -50,8 +50,8 @@ def first(made: Suite, evidence: Evidence) -> CheckResult:
 @pytest.mark.parametrize("metric", ["output_throughput", "request_throughput"])
 def test_a_throughput_is_compared_by_what_one_accelerator_does(metric: str) -> None:
     """Eight accelerators that do 4 times as much as one: each does half of what the one does."""
-    whole: dict[str, object] = {"metric": metric, "margin": "5%"}
-    plain, each = (SuiteText([line, ERRORS]).suite() for line in (whole, throughput(metric, margin="5%")))
+    line: dict[str, object] = {"metric": metric, "margin": "5%"}
+    plain, each = SuiteText([line, ERRORS]).suite(), SuiteText([throughput(metric, margin="5%"), ERRORS]).suite()
     slower = Effect(slowdown=4.0, accelerators=1)
     check = first(plain, measured(plain, slower, Effect(accelerators=8), noise=QUIET))
     assert (check.id, check.outcome) == (f"{metric}@c4", Outcome.BLOCK)
@@ -80,7 +80,7 @@ def test_a_least_throughput_of_each_accelerator(least: str, outcome: Outcome) ->
 
 @pytest.mark.parametrize(("asked", "side"), [({"margin": "5%"}, None), ({"min": "1/s"}, "min")])
 def test_its_id_says_how_it_is_bounded(asked: dict[str, str], side: str | None) -> None:
-    made = SuiteText([throughput(**asked), ERRORS]).suite()
+    made = SuiteText([{**throughput(), **asked}, ERRORS]).suite()
     found = bounded(first(made, measured(made)).id)
     assert (found.metric, found.side, found.over) == ("output_throughput", side, False)
 

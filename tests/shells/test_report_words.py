@@ -239,6 +239,18 @@ def test_what_a_tripped_guard_spoils_is_not_to_be_used_and_nothing_else(
     assert (found.load, found.quality, found.shadow) == (load, quality, shadow)
 
 
+def test_what_speaks_against_comparisons_alone_says_so_of_the_load() -> None:
+    unlike = GuardResult("arms-alike", True, "the arms differ", "declare it", ("compared-speed",))
+    found = unusable(Verdict(Outcome.INVALID, "", (), (unlike,), alpha=0.05))
+    assert (found.load, found.parts) == (
+        "arms-alike, where they are compared,", ("speed under load against the baseline",)
+    )  # fmt: skip
+    both = unusable(Verdict(Outcome.INVALID, "", (), (unlike, LATE), alpha=0.05))
+    assert (both.load, both.parts) == ("arms-alike, client-keeps-up", ("speed under load",))
+    nothing = unusable(Verdict(Outcome.PASS, "", (), (), alpha=0.05))
+    assert (nothing.load, nothing.parts) == ("", ())
+
+
 def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_and_what_to_do() -> None:
     seen = view(Outcome.INVALID, LATE, next_step="lower the load")
     head, _, rest = page_of(seen).partition("<main")
