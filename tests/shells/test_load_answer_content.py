@@ -41,6 +41,11 @@ def delta(index: int | None = 0, reason: str | None = None, model: str = "m", **
     return {"id": "1", "model": model, "choices": [choice if index is None else {"index": index, **choice}]}
 
 
+def said(name: str, piece: str) -> Event:
+    fields: Event = {name: piece}
+    return delta(**fields)
+
+
 STOP = delta(reason="stop")
 
 
@@ -87,8 +92,7 @@ PIECES = ("A b", "", " c\n", 'd"e\\f', "é", "\u200b\ufeff", "漢字 かな", "�
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning"])
 def test_visible_characters_of_a_stream_are_counted(name: str, ascii_only: bool) -> None:
-    said: list[dict[str, Any]] = [{name: piece} for piece in PIECES]
-    reads = streamed(delta(role="assistant", content=""), *(delta(**one) for one in said), ascii_only=ascii_only)
+    reads = streamed(delta(role="assistant", content=""), *(said(name, p) for p in PIECES), ascii_only=ascii_only)
     visible = 2 + 1 + 5 + 1 + 4 + 1 + 8
     expected = (visible, 0, 0) if name == "content" else (0, visible, 0)
     assert content(reads) == expected
@@ -283,12 +287,12 @@ def test_call_is_fine_where_the_suite_or_the_deployment_offers_tools(ask: Ask, r
 
 
 def test_pieces_of_a_call_that_say_nothing_are_no_call() -> None:
-    pieces: tuple[dict[str, Any], ...] = (
+    nothings: list[Event] = [
         {"tool_calls": []},
         {"tool_calls": [{"index": 0, "function": {"name": ""}}]},
         {"function_call": None},
-    )
-    for nothing in pieces:
+    ]
+    for nothing in nothings:
         assert content(streamed(delta(content="A", **nothing), delta(content="B", **nothing))) == (2, 0, 0)
 
 
