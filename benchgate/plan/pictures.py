@@ -27,7 +27,8 @@ def salted_address(address: str, salt: int) -> str:
     width, height, data_bytes = (*struct.unpack_from(">II", png, _HEADER_AT), *struct.unpack_from(">I", png, _DATA_AT))
     stored = png[_DATA_AT + 8 : _DATA_AT + 8 + data_bytes]
     rows = np.frombuffer(zlib.decompress(stored), dtype=np.uint8).reshape(height, width + 1)
-    key = np.random.default_rng([salt, _PIXELS]).integers(1, 256, size=_KEY_PIXELS, dtype=np.uint8)
+    generator = np.random.default_rng([salt, _PIXELS])
+    key = generator.integers(1, 256, size=_KEY_PIXELS, dtype=np.uint8)
     return f"{kind},{base64.b64encode(_grey_png(rows[:, 1:] ^ np.resize(key, width))).decode()}"
 
 

@@ -183,5 +183,6 @@ def _mark(vocabulary: Vocabulary, salt: int) -> str:
     lengths = Counter(len(piece) for piece in vocabulary.pieces)
     length = max(lengths, key=lambda one: (lengths[one], -one))
     pieces = [piece for piece in vocabulary.pieces if len(piece) == length]
-    drawn = np.random.default_rng([salt, _MARK]).integers(len(pieces), size=MARK_PIECES).tolist()
+    generator = np.random.default_rng([salt, _MARK])
+    drawn = generator.integers(len(pieces), size=MARK_PIECES).tolist()
     return vocabulary.between.join([pieces[at] for at in drawn]) + "\n"
