@@ -160,7 +160,7 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
         assert document["requests"] == counts(10, 10, ramp)
         assert len(prompts[-1]) == 10 + ramp
         assert document["client"]["workers"] == int(workers)
-    planned = BareOptions.parse(url="http://a", model="m", engine="openai", concurrency=4, requests=10)
+    planned = BareOptions.parse(url="http://a", model="m", engine="openai", concurrency=4, requests=10, salt=8)
     measured = {request.ask.prompt for request in Drawn(planned)}
     assert [measured <= sent for sent in prompts] == [True, True]
 

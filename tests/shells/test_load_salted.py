@@ -90,7 +90,9 @@ def test_each_bare_load_sends_its_own_words_and_says_by_which_salt_to_send_them_
     assert told["salt"] != other["salt"]
     assert all(1 <= load["salt"] <= LARGEST_SALT for load in (told, other))
     again, repeated = sent(salt=told["salt"])
-    assert (again, repeated) == (first, told)
+    measured = {request.ask.prompt for request in Drawn(options(salt=told["salt"]))}
+    assert repeated == told
+    assert measured <= first & again  # how many more the ramp sends depends on the server
 
 
 def test_salt_of_zero_sends_the_words_of_the_seed_and_others_keep_lengths_and_instants() -> None:
