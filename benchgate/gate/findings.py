@@ -37,10 +37,18 @@ from benchgate.gate.specs import CheckSpec, judged_units
 from benchgate.gate.token_inflation import RESTATED_METRICS, LogRatio, shown_inflation
 from benchgate.gate.trading import gain_spec, traded
 from benchgate.gate.unit_costs import idles_more
+from benchgate.gate.unjudged import commonest_failure
 from benchgate.gate.usable_blocks import left_out_notes, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Scale, Step, Unit
-from benchgate.suite.metric_kinds import COST_METRICS, KINDS, SHARE_METRICS, TASK_METRICS, TELEMETRY_METRICS
+from benchgate.suite.metric_kinds import (
+    COST_METRICS,
+    FAILURE_METRICS,
+    KINDS,
+    SHARE_METRICS,
+    TASK_METRICS,
+    TELEMETRY_METRICS,
+)
 from benchgate.suite.schema import Check, Suite
 
 
@@ -100,10 +108,21 @@ def _told(finding: Finding, note: str, widest: float | None) -> Finding:
 
 def _by_its_margin(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
     found = _of_blocks(spec, suite, comparison, timed)
+    over_all = None if found.over_all is None else _with_failures(found.over_all, spec, comparison)
+    found = Measured(_with_failures(found.finding, spec, comparison), over_all)
     if spec.check.per is None:
         return found
     each = [None if one is None else _of_each(one, spec, comparison) for one in (found.finding, found.over_all)]
     return Measured(each[0] or found.finding, each[1])
+
+
+def _with_failures(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:
+    """Add why the candidate's requests failed, where failures decide the check."""
+    if finding.harm is None or not (math.isinf(finding.harm) or spec.check.metric in FAILURE_METRICS):
+        return finding
+    load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
+    why = commonest_failure(load)
+    return finding if why is None else replace(finding, notes=(*finding.notes, f"of the candidate's {why}"))
 
 
 def _of_each(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Finding:

@@ -6,6 +6,9 @@ rest. So failures that no required check counts are a guard's business.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import numpy as np
 
 from benchgate.gate.comparison import arms_of, load_of
@@ -13,7 +16,7 @@ from benchgate.gate.guard import held, tripped, unknown
 from benchgate.gate.places import Place, places
 from benchgate.model.deployment import Arm
 from benchgate.model.metrics import succeeded
-from benchgate.model.run import Evidence
+from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult
 from benchgate.stats.proportions import relative_errors_p
 from benchgate.suite.background import looks_at, looks_at_background
@@ -35,19 +38,39 @@ def failures_judged(evidence: Evidence, suite: Suite) -> GuardResult:
         for arm, (failed, of) in counts.items():
             if failed > _MANY * of:
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY:.0%})"
-                return _unseen(place, what)
+                return _unseen(place, what, load_of(evidence, place.name, arm).values())
         failed, of = counts[Arm.CANDIDATE]
         theirs, beside = counts.get(Arm.BASELINE, (0, 0))
         if not of or not beside or failed / of - theirs / beside <= _GAP:
             continue
         if relative_errors_p(failed, of, theirs, beside) <= suite.gate.alpha:
             what = f"{failed} of {of} requests of the candidate failed, {theirs} of {beside} of the baseline"
-            return _unseen(place, what)
+            return _unseen(place, what, load_of(evidence, place.name, Arm.CANDIDATE).values())
     return held(name, "what failed is judged by a required check, or is hardly more than the baseline's")
 
 
-def _unseen(place: Place, what: str) -> GuardResult:
-    told = f"stage {place.name}: {what}, and no required check counts them"
+def commonest_failure(executions: Iterable[LoadObservation]) -> str | None:
+    """Return the commonest reason why requests failed, with their number; None where none failed.
+
+    Like `144 of 160 requests failed, most of them so: protocol, a tool call, although no tools were offered`.
+    """
+    reasons: Counter[tuple[str, str]] = Counter()
+    sent = failed = 0
+    for rows in (rows for execution in executions for rows in execution.with_ramp):
+        bad = np.flatnonzero(~succeeded(rows))
+        sent, failed = sent + len(rows), failed + len(bad)
+        if len(bad):
+            told = zip(rows.error.take(bad), rows.error_detail.take(bad), strict=True)
+            reasons.update((error or "no success", detail or "no reason recorded") for error, detail in told)
+    if not failed:
+        return None
+    error, detail = reasons.most_common(1)[0][0]
+    return f"{failed} of {sent} requests failed, most of them so: {error}, {detail}"
+
+
+def _unseen(place: Place, what: str, executions: Iterable[LoadObservation]) -> GuardResult:
+    why = commonest_failure(executions)
+    told = f"stage {place.name}: {what}, and no required check counts them ({why})"
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
     judge = f"judge them too, by {{metric: error_rate, {where}, margin: 1 point}}"
     return tripped("failures-judged", told, f"{judge}, and see in the report why they failed")

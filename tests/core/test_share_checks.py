@@ -116,3 +116,19 @@ def test_failures_that_no_check_counts_are_seen_in_the_ramp_too() -> None:
     suite = of({"metric": "ttft", "max": "10s"})
     for failed, seen in ((0, False), (30, True)):
         assert ("failures-judged" in tripped_by(suite, with_ramp(measured(suite), failed, 40))) is seen
+
+
+def test_a_check_that_failures_decide_says_why_they_failed() -> None:
+    suite = SuiteText([{"metric": "ttft", "statistic": "p95", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}]).suite()
+    ttft, errors = judge(suite, measured(suite, Effect(failed=20))).checks
+    for check in (ttft, errors):
+        (why,) = [note for note in check.notes if "most of them so" in note]
+        assert why.startswith("of the candidate's 160 of 480 requests failed, most of them so: http_5xx, ")
+    assert not any("most of them so" in note for check in judge(suite, measured(suite)).checks for note in check.notes)
+
+
+def test_failures_that_no_check_counts_are_named_by_the_guard() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
+    (guard,) = [one for one in judge(suite, measured(suite, Effect(failed=20))).guards if one.id == "failures-judged"]
+    assert guard.tripped
+    assert "most of them so: http_5xx, " in guard.reason
