@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from benchgate.gate.comparison import arms_of
 from benchgate.gate.guard import gravest, held, spoils_of, tripped
@@ -37,11 +36,11 @@ def replica_guards(evidence: Evidence) -> Iterator[GuardResult]:
 
 def _declared(evidence: Evidence, arm: Arm) -> int | None:
     """Return how many replicas the run's own suite declares, whatever policy judges it now; None where none."""
-    stored: Mapping[str, Any] = evidence.run.suite
-    deployments = stored.get("deployments") or {}
-    ready = (deployments.get(stored.get(arm.value)) or {}).get("ready") or {}
-    wanted = ready.get("replicas")
-    return wanted if isinstance(wanted, int) else None
+    stored = evidence.run.suite
+    found: object = stored.get("deployments")
+    for key in (stored.get(arm.value), "ready", "replicas"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int) else None
 
 
 def _of_arm(evidence: Evidence, arm: Arm, wanted: int) -> GuardResult | None:

@@ -119,7 +119,9 @@ def test_failures_that_no_check_counts_are_seen_in_the_ramp_too() -> None:
 
 
 def test_a_check_that_failures_decide_says_why_they_failed() -> None:
-    suite = SuiteText([{"metric": "ttft", "statistic": "p95", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}]).suite()
+    suite = SuiteText(
+        [{"metric": "ttft", "statistic": "p95", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}]
+    ).suite()
     ttft, errors = judge(suite, measured(suite, Effect(failed=20))).checks
     for check in (ttft, errors):
         (why,) = [note for note in check.notes if "most of them so" in note]

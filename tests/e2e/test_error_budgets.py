@@ -24,9 +24,9 @@ error_budget:
   spent: SPENT
 load:
   workload: {input: 8 tokens, output: 4 tokens}
-  blocks: 2
+  blocks: 4
   warmup: 0
-  sweep: [{stage: c4, concurrency: 4, requests: 30}]
+  sweep: [{stage: c4, concurrency: 4, requests: 20}]
 gate:
   client: {send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 50%}
   checks:

@@ -11,6 +11,7 @@ import pytest
 
 from benchgate import pipeline, resuming
 from benchgate.deciding import Decision
+from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import measurement_sha256
@@ -42,6 +43,7 @@ gate:
   checks: [{metric: e2e, statistic: p50, margin: 60%}, {metric: error_rate, max: 50%}]
 """
 THINKS_S, SLOWER_S = 0.02, 0.08
+MEASURED = 4 * 8 + 2  # with the warm-up
 READY = 40  # characters of the prompt of a readiness probe, which no run salts, have at most so many
 quick, slow = (answering(lambda received: "a b c d", after_s=after_s) for after_s in (THINKS_S, SLOWER_S))
 
@@ -95,10 +97,10 @@ def test_a_candidate_that_is_quick_for_what_it_has_seen_is_blocked_by_every_run(
     for _ in range(2):
         decisions.append(measured(suite, tmp_path))
         sent.append(prompts(plain))
-        assert sent[-1] == prompts(other)
+        assert len(sent[-1] & prompts(other)) >= MEASURED  # how many more the ramp sends depends on each server
         remembers.end_run()
     assert not sent[0] & sent[1]
-    assert len(sent[0]) == len(sent[1]) == 4 * 8 + 2
+    assert min(map(len, sent)) >= MEASURED
     assert [decision.verdict.outcome.value for decision in decisions] == ["BLOCK", "BLOCK"]
     first, second = (decision.evidence.run for decision in decisions)
     assert (first.plan_sha256, first.measurement_sha256) == (second.plan_sha256, second.measurement_sha256)
@@ -117,10 +119,10 @@ def test_a_suite_without_salt_sends_the_words_of_its_plan(
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
     planned = {request.ask.prompt for stage in stages for request in stage.requests}
     first = measured(suite, tmp_path)
-    assert prompts(plain) == prompts(other) == planned
+    assert planned <= prompts(plain) & prompts(other)
     remembers.end_run()
     decision = measured(suite, tmp_path)
-    assert prompts(plain) == prompts(other) == planned
+    assert planned <= prompts(plain) & prompts(other)
     # What the salt is against: the second run promotes what the first one blocked.
     assert (first.verdict.outcome.value, decision.verdict.outcome.value) == ("BLOCK", "PASS")
     run = decision.evidence.run
@@ -139,8 +141,12 @@ def test_a_resumed_run_sends_the_words_that_it_began_with(
     before = prompts(plain)
     with Store.open(str(tmp_path / STORE), create=False) as store:
         (begun,) = store.may_go_on("salted")
-    run = resuming.resume_suite(suite, tmp_path, options(tmp_path), Ends()).evidence.run
+    evidence = resuming.resume_suite(suite, tmp_path, options(tmp_path), Ends()).evidence
+    run = evidence.run
     assert (run.id, run.status, run.load_salt) == (begun.id, RunStatus.COMPLETE, begun.load_salt)
     after = prompts(plain)
     assert len(before & after) >= 2  # of the warm-up, which is done again
-    assert len(before | after) == 4 * 8 + 2
+    measured = sum(len(one.requests) for one in evidence.load if one.arm is Arm.BASELINE)
+    assert measured == 4 * 8
+    ramp = sum(len(one.ramp) for one in evidence.load if one.arm is Arm.BASELINE)
+    assert MEASURED <= len(before | after) <= MEASURED + 2 * ramp  # of the ramp of what was begun only, too
