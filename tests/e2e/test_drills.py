@@ -69,7 +69,7 @@ WITHOUT = {
     "prefix-cache": server(prefix_blocks=0),
     "reasoning": paced,
     "replica-loss": all_replicas_lost,
-    "structured-output": server(invalid_json_ratio=0.6),
+    "structured-output": server(invalid_json_ratio=0.95),
     "tradeoff": server(batch=64, decode_per_sequence_s=0.0),
 }
 """What takes the effect away that a drill is about."""

@@ -70,7 +70,10 @@ def test_requests_were_due_when_the_plan_says(measured: tuple[Plan, Evidence, di
         (planned,) = (s for s in plan.blocks[observation.block].stages if s.name == observation.stage)
         if planned.only.concurrency is None:
             due = dict(zip(observation.requests.index.tolist(), observation.requests.intended_ns.tolist(), strict=True))
-            assert due == {request.index: request.offset_ns for request in planned.requests}
+            asked = {request.index: request.offset_ns or 0 for request in planned.requests}
+            lead_ns = due[0] - asked[0]
+            assert due == {index: offset_ns + lead_ns for index, offset_ns in asked.items()}
+            assert (lead_ns > 0) is (planned.only.ramp is not None)  # what keeps its edges begins at once
 
 
 def test_stored_suite_says_as_many_requests_as_were_measured(

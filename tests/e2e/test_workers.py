@@ -27,6 +27,7 @@ load:
   blocks: 2
   workers: {workers}
   warmup: 2
+  salt: false
   sweep: [{{stage: c4, concurrency: 4, requests: {requests}}}]
 gate: {{checks: [{{metric: error_rate, max: 20%}}]}}
 """
