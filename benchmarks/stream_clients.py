@@ -109,13 +109,14 @@ def run_benchgate(job: Job) -> Document:
     from benchgate.load.options import BareOptions
     from benchgate.model import metrics
     from benchgate.model.deployment import Arm
+    from benchgate.model.packing import joined
     from benchgate.targets.dialect import DIALECTS, Target
 
     options = BareOptions(
         job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
     )
     result = run_load(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
-    columns = result.requests
+    columns = joined([result.requests, result.only.ramp])  # the client does the same work for all of them
     if not metrics.succeeded(columns).all():
         raise SystemExit(f"requests failed: {set(columns.error_detail)}")
     ttft_s, gaps_s = metrics.ttft_s(columns), metrics.itl_s(columns)

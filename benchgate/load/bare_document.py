@@ -78,10 +78,11 @@ def describe(
         metrics.send_lag_s,
     ):  # fmt: skip
         document[measure.__name__] = _summary(measure(columns))
+    read_tokens = sum(metrics.output_tokens(rows) for rows in sent)  # the client read those of the ramp too
     cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
     document["client"] = {
         "cpu_s": cpu_s,
-        "cpu_us_per_token": cpu_s / output_tokens * 1e6 if output_tokens and cpu_s is not None else None,
+        "cpu_us_per_token": cpu_s / read_tokens * 1e6 if read_tokens and cpu_s is not None else None,
         "workers": result.client.workers,
         "read_delay_s": _read_delay(result.client),
         "start_uncertainty_s": result.client.start_uncertainty_s,
