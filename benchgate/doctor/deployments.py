@@ -118,7 +118,7 @@ def _of_one(
 def _replicas(
     name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str], log: Path | None
 ) -> Iterator[Symptom]:
-    """How many replicas there are now, where the suite declares their number."""
+    """Count the replicas of a deployment now; find nothing where its suite declares no number."""
     counter = replica_counter(spec, target, environment, log or Path(os.devnull))
     if counter is None:
         return

@@ -59,7 +59,7 @@ def without_infinities(value: Any) -> Any:
 
 
 def requests(evidence: Evidence) -> Iterator[Record]:
-    """One record a request, also of the ramp (`ramp`) and those broken off on purpose (`left`)."""
+    """Yield one record for each request, with those of the ramp (`ramp`) and those cancelled on purpose (`left`)."""
     for seen in evidence.load:
         for columns in request_columns(seen):
             for values in zip(*columns.values(), strict=True):

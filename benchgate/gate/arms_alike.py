@@ -82,7 +82,7 @@ def _other_versions(sides: tuple[Declared, Declared]) -> Iterator[tuple[str, str
 
 
 def _compared(undeclared: list[Difference], suite: Suite) -> list[Difference]:
-    """Those differences that something compared rests on.
+    """Return the differences on which a comparison rests.
 
     Where the load is held to bounds alone, answers may still be compared: on what shapes a prompt and its answer.
     """

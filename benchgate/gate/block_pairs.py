@@ -198,7 +198,7 @@ def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[
 
 
 def priced(executions: Sequence[LoadObservation], measure: Measure, deployment: Deployment | None) -> float | None:
-    """As `value_of`; of a cost what a block's tokens cost on their deployment; with `each` one accelerator's share."""
+    """Return `value_of`, or the cost of a block's tokens on this deployment; with `each`, per accelerator."""
     if measure.metric not in COST_METRICS:
         value = value_of(executions, measure)
         if value is None or not measure.each:

@@ -89,7 +89,7 @@ def looks_of(evidence: Evidence, arm: Arm) -> list[LoadObservation]:
 
 
 def relative(comparison: Comparison, suite: Suite, *, margin: float, breach: bool, each: bool = False) -> Finding:
-    """How much less the candidate can carry, as a log ratio of the brackets: the worst and the best they leave open.
+    """Return the log ratio of both arms' capacities, with the worst and the best that their brackets leave open.
 
     With `each` both are divided by the accelerators of their deployments.
     """

@@ -1,4 +1,4 @@
-"""Which differences between two deployments their suites declare by the deployments' own keys.
+"""Differences between two deployments that a suite declares by the deployments' own keys.
 
 Fewer accelerators, other ones, another engine or another version of it are what many promotions change. The suite
 says so beside each deployment (`accelerators`, `accelerator`, `engine`, `engine_version`). Where the servers say the

@@ -138,7 +138,7 @@ def of_other_vocabularies(one: Deployment, other: Deployment, suite: Suite) -> b
 
 
 def between(baseline: Declared, candidate: Declared, allowed: Collection[str]) -> tuple[Difference, ...]:
-    """What two deployments are said to differ in: first what they must share, then what a candidate may be.
+    """Return the differences of two deployments: first the fields they must share, then what a candidate may change.
 
     `field` of a declared one is the key of the deployments, or the word of `allowed`, that declares it.
     """

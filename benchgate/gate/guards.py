@@ -50,7 +50,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
 
 
 def _held_where_nothing_is_compared(guard: GuardResult) -> GuardResult:
-    """What speaks against comparisons of the load alone speaks against nothing where it is held to bounds alone."""
+    """Report a finding against comparisons as held, where every check of the load has a bound of its own."""
     return held(guard.id, f"{guard.reason}; no check of the load is held against the baseline, so none rests on that")
 
 

@@ -88,7 +88,7 @@ _OF_EACH = {
     "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
     "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
 }
-"""Of metrics with a check `per: accelerator` their number, and that of one accelerator."""
+"""Trend names of metrics that a check may divide by accelerators: of the whole, and of one accelerator."""
 
 
 def _divided(number: _Number, by: int) -> _Number:

@@ -39,7 +39,7 @@ def saturation_reasons(
 
 
 def losses(use: ClientUse, *columns: RequestColumns) -> tuple[str, ...]:
-    """What the client's own side lost of the load: workers, requests never sent, requests failed by itself."""
+    """Return what the load generator lost: workers, requests never sent, requests that it failed itself."""
     return (*use.faults, *(lost for rows in columns for lost in _lost_requests(rows)))
 
 

@@ -34,7 +34,7 @@ _MOSTLY_REPEATED = 0.9
 _REPEATED_PERCENT = 80  # natural text compresses by 25 to 45 %, code and tables by up to 70 %
 
 Marks = Callable[[RequestColumns], tuple[BoolArray, BoolArray]]
-"""Of each request: whether it is marked, and whether that is known at all."""
+"""Function that marks requests. Returns two masks: the marked ones, and those of which it is known."""
 
 
 def same_text(evidence: Evidence, suite: Suite) -> GuardResult:

@@ -54,7 +54,7 @@ class LogRatio:
 
 @dataclass(frozen=True, slots=True)
 class TextRatios:
-    """What the text of `pairs` requests shows beside the usage of both arms, as logs of candidate over baseline.
+    """Ratios of text to usage over `pairs` paired requests, as logs of candidate over baseline.
 
     `chars_per_token`: visible characters per counted token. `tokens_per_piece`: counted tokens per piece of the
     stream; None where fewer than `LEAST_PAIRS` answers were streamed on both arms.
