@@ -32,8 +32,7 @@ def recorded_rows(
     if name is None:
         return None
     rows = material.prompts[name]
-    users = [one for one in load.levels() if one.workload.prompts == name]
-    place = [one.name for one in users].index(level.name)
+    users, place = _users(load, level)
     first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.course.requests for one in users]
     order = _order(rows, seed)
     if block < WARMUP:
@@ -61,8 +60,7 @@ def spare_rows(load: Load, level: Level, material: Material, seed: int, block: i
     if name is None:
         return None
     rows = material.prompts[name]
-    users = [one for one in load.levels() if one.workload.prompts == name]
-    place = [one.name for one in users].index(level.name)
+    users, place = _users(load, level)
     warmup = sum(first_round_of(load.warmup, one) for one in users)
     each = sum(one.course.requests for one in users)
     order, sent = _order(rows, seed), warmup + load.blocks * each
@@ -79,6 +77,12 @@ def unsent_rows(rows: Sequence[Recorded], sent: Sequence[Recorded]) -> Sequence[
     """Return the rows of a file that are not sent, by their lines; all of them where all are sent."""
     lines = {row.line for row in sent}
     return [row for row in rows if row.line not in lines] or rows
+
+
+def _users(load: Load, level: Level) -> tuple[list[Level], int]:
+    """Return all levels that send prompts of the same file, and the place of this one among them."""
+    users = [one for one in load.levels() if one.workload.prompts == level.workload.prompts]
+    return users, [one.name for one in users].index(level.name)
 
 
 def _order(rows: Sequence[Recorded], seed: int) -> IntArray:
