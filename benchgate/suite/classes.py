@@ -16,7 +16,7 @@ from benchgate.suite.fields import ArrivalText, Duration, Flag, Name, PositivePe
 from benchgate.suite.lengths import Count
 from benchgate.suite.slo import SloSpec
 
-ServiceTimes = Annotated[float, Strict(), Field(ge=0, le=100)]
+ServiceTimes = Annotated[float, Strict(), Field(ge=0, le=10_000)]
 
 
 class Each(StrictSection):
