@@ -15,9 +15,9 @@ from benchgate.gate.shadow_rows import invalid, left_out, paired_rows
 from benchgate.gate.shadow_unread import (
     APART,
     RowPairs,
-    missing_could_breach,
     read_pairs,
     too_many_unread,
+    unread_decide,
     unread_notes,
 )
 from benchgate.model.records import BoolArray, FloatArray, ShadowItem
@@ -85,8 +85,7 @@ def relative(comparison: Comparison, *, margin: float, breach: bool, alpha: floa
     )
     blocked = excess.limits.upper >= margin and excess.p_harm <= alpha
     problem = None if blocked else _no_room(judged, measured(_sharing_nothing(read)), margin, stored=stored)
-    most = judged.widest if stored else 1.0
-    return replace(finding, problem=problem or missing_could_breach(excess.limits.upper, pairs, margin, most))
+    return replace(finding, problem=problem or unread_decide(excess, pairs, margin, measured))
 
 
 def excess_of(evidence: Evidence, alpha: float) -> Excess | None:

@@ -6,11 +6,15 @@ is, which hides a broken candidate, or an honest one look broken. So they are le
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from benchgate.gate.rule import Problem
 from benchgate.gate.shadow_rows import invalid
 from benchgate.model.records import ShadowItem
 from benchgate.model.shadow import Label, PairFacts
 from benchgate.model.verdict import Outcome
+from benchgate.stats.excess import Excess
 
 RowPairs = tuple[tuple[ShadowItem, ShadowItem], ...]
 """The judged run's rows, each with that of the run it is compared with."""
@@ -19,6 +23,7 @@ MOST_UNREAD = 0.05
 """Of the prompts, whose similarity may be missing: an endpoint that says less is not there. One always may."""
 
 APART = PairFacts(Label.DIFFERENT, differs=True, exact=False, normalised=False)
+_ALIKE = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
 _ADVICE = "see what the embeddings endpoint says to texts like these, and measure again"
 
 
@@ -41,19 +46,30 @@ def read_pairs(pairs: RowPairs) -> RowPairs:
     return tuple(pair for pair in pairs if not any(is_unread(row) for row in pair))
 
 
-def missing_could_breach(upper: float, pairs: RowPairs, margin: float, most: float) -> Problem | None:
-    """Return a problem where the margin holds (`upper`), but might not if every missing answer differed.
-
-    `most` is the largest difference that one prompt can make.
-    """
+def unread_decide(
+    found: Excess, pairs: RowPairs, margin: float, measured: Callable[[RowPairs], Excess | None]
+) -> Problem | None:
+    """Whether what holds without the unread prompts would not hold, had every candidate's answer to them differed."""
     missing = len(pairs) - len(read_pairs(pairs))
-    if not missing or upper >= margin or upper + most * missing / len(pairs) < margin:
+    if not missing or found.limits.upper >= margin:
         return None
-    reason = f"depends on {missing} prompts whose similarity is missing: if those answers differed, the margin might"
-    return Problem(Outcome.INCONCLUSIVE, f"{reason} not hold", _ADVICE)
+    worst = measured(tuple((_as_if(ours, APART), _as_if(theirs, _ALIKE)) for ours, theirs in pairs))
+    if worst is not None and worst.limits.upper < margin:
+        return None
+    reason = (
+        f"depends on {missing} prompts whose similarity is missing: were those answers different, the margin would "
+    )
+    return Problem(Outcome.INCONCLUSIVE, f"{reason}not be held", _ADVICE)
 
 
 def unread_notes(rows: tuple[ShadowItem, ...]) -> tuple[str, ...]:
     """How many were left out for it."""
     missing = sum(is_unread(row) for row in rows)
     return (f"{missing} of {len(rows)} prompts left out: their similarity is missing",) if missing else ()
+
+
+def _as_if(row: ShadowItem, candidate: PairFacts) -> ShadowItem:
+    """An unread row whose candidate is so far from the baseline, and whose baseline says the same twice."""
+    if not is_unread(row):
+        return row
+    return replace(row, with_primary=candidate, with_secondary=candidate, own=_ALIKE)
