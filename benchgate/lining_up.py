@@ -9,7 +9,6 @@ from typing import Any
 
 from benchgate.errors import UsageError
 from benchgate.gate.alike_runs import Newer, StoredRun, incomparable, unreadable
-from benchgate.gate.kept_rows import lacking, unlike
 from benchgate.gate.metric_rows import metric_rows
 from benchgate.gate.unfit import unfit
 from benchgate.model.deployment import Arm
@@ -157,7 +156,7 @@ def read_stored(
     made = metric_rows(evidence)
     judged = any(row.name == "accuracy_ratio" for row in made)
     evals = evidence.quality if judged else "the run has no evals that are right or wrong"
-    return known(rows=made, evals=evals, remade=bool(unlike(rows, made) or lacking(rows, made)))
+    return known(rows=made, evals=evals)
 
 
 def _withdrawn(store: Store, run: Run) -> str | None:

@@ -51,9 +51,8 @@ class StoredRun:
     """What the store has of a run: its numbers, its own latest verdict, and its evals or why they are not there.
 
     `policy` is the suite by whose gate the verdict was given instead of the run's own; `newer` the candidate's newest
-    run, where that is another one; `remade`: the store keeps other numbers than its records make, and these are theirs;
-    `unchecked` says why the numbers are those that are stored, and nothing can check them; `withdrawn` why its
-    promotion was taken back.
+    run, where that is another one; `unchecked` says why the numbers are those that are stored, and nothing can check
+    them; `withdrawn` why its promotion was taken back.
     """
 
     run: Run
@@ -62,7 +61,6 @@ class StoredRun:
     evals: Sequence[QualityObservation] | str
     policy: Suite | None = None
     newer: Newer | None = None
-    remade: bool = False
     unchecked: str | None = None
     withdrawn: str | None = None
 
@@ -177,8 +175,6 @@ def told_apart(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_us
     `alike` are those of them whose numbers count beside each other.
     """
     newest = stored[0]
-    if others := [one for one in stored if one.remade]:
-        yield f"the store keeps other numbers of {listed(others)} than the records make, which are taken instead"
     if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
         yield f"the suite of {listed(others)} is not that of {newest.short}: gate, prices or deployments may differ"
     if others := [one for one in stored if _machine(one) != _machine(newest)]:

@@ -75,16 +75,6 @@ def _first(history: tuple[PastRun, ...], names: list[tuple[str, str]], baseline:
     return next((history[i] for i in range(since, len(history)) if names[i][0] == baseline), None)
 
 
-def same_release(one: PastRun, other: PastRun) -> bool:
-    """Whether two runs had one baseline."""
-    return _names(one.baseline, one.candidate)[0] == _names(other.baseline, other.candidate)[0]
-
-
-def promoted_to(one: PastRun, later: PastRun) -> bool:
-    """Whether the candidate of one run is the baseline of a later one."""
-    return _names(one.baseline, one.candidate)[1] == _names(later.baseline, later.candidate)[0]
-
-
 def same_pair(one: tuple[PastArm, PastArm], other: tuple[PastArm, PastArm]) -> bool:
     """Whether two runs compared the same two releases (each: baseline, candidate)."""
     return _names(*one) == _names(*other)

@@ -15,7 +15,6 @@ from benchgate.gate.check_line import Line, check_line
 from benchgate.gate.comparison import Comparison, arms_of
 from benchgate.gate.creep import creep_checks
 from benchgate.gate.differences import differences
-from benchgate.gate.drift import drift_notes
 from benchgate.gate.error_budget import burn_checks
 from benchgate.gate.findings import Measured, measured
 from benchgate.gate.guard import kinds_of, spoiling
@@ -47,8 +46,8 @@ def judge(
     specs = tuple(concrete_checks(suite, judged))
     checks = check_results(specs, suite, comparison, guards)
     added = creep_checks(suite, judged, checks) if reference is None else ()
-    notes = (*attempt_notes(judged), *drift_notes(suite, judged, checks)) if reference is None else ()
-    notes = (*notes, *noise_notes(comparison, suite), *sitting_notes(judged))
+    attempts = attempt_notes(judged) if reference is None else ()
+    notes = (*attempts, *noise_notes(comparison, suite), *sitting_notes(judged))
     waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
     checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards, waived.checks))
     checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))

@@ -9,8 +9,6 @@ from benchgate.gate.metric_limits import item_limits
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 
-DIVERGENCE_TRENDS = ("kld_nats", "same_top1_ratio", "perplexity")
-
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
     """Means over all positions that were asked for; none of a reading that is not whole.

@@ -17,10 +17,8 @@ from benchgate.gate.block_pairs import Measure, block_pairs
 from benchgate.gate.block_values import EACH_UNITS, VALUE_UNITS, too_few
 from benchgate.gate.comparison import Comparison, paired_load
 from benchgate.gate.load_steps import log_ratio_steps
-from benchgate.gate.pair_notes import pair_notes
 from benchgate.gate.priced_between import repriced_between
 from benchgate.gate.rule import Finding, Problem
-from benchgate.gate.which_arm import which_arm
 from benchgate.model import metrics
 from benchgate.model.records import FloatArray
 from benchgate.model.verdict import Outcome, Scale, Unit
@@ -71,10 +69,8 @@ def relative(comparison: Comparison, stage: str, measure: Measure, terms: Terms,
     found = _tested(judged.harm, None if reference is None else reference.harm, allowed, terms, alpha)
     if found is None:
         return replace(shown, problem=too_few(len(judged.harm)))
-    notes = (*judged.notes(measure, shown.n), *pair_notes(comparison, stage, measure, judged, alpha))
     steps = log_ratio_steps(judged, reference, measure, allowed, terms, found.limits, alpha)
-    first = which_arm(comparison, stage, judged.baseline, judged.candidate)
-    return replace(found.on(shown), notes=notes, first=first, steps=steps)
+    return replace(found.on(shown), notes=judged.notes(measure, shown.n), steps=steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,6 @@ def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: b
     return PricedLevel(stage, found, output)
 
 
-def unpriced_classes(suite: Suite) -> list[str]:
-    """Classes without an SLO beside one that has it: none of their tokens is a good one, whoever pays for them."""
-    held = {place.stage for place in places(suite) if _held_to(place)}
-    return [place.name for place in places(suite) if place.stage in held and not _held_to(place)]
-
-
 def _held_to(place: Place) -> bool:
     return place.slo is not None and place.target_ratio is not None
 

@@ -13,9 +13,8 @@ from datetime import date
 from benchgate.cost.frontier import Cheapest, Contested, cheapest, saving, stands
 from benchgate.errors import UsageError
 from benchgate.gate.alike_runs import StoredRun, incomparable, listed, other_baseline, other_prices, told_apart
-from benchgate.gate.doubts import doubts_of_baseline, doubts_of_candidate
 from benchgate.gate.own_quality import tasks_asked
-from benchgate.gate.priced_level import cost_name, unpriced_classes
+from benchgate.gate.priced_level import cost_name
 from benchgate.gate.sized import Sized, sized_baseline, sized_candidate
 from benchgate.gate.unfit import unfit
 from benchgate.model.age import PROMOTED_WITHIN_S, too_old
@@ -73,9 +72,8 @@ def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False, as_of: da
     apart = _apart(fit, first, bases, in_use=in_use)
     apart |= _of_other_lists([one for one in fit if apart[one.run.id] is None], found)
     alike = [one for one in fit if apart[one.run.id] is None]
-    doubts = {one.run.id: doubts_of_candidate(one, alike, in_use=in_use) for one in alike}
-    ours = [replace(row, apart=apart.get(at), doubts=doubts.get(at, ())) for at, row in found.items()]
-    rows = ours if first is None else [replace(bases[first.run.id], doubts=doubts_of_baseline(first)), *ours]
+    ours = [replace(row, apart=apart.get(at)) for at, row in found.items()]
+    rows = ours if first is None else [bases[first.run.id], *ours]
     standing = stands([row.option for row in rows])
     best = _cheapest(ours, alike, bases)
     return RightSizing(
@@ -86,7 +84,7 @@ def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False, as_of: da
         cheapest=best if isinstance(best, Cheapest) else None,
         saving=_saving(next(row for row in ours if row.name == best.name)) if isinstance(best, Cheapest) else None,
         why_none=best if isinstance(best, str) else None,
-        notes=(*_notes(stored, alike, in_use=in_use), *_of_old([row for row in ours if row.passes], as_of)),
+        notes=(*told_apart(stored, alike, in_use=in_use), *_of_old([row for row in ours if row.passes], as_of)),
     )
 
 
@@ -171,19 +169,6 @@ def _why_none(candidates: Sequence[Sized], passing_apart: Sequence[str]) -> str:
     return f"{none}: {', '.join(f'{n} {word}' for word, n in judged.items())}{told}"
 
 
-def _notes(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
-    yield from told_apart(stored, alike, in_use=in_use)
-    if without := unpriced_classes(Suite.from_stored(stored[0].run.suite)):
-        has = "has no SLO and no price" if len(without) == 1 else "have no SLO and no price"
-        yield f"{', '.join(without)} {has}: the good tokens of the others bear all of it"
-    names = {one.run.id: name for one, name in _named(stored)}
-    full, used = ({names[one.run.id]: _usd(one, in_use=way) for one in alike} for way in (False, True))
-    both = [name for name in full if full[name] is not None and used[name] is not None]
-    by_full, by_use = (sorted(both, key=lambda name: costs[name] or 0.0) for costs in (full, used))
-    if by_full != by_use:
-        yield f"the order of costs is another at full use ({', '.join(by_full)}) than as used ({', '.join(by_use)})"
-
-
 def _of_old(passing: Sequence[Sized], as_of: date | None) -> Iterator[str]:
     """Which pass by a measurement that no promotion rests on any more, at the end of the day where that is known."""
     longest_s = PROMOTED_WITHIN_S + _DAY_S
@@ -191,8 +176,3 @@ def _of_old(passing: Sequence[Sized], as_of: date | None) -> Iterator[str]:
     if old:
         days = round(PROMOTED_WITHIN_S / _DAY_S)
         yield f"{', '.join(old)} ended more than {days} days ago, and `benchgate promote` takes none that old by itself"
-
-
-def _usd(one: StoredRun, *, in_use: bool) -> float | None:
-    level = one.level(Arm.CANDIDATE, in_use=in_use)
-    return None if isinstance(level, str) else level.usd.value

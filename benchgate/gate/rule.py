@@ -54,7 +54,6 @@ class Finding:
     margin_told: str | None = None  # how the margin is said, where its number alone does not
     look: Look | None = None  # which look at the load it is from, where the suite has several
     needs: int | None = None  # about how many of `n_unit` in all would settle it, where the check itself can say
-    first: str | None = None  # what to look at before more is measured
     steps: tuple[Step, ...] = ()  # how the numbers came about, in order
     n_of: int | None = None  # how many of `n_unit` there were in all, where some were left out
     ended_by: tuple[str, ...] = ()  # titles of the required checks of the load that block

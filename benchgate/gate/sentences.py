@@ -69,12 +69,11 @@ def check_advice(finding: Finding, outcome: Outcome, alpha: float) -> str | None
     if finding.problem is not None:
         return finding.problem.advice
     if outcome is Outcome.INCONCLUSIVE:
-        first = f"; {finding.first}" if finding.first is not None else ""
         if _ended_by_another(finding):
-            return f"this was left open: the load ended because {_blocking(finding)} blocked; mend that first{first}"
+            return f"this was left open: the load ended because {_blocking(finding)} blocked; mend that first"
         needed = _needed(finding, alpha)
         no_number = "" if needed is not None else f"; {_no_number(finding)}"
-        return _more(finding, needed) + _by_more_looks(finding) + no_number + first
+        return _more(finding, needed) + _by_more_looks(finding) + no_number
     if outcome is Outcome.BLOCK:
         return "look at the candidate; do not widen the margin after the fact"
     if outcome is Outcome.WARN and finding.warning is not None:

@@ -31,7 +31,7 @@ class Sized:
     not pass although its verdict lets it through. `quality` is a share, `usd` dollars per million tokens at `stage`,
     `share` those over what the baseline beside it costs, `usd_per_correct` dollars for the output tokens that the evals
     took for a right answer, at the price of that stage's output tokens. `judged_by` is the identity of its policy.
-    `unchecked` says why its numbers are stored ones that nothing can check, `doubts` why dollars are not all they seem.
+    `unchecked` says why its numbers are stored ones that nothing can check.
     """
 
     name: str
@@ -52,7 +52,6 @@ class Sized:
     judged_by: str | None = None
     stand: Stand | None = None
     unchecked: str | None = None
-    doubts: tuple[str, ...] = ()
 
     @property
     def passes(self) -> bool:

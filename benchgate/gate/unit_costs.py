@@ -96,18 +96,16 @@ def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:
     return value * factor, None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
 
 
-def idles_more(
-    baseline: Deployment, candidate: Deployment, names: tuple[str, str] = ("the baseline", "the candidate")
-) -> str | None:
+def idles_more(baseline: Deployment, candidate: Deployment) -> str | None:
     """That what is paid beside full use is more of the candidate's dollar than of the baseline's; None where it is not.
 
-    Who says nothing of its use is taken at full use. `names` are what to call the two.
+    Who says nothing of its use is taken at full use.
     """
     theirs, ours = (1.0 if one.in_use_factor is None else one.in_use_factor for one in (baseline, candidate))
     if ours <= theirs * (1 + _ROUNDING):
         return None
-    told = f"{ours:.3g} times the cost at full use is paid for {names[1]} as it is used, {theirs:.3g} times"
-    return f"{told} for {names[0]}, and the cost is compared at full use"
+    told = f"{ours:.3g} times the cost at full use is paid for the candidate as it is used, {theirs:.3g} times"
+    return f"{told} for the baseline, and the cost is compared at full use"
 
 
 def _pace(block: LoadObservation, counted: Counted) -> float | None:

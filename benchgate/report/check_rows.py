@@ -86,11 +86,6 @@ class CheckRows:
         """Failing first."""
         return self.failing + self.passing
 
-    @property
-    def by_request(self) -> bool:
-        """Whether a note tells the change of single requests beside that of the number which is judged."""
-        return any(note.startswith("request by request") for row in self.all for note in row.notes)
-
 
 def check_rows(verdict: Verdict) -> CheckRows:
     """Every check as a row with an anchor of its own."""

@@ -9,12 +9,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation
 from benchgate.model.metrics import quantile
 from benchgate.model.run import Evidence
 from benchgate.report import show
-from benchgate.report.published import kind_of
 from benchgate.report.tables import Column, Table
 from benchgate.stats.clusters import cluster_mean
 
@@ -24,36 +22,12 @@ _AT_LEAST = "≥ "
 
 @dataclass(frozen=True, slots=True)
 class DivergenceSection:
-    """The figures, what they were made of, and what others published of such a quantisation; `fault` is what broke."""
+    """The figures and what they were made of; `fault` is what broke."""
 
     table: Table
     fault: str
     lines: tuple[str, ...]
-    published: tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    """Mean KLD in nats and the share of same most probable tokens, of one published model; None where not published."""
-
-    model: str
-    kld: float
-    same_top1: float | None = None
-
-
-_LLAMA3, _LLAMA2 = "Llama-3-8B", "Llama-2-7B"
-ANCHORS: Mapping[str, tuple[_Anchor, ...]] = MappingProxyType(
-    {
-        "q8_0": (_Anchor(_LLAMA3, 0.001355, 0.97674), _Anchor(_LLAMA2, 0.000369, 0.98846)),
-        "q6_k": (_Anchor(_LLAMA3, 0.005452, 0.96031), _Anchor(_LLAMA2, 0.002098, 0.97520)),
-        "q5_k": (_Anchor(_LLAMA3, 0.010762),),
-        "q4_k": (_Anchor(_LLAMA3, 0.031273, 0.91901), _Anchor(_LLAMA2, 0.012686, 0.94665)),
-        "q4_0": (_Anchor(_LLAMA3, 0.071940),),
-        "q3_k": (_Anchor(_LLAMA3, 0.101913),),
-        "q2_k": (_Anchor(_LLAMA3, 0.445132, 0.71138), _Anchor(_LLAMA2, 0.108903, 0.85584)),
-    }
-)
-"""llama.cpp's own scoreboard (tools/perplexity/README.md, wikitext-2, against F16), by the kind of quantisation."""
 
 _COLUMNS = (
     "positions", "mean KLD", "standard error", "99 %", "99.9 %", "largest", "same most probable token", "perplexity",
@@ -74,7 +48,6 @@ def divergence_section(evidence: Evidence, *, stored: bool = False) -> Divergenc
         ),
         fault=seen.fault or "",
         lines=(*([_STORED] if stored else []), *_lines(seen)),
-        published=_published(evidence),
     )
 
 
@@ -150,18 +123,6 @@ _WAYS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-
-
-def _published(evidence: Evidence) -> tuple[str, ...]:
-    """What llama.cpp measured with the candidate's kind of weights; nothing where the baseline has it too."""
-    kind = kind_of(evidence.run.arms[Arm.CANDIDATE])
-    if kind is None or kind == kind_of(evidence.run.arms[Arm.BASELINE]):
-        return ()
-    return tuple(
-        f"{kind} of {one.model} lies {_small(one.kld)} nats from its F16"
-        + ("" if one.same_top1 is None else f", with {show.percent(one.same_top1)} the same most probable token")
-        for one in ANCHORS.get(kind, ())
-    )
 
 
 def _pieces(items: Sequence[DivergenceItem]) -> list[str]:

@@ -23,7 +23,7 @@ COLUMNS = (
     *("share_of_baseline", "share_of_baseline_lower", "share_of_baseline_upper"),
     *("usd_per_correct", "usd_per_correct_lower", "usd_per_correct_upper", "price_usd_per_hour", "accelerators"),
     *("passes", "set_apart", "held_back", "waived", "newer_run", "policy_sha256", "cheapest_that_passes", "why_none"),
-    *("doubts", "figures_from"),
+    "figures_from",
 )
 _LONGEST = 200
 _NOTHING = "-"
@@ -59,7 +59,6 @@ def _row_document(row: Sized) -> dict[str, object]:
         "passes": row.passes,
         "set_apart": row.apart,
         "held_back": row.held_back,
-        "doubts": list(row.doubts),
         "figures_from": _source(row),
         "waived": [
             {"check": one.check, "outcome": one.outcome, "expires": one.expires.isoformat()} for one in row.waived
@@ -101,7 +100,7 @@ def frontier_rows(found: RightSizing) -> Iterator[tuple[object, ...]]:
         yield (
             *(*said, *became, " ".join(stand.others), *_ends(row.quality), found.cost, row.stage, *_ends(row.usd)),
             *(*_ends(row.share), *_ends(row.usd_per_correct), *price, "yes" if row.passes else "no", *since),
-            *("yes" if best else "no", found.why_none, "; ".join(row.doubts) or None, _source(row)),
+            *("yes" if best else "no", found.why_none, _source(row)),
         )
 
 
@@ -193,7 +192,6 @@ def marks(row: Sized) -> tuple[str, ...]:
         "waived": bool(row.waived) and row.passes,
         "held back": row.held_back is not None,
         "older": row.newer is not None,
-        "doubtful": bool(row.doubts),
         "unchecked": row.unchecked is not None and row.fault is None,
     }
     return tuple(word for word, so in said.items() if so)
@@ -256,8 +254,6 @@ def _marked(row: Sized) -> Iterator[str]:
         yield f"passes by a waiver alone: of {told}"
     if row.newer is not None:
         yield f"stands here by an older run; its newest is {row.newer.told}"
-    for doubt in row.doubts:
-        yield f"costs what does not compare as it seems: {doubt}"
     if row.unchecked is not None and row.fault is None:
         yield f"has stored figures, nothing here can check them: {row.unchecked}"
 

@@ -12,7 +12,6 @@ from benchgate.model.deployment import Arm, flattened
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
-from benchgate.report.published import published_lines
 from benchgate.report.tables import Column, Table, of_expected
 from benchgate.report.task_counts import count_answers
 from benchgate.report.task_rows import Estimate, TaskRow, task_rows
@@ -30,8 +29,8 @@ _Pair = tuple[QualityObservation | None, QualityObservation | None]
 class QualitySection:
     """Scores per task over the items both sides had scored; `faults` name what broke.
 
-    `facts` are how the tasks were asked; `published` what others measured of other models quantised alike;
-    `asked_twice` whether the baseline was, so that it is known how often it flips by itself.
+    `facts` are how the tasks were asked; `asked_twice` whether the baseline was, so that it is known how often it
+    flips by itself.
     """
 
     rows: tuple[TaskRow, ...]
@@ -39,7 +38,6 @@ class QualitySection:
     flips: Table
     answers: Table
     facts: tuple[tuple[str, str], ...]
-    published: tuple[str, ...]
     headline: tuple[str, ...]
     faults: tuple[str, ...]
     asked_twice: bool
@@ -52,15 +50,12 @@ def quality_section(comparison: Comparison, verdict: Verdict, suite: Suite) -> Q
         return None
     tasks = [row.task for row in rows if not row.pooled]
     pairs = {task: (comparison.baseline_quality(task), comparison.candidate_quality(task)) for task in tasks}
-    arms = comparison.judged.run.arms
-    baseline = comparison.reference.run.arms[Arm.CANDIDATE] if comparison.reference else arms[Arm.BASELINE]
     return QualitySection(
         rows=rows,
         scores=_scores(rows),
         flips=_flips(rows),
         answers=_answers(pairs),
         facts=tuple(_facts(pairs)),
-        published=published_lines(baseline, arms[Arm.CANDIDATE]),
         headline=tuple(_headline(rows)),
         faults=tuple(_faults(rows)),
         asked_twice=_asked_twice(rows),

@@ -2,7 +2,7 @@
 
 Only the newest runs are drawn, and no line goes from one candidate to another. A change of what was asked, or of the
 hardware, ends every line: numbers before and after it are not comparable. Changes of level are looked for after the
-newest of these, as the gate looks for them.
+newest of these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN
-from benchgate.gate.drift import LEAST_RUNS, level_changes
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
@@ -43,6 +42,7 @@ from benchgate.site.changes import (
     price_of,
 )
 from benchgate.site.listed import name_of
+from benchgate.stats.change_point import LEAST_VALUES, level_changes
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 
@@ -190,7 +190,7 @@ def _shifts(
         for kind, of_kind in lines.items()
         for name, values in of_kind.items()
     }
-    looked_at = {key: values for key, values in newest.items() if len(values) >= 2 * LEAST_RUNS}
+    looked_at = {key: values for key, values in newest.items() if len(values) >= 2 * LEAST_VALUES}
     for (kind, name), values in looked_at.items():
         as_ratio = all(one.value > 0 for one in values)  # what multiplies is looked at as what multiplies
         series = [math.log(one.value) if as_ratio else one.value for one in values]

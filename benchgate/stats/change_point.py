@@ -6,6 +6,8 @@ Matteson and James, "A nonparametric approach for multiple change point analysis
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +15,9 @@ import numpy as np
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.limits import check_alpha
+
+LEAST_VALUES = 5
+"""On each side of a change: with fewer, hardly any order of the values is unlikely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,24 @@ class Change:
     p_value: float
 
 
+def level_changes(series: Sequence[float], seed: int, alpha: float, among: int) -> tuple[Change, ...]:
+    """Return every change of a series, oldest first, at `alpha` shared by the `among` series examined together.
+
+    The same seed gives the same changes.
+    """
+    each = alpha / among
+    generator = np.random.default_rng([seed, len(series)])
+    values = np.array(series, dtype=np.float64)
+    return change_points(values, generator, each, permutations=max(199, math.ceil(2 / each)))
+
+
 def change_points(
-    values: FloatArray, generator: np.random.Generator, alpha: float, *, least: int = 5, permutations: int = 499
+    values: FloatArray,
+    generator: np.random.Generator,
+    alpha: float,
+    *,
+    least: int = LEAST_VALUES,
+    permutations: int = 499,
 ) -> tuple[Change, ...]:
     """Every change of a series, in order: the best cut of any stretch, then of the stretches it leaves, while it holds.
 

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.limits import check_alpha
 
 _STAKES = 64
 """Nodes of a Gauss-Legendre rule: any fixed set of stakes is valid; these give the integral itself up to 127 items."""
@@ -57,22 +56,6 @@ def anytime_p(differences: FloatArray, margin: float) -> float:
     if len(differences) == 0:
         return 1.0
     return float(min(1.0, 1 / e_values(differences, margin).max()))
-
-
-def should_stop(
-    baseline_scores: Sequence[float],
-    candidate_scores: Sequence[float],
-    margin: float,
-    alpha: float,
-    clusters: Sequence[str | None] | None = None,
-) -> bool:
-    """Whether harm beyond the margin is already certain: False positives at most alpha over any number of looks.
-
-    Scores of the same items in the order in which they were planned. Scores outside [0, 1] have no such rule and never
-    stop. ValueError when the sequences differ in length.
-    """
-    check_alpha(alpha)
-    return anytime_p(independent_differences(baseline_scores, candidate_scores, clusters), margin) <= alpha
 
 
 def independent_differences(

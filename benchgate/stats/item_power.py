@@ -12,7 +12,7 @@ import numpy as np
 
 from benchgate.stats.distributions import binom_cdf, binom_pmf, norm_ppf
 from benchgate.stats.limits import check_alpha
-from benchgate.stats.proportions import mcnemar_harm_p, score_statistic, tango_p_margin
+from benchgate.stats.proportions import score_statistic, tango_p_margin
 
 _TAILS = 8
 """Standard deviations of the number of differing items that are looked at."""
@@ -22,16 +22,16 @@ _MOST_ODD = 2 / 3
 """Of prompts with an odd one among three answers, those where it is one of the baseline's two."""
 
 
-def chance_of_harm_shown(n: int, flips: float, harm: float, alpha: float = 0.05) -> float:
-    """How often McNemar's exact test shows harm at alpha when so much is there."""
-    _check(n, flips, harm, alpha)
-    return _chance(n, flips, harm, lambda b, c: mcnemar_harm_p(b, c) <= alpha, rises=True)
-
-
 def chance_of_pass(n: int, flips: float, margin: float, alpha: float = 0.05, *, harm: float = 0.0) -> float:
     """How often Tango's upper limit stays below the margin: of an equal candidate, or of one that loses `harm`."""
     _check(n, flips, harm, alpha)
-    return _chance(n, flips, harm, lambda b, c: tango_p_margin(b, c, n, margin) < alpha, rises=False)
+
+    def shown(b: int, c: int) -> bool:
+        return tango_p_margin(b, c, n, margin) < alpha
+
+    if flips in (0, 1) and flips == abs(harm):  # every item, or none, is lost (or gained)
+        return float(shown(n if harm > 0 else 0, n if harm < 0 else 0))
+    return _over_differing(n, flips, (flips + harm) / (2 * flips), shown)
 
 
 def chance_of_excess_pass(n: int, itself: float, margin: float, alpha: float = 0.05) -> float:
@@ -51,7 +51,7 @@ def chance_of_excess_pass(n: int, itself: float, margin: float, alpha: float = 0
 
     if itself == 0:
         return float(shown(0, 0))
-    return _over_differing(n, itself / _MOST_ODD, 1 / 3, shown, rises=False)
+    return _over_differing(n, itself / _MOST_ODD, 1 / 3, shown)
 
 
 def excess_sd(itself: float) -> float:
@@ -69,69 +69,29 @@ def independent_items(n: int, clusters: int, alike: float) -> int:
     return max(1, math.floor(n / (1 + (n / clusters - 1) * alike)))
 
 
-def detectable_drop(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float:
-    """The smallest drop of a mean that two *independent* samples of n items show: (z(1-alpha) + z(power))·√(2 sd²/n).
+def _over_differing(n: int, differ: float, loss: float, shown: Callable[[int, int], bool]) -> float:
+    """Return the chance of what is shown up to some number of losses.
 
-    The bound of TensorRT-LLM's accuracy tests; items paired with themselves need a fifth of them.
+    Each of `n` items differs with the probability `differ`, and is then a loss with the probability `loss`.
     """
-    check_alpha(alpha)
-    return (norm_ppf(1 - alpha) + norm_ppf(power)) * math.sqrt(2 * sd**2 / n)
-
-
-def unpaired_items_needed(share: float, drop: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
-    """Items of each arm for a drop of a share when they are not paired: (z(1-alpha) + z(power))²·2p(1-p)/drop²."""
-    check_alpha(alpha)
-    return math.ceil((norm_ppf(1 - alpha) + norm_ppf(power)) ** 2 * 2 * share * (1 - share) / drop**2)
-
-
-def questions_needed(
-    variance_of_means: float,
-    difference: float,
-    *,
-    within: tuple[float, float] = (0.0, 0.0),
-    repeats: tuple[int, int] = (1, 1),
-    alpha: float = 0.05,
-    power: float = 0.8,
-) -> int:
-    """Paired questions for a difference of means, two-sided (Miller, arXiv 2411.00640, eq. 9).
-
-    n = (z(1-alpha/2) + z(power))²·(variance_of_means + within_A/repeats_A + within_B/repeats_B)/difference²: the first
-    is the variance over questions of the difference of their means, `within` each arm's variance inside a question.
-    """
-    check_alpha(alpha)
-    variance = variance_of_means + within[0] / repeats[0] + within[1] / repeats[1]
-    return math.ceil((norm_ppf(1 - alpha / 2) + norm_ppf(power)) ** 2 * variance / difference**2)
-
-
-def _chance(n: int, flips: float, harm: float, shown: Callable[[int, int], bool], *, rises: bool) -> float:
-    """The chance of what is shown from some number of losses on (`rises`), or up to some number of them."""
-    if flips in (0, 1) and flips == abs(harm):  # every item, or none, is lost (or gained)
-        lost, gained = (n if harm > 0 else 0), (n if harm < 0 else 0)
-        return float(shown(lost, gained))
-    return _over_differing(n, flips, (flips + harm) / (2 * flips), shown, rises=rises)
-
-
-def _over_differing(n: int, differ: float, loss: float, shown: Callable[[int, int], bool], *, rises: bool) -> float:
-    """The same over how many items differ, each of which is a loss with this probability."""
     spread = _TAILS * math.sqrt(n * differ * (1 - differ)) + 1
     numbers = np.arange(max(0, math.floor(n * differ - spread)), min(n, math.ceil(n * differ + spread)) + 1)
     total = 0.0
     for m, weight in zip(numbers.tolist(), binom_pmf(numbers, n, differ), strict=True):
-        edge = _edge(m, shown, rises=rises)
-        below = binom_cdf(edge - 1, m, loss) if loss < 1 else float(m <= edge - 1)
-        total += weight * (1 - below if rises else below)
+        edge = _first_not_shown(m, shown)
+        total += weight * (binom_cdf(edge - 1, m, loss) if loss < 1 else float(m <= edge - 1))
     return float(min(1.0, max(0.0, total)))
 
 
-def _edge(m: int, shown: Callable[[int, int], bool], *, rises: bool) -> int:
-    """The first number of losses among m that is shown (`rises`), or that is not any more."""
+def _first_not_shown(m: int, shown: Callable[[int, int], bool]) -> int:
+    """Return the fewest losses among m of which the claim is no longer shown."""
     low, high = 0, m + 1
     while low < high:
         middle = (low + high) // 2
-        if shown(middle, m - middle) == rises:
-            high = middle
-        else:
+        if shown(middle, m - middle):
             low = middle + 1
+        else:
+            high = middle
     return low
 
 

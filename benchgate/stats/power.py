@@ -51,35 +51,6 @@ def blocks_needed(sd: float, harm: float, *, alpha: float = 0.05, power: float =
     return fewest(lambda n: chance_shown(n, sd, harm, alpha=alpha) >= power, most=_MOST)
 
 
-def pairs_needed(run_cv_ratio: float, change_ratio: float, *, alpha: float = 0.05, power: float = 0.95) -> int | None:
-    """Paired blocks for a one-sided t-test to find a change of `change_ratio` with the given power.
-
-    Each arm varies from run to run by `run_cv_ratio` on its own, so one difference has sd √2·cv; the power is that of
-    the noncentral t with shift ln(1+change)·√n / (√2·cv). None when a million pairs are not enough.
-    """
-    _check(alpha, power)
-    if not (run_cv_ratio > 0 and change_ratio > 0):
-        raise ValueError(f"cv {run_cv_ratio!r} and change {change_ratio!r} must both be above 0")
-    return blocks_needed(math.sqrt(2) * run_cv_ratio, math.log1p(change_ratio), alpha=alpha, power=power)
-
-
-def requests_for_quantile(
-    log_sd: float, q: float, change_ratio: float, *, alpha: float = 0.05, power: float = 0.95
-) -> int:
-    """Requests of each arm for a change of one quantile, were they independent and log-normal.
-
-    ln of the q-quantile of N requests has the standard error s·√(q(1-q)/N)/φ(z(q)), s the deviation of ln(latency),
-    so N = 2·((z(1-alpha) + z(power))·s·√(q(1-q))/(φ(z(q))·ln(1+change)))². Requests of a server wait for each other,
-    so this is the least it takes.
-    """
-    _check(alpha, power)
-    if not (log_sd > 0 and 0 < q < 1 and change_ratio > 0):
-        raise ValueError(f"sd {log_sd!r}, q {q!r}, change {change_ratio!r}: expected sd and change above 0, 0 < q < 1")
-    density = math.exp(-(norm_ppf(q) ** 2) / 2) / math.sqrt(2 * math.pi)
-    error = log_sd * math.sqrt(q * (1 - q)) / density
-    return math.ceil(2 * ((norm_ppf(1 - alpha) + norm_ppf(power)) * error / math.log1p(change_ratio)) ** 2)
-
-
 def items_needed(discordance_ratio: float, margin: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
     """Paired items for a difference of `margin` (a share, 0.02 = 2 points) at discordance f = (b+c)/n.
 

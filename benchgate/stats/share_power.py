@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from benchgate.stats.attainment import attainment_limits
-from benchgate.stats.distributions import binom_cdf, binom_sf, norm_ppf
+from benchgate.stats.distributions import binom_cdf, binom_sf
 from benchgate.stats.limits import Limits, check_alpha
 
 _HALVINGS = 50
-_MOST = 10**9
 
 
 def zero_misses_needed(share: float, alpha: float = 0.05) -> int:
@@ -22,20 +21,6 @@ def zero_misses_needed(share: float, alpha: float = 0.05) -> int:
     if not 0 < share < 1:
         raise ValueError(f"a share of {share!r}; expected one above 0 and below 1")
     return math.ceil(math.log(alpha) / math.log1p(-share))
-
-
-def requests_for_shares(before: float, after: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
-    """Independent requests of each arm for the step from one share to another (Fleiss, Levin and Paik 2003, eq. 4.14).
-
-    n = ((z(1-alpha)·√(2·p̄(1-p̄)) + z(power)·√(p₁(1-p₁) + p₂(1-p₂))) / (p₂ - p₁))², p̄ the mean of the two.
-    """
-    check_alpha(alpha)
-    if not (0 <= before <= 1 and 0 <= after <= 1 and before != after):
-        raise ValueError(f"shares {before!r} and {after!r}: expected two that differ, from 0 to 1")
-    mean = (before + after) / 2
-    alike = norm_ppf(1 - alpha) * math.sqrt(2 * mean * (1 - mean))
-    apart = norm_ppf(power) * math.sqrt(before * (1 - before) + after * (1 - after))
-    return math.ceil(((alike + apart) / (after - before)) ** 2)
 
 
 def most_misses(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:

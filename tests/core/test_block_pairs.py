@@ -11,8 +11,6 @@ import pytest
 
 from benchgate.gate.block_pairs import BlockPairs, Measure, block_pairs, grouped
 from benchgate.gate.block_values import in_other_pieces, unpaced
-from benchgate.gate.comparison import Comparison
-from benchgate.gate.pair_notes import pair_notes
 from benchgate.gate.request_pairs import PairedRequests, paired_lengths, paired_requests
 from benchgate.gate.rule import Problem
 from benchgate.model.deployment import Arm
@@ -306,32 +304,3 @@ def test_an_arm_that_answered_nothing_has_no_pieces() -> None:
     failed = [(None, 8)] * 5
     for theirs, ours in ((failed, [(0.02, 8)] * 5), ([(0.02, 8)] * 5, failed)):
         assert in_other_pieces(compared([pair(theirs, ours)]).judged, "c4") is None
-
-
-# What stands beside
-
-
-def notes(blocks: Blocks, measure: Measure, reference: Blocks | None = None) -> str:
-    told = pairs(blocks, measure)
-    return "; ".join(pair_notes(compared(blocks, reference), "c4", measure, told, 0.05))
-
-
-def test_single_requests_stand_beside_a_quantile_and_not_beside_what_they_are_judged_by() -> None:
-    blocks = [both(k, [0.02, 0.03], [0.02 * (1 + k / 100), 0.03]) for k in range(4)]
-    assert "the geometric mean of 8 pairs" in notes(blocks, MEDIAN)
-    for measure in (MEAN, Measure("request_throughput", 0.5), Measure("itl", 0.5)):
-        assert "request by request" not in notes(blocks, measure)
-    beside = notes(blocks, MEDIAN, blocks)
-    assert "request by request" not in beside and "sign-flip" not in beside
-    failing = [both(k, [0.02, 0.03, 0.02], [0.02, 0.03, None if k == 3 else 0.02]) for k in range(4)]
-    assert "request by request" not in notes([*failing[:3], both(3, [0.02, 0.03], [0.02, 0.03, 0.04])], MEDIAN)
-
-
-def test_what_pairing_is_worth_is_told_where_pairs_differ() -> None:
-    moving = [both(k, [0.02 * (1 + k / 10)], [0.02 * (1 + k / 10) * (1.01 if k % 2 else 1.0)]) for k in range(4)]
-    assert "pairing narrows the interval" in notes(moving, MEDIAN)
-    alike = [both(k, [0.02], [0.02]) for k in range(4)]
-    assert "pairing narrows" not in notes(alike, MEDIAN)
-    apart = [both(k, [0.02 * (1 + k / 10)], [0.02 * (1.3 - k / 10)]) for k in range(4)]
-    assert "pairing widens the interval 1.41x" in notes(apart, MEDIAN)
-    assert Comparison(compared(alike).judged).stored is False

@@ -11,7 +11,7 @@ import pytest
 
 from benchgate.cost.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, saving, stands
 from benchgate.gate.own_quality import own_accuracy, tasks_asked, tokens_per_correct
-from benchgate.gate.priced_level import GOOD, OUTPUT, cost_name, priced_level, unpriced_classes
+from benchgate.gate.priced_level import GOOD, OUTPUT, cost_name, priced_level
 from benchgate.gate.unfit import OF_LOAD, OF_QUALITY, objection
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
@@ -232,12 +232,6 @@ def test_classes_share_their_price() -> None:
     own_bills = priced_level(rows, by_token, OURS)
     assert isinstance(own_bills, str)
     assert "each class has a bill of its own" in own_bills
-
-
-def test_classes_without_an_slo_are_named_where_another_class_has_one() -> None:
-    held = CLASSES.replace("rate: 4/s", "rate: 4/s, slo: {ttft: 500ms, target: 95%}")
-    assert unpriced_classes(parse_suite(held, "s")) == ["both/batch"]
-    assert unpriced_classes(parse_suite(CLASSES, "s")) == []
 
 
 def evals(*names: str) -> Suite:

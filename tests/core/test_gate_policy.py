@@ -269,4 +269,3 @@ def test_two_stored_runs_are_held_to_the_same_terms() -> None:
         line: Line = {"metric": "ttft", "margin": "5%", **check}
         result = first_check(verdict_on(line, ratio, reference=1.0))
         assert result.outcome is said, (check, result.reason)
-        assert not any("request by request" in note for note in result.notes)

@@ -22,10 +22,10 @@ from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver
 from benchgate.report.document import verdict_document
+from benchgate.report.frontier import frontier_text
 from benchgate.stats.recovered import Figure
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
-from tests.core.test_frontier import CLASSES
 from tests.fakes import evidence as fake
 from tests.fakes.right_sized import candidate, one_list
 
@@ -251,15 +251,6 @@ def used(name: str, utilisation: float, **changes: Any) -> StoredRun:
     return with_arms(stored(name), {BASE: half, OURS: ours})
 
 
-def test_that_the_cheapest_at_full_use_is_not_the_cheapest_as_used_is_told_either_way() -> None:
-    some = [used("q8", 1.0, price_usd_per_hour=1.5), used("q4", 0.5, price_usd_per_hour=1.0)]
-    told = "the order of costs is another at full use (q4, q8) than as used (q8, q4)"
-    assert right_sizing(some).notes == (told,)
-    assert right_sizing(some, in_use=True).notes == (told,)
-    alike = [used("q8", 0.5, price_usd_per_hour=1.5), used("q4", 0.5, price_usd_per_hour=1.0)]
-    assert right_sizing(alike).notes == ()
-
-
 def test_a_model_that_is_paid_by_the_token_costs_the_same_however_it_is_used() -> None:
     prices = {"input": 0.2, "cached_input": 0.2, "output": 0.8}
     one = used("api", 0.5, price_usd_per_hour=None, price_terms={}, token_prices=prices)
@@ -310,14 +301,6 @@ def test_evals_whose_tokens_were_not_kept_leave_right_answers_without_a_cost() -
     assert row(right_sizing([replace(gone, evals=())]), "q4").usd_per_correct == "the items of task add are not there"
 
 
-def test_that_classes_without_an_slo_pay_for_nothing_is_told() -> None:
-    held = CLASSES.replace("rate: 4/s", "rate: 4/s, slo: {ttft: 500ms, target: 95%}")
-    one = stored("q4")
-    run = replace(one.run, suite=parse_suite(held, "s").to_stored())
-    (note,) = right_sizing([replace(one, run=run)]).notes
-    assert note == "both/batch has no SLO and no price: the good tokens of the others bear all of it"
-
-
 def test_waivers_are_read_as_a_verdict_writes_them() -> None:
     one = stored("q4")
     said = Waiver("ttft", "tiny-q4", "q4", "8%", DAY, "ops", "OPS-1", "mended next week", "jane")
@@ -327,3 +310,24 @@ def test_waivers_are_read_as_a_verdict_writes_them() -> None:
     found = replace(one, verdict=document)
     assert found.waived == (WaivedCheck(checks[0].id, "BLOCK", DAY),)
     assert right_sizing([found], as_of=DAY).cheapest == Cheapest("q4", ())
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (
+            {"facts": {"accelerator_names": ["NVIDIA H200"] * 8}},
+            "it is paid for 1 accelerator, and its server tells of 8",
+        ),
+        (
+            {"facts": {"accelerator_names": ["NVIDIA H200"]}, "price_entry": {"accelerator": "A100"}},
+            "it has the price of accelerator A100, and its server tells of NVIDIA H200",
+        ),
+    ],
+    ids=["one of eight", "another kind"],
+)
+def test_a_price_of_something_else_than_what_ran_is_no_cost(told: dict[str, Any], says: str) -> None:
+    found = right_sizing([with_arms(stored("q8", price=0.5), {OURS: told}), stored("q4", price=0.6)])
+    assert row(found, "q8").usd == f"its price is not of what ran: {says}"
+    assert found.cheapest == Cheapest("q4", ())
+    assert f"q8 has no cost: its price is not of what ran: {says}." in frontier_text(found)

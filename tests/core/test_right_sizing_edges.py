@@ -12,14 +12,11 @@ from benchgate.model.deployment import Arm
 from benchgate.stats.recovered import Figure
 from tests.core.test_right_sizing import (
     BASE,
-    HALF_USED,
     OURS,
     right_sizing,
     row,
     slow_hour,
     stored,
-    used,
-    with_arms,
     with_rows,
 )
 
@@ -98,23 +95,6 @@ def test_what_the_baseline_cost_is_told_beside_the_candidate_it_stood_beside() -
     found = right_sizing([stored("q8", price=1.5), slow_hour("q4", 1.4, price=1.2)])
     assert "by dollars it is q8, and against the baseline beside each q4" in str(found.why_none)
     assert "itself costs $2.31 beside the one and $3.24 beside the other" in str(found.why_none)
-
-
-def test_an_order_that_is_not_known_both_ways_is_no_other_order() -> None:
-    """What q4, the dearer one at full use, costs as it is used nobody said."""
-    untold = with_arms(stored("q4"), {BASE: {"price_terms": HALF_USED}, OURS: {"price_usd_per_hour": 3.0}})
-    for in_use in (False, True):
-        assert right_sizing([used("q8", 1.0), untold], in_use=in_use).notes == ()
-
-
-def test_a_run_that_stands_apart_changes_no_order_of_the_others() -> None:
-    """q4 is the cheaper one at full use and the dearer one as used, beside a baseline of another price."""
-    terms = {**HALF_USED, "utilisation_ratio": 0.5}
-    base = {"price_terms": HALF_USED, "price_usd_per_hour": 9.0}
-    apart = with_arms(stored("q4"), {BASE: base, OURS: {"price_terms": terms, "price_usd_per_hour": 1.0}})
-    found = right_sizing([used("q8", 1.0), apart])
-    assert row(found, "q4").apart is not None
-    assert not [note for note in found.notes if "order of costs" in note]
 
 
 def test_what_the_baseline_alone_was_asked_is_missed_in_its_candidate() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.change_point import best_split, change_points
+from benchgate.stats.change_point import best_split, change_points, level_changes
 
 STEP = np.array([0.0, 0.1, 0.2, 0.1, 0.0, 5.0, 5.1, 5.2, 5.1, 5.0])
 
@@ -83,3 +83,13 @@ def test_so_few_permutations_that_nothing_could_hold_are_refused() -> None:
     assert change_points(STEP, np.random.default_rng(0), 0.05, permutations=19) != ()
     with pytest.raises(ValueError, match="alpha"):
         change_points(STEP, np.random.default_rng(0), 0.5)
+
+
+def test_levels_that_changed_twice_are_found_where_they_did_and_noise_is_not() -> None:
+    values = np.random.default_rng(3).normal(0, 0.01, 36)
+    values[12:24] += 0.2
+    found = level_changes(values.tolist(), 1, 0.05, among=10)
+    assert [change.at for change in found] == [12, 24]
+    assert found[0].after - found[0].before > 0.15 > 0 > found[1].after - found[1].before
+    assert level_changes(values[:12].tolist(), 1, 0.05, among=10) == ()
+    assert level_changes(values[:9].tolist(), 1, 0.05, among=1) == ()  # fewer than five on each side

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.e_process import anytime_p, e_values, independent_differences, should_stop
+from benchgate.stats.e_process import anytime_p, e_values, independent_differences
 
 
 def test_losses_alone_reach_exactly_what_the_closed_form_says() -> None:
@@ -33,17 +33,10 @@ def test_the_most_evidence_ever_seen_counts_and_not_the_last() -> None:
     assert e_values(differences, 0.0)[-1] < 1
 
 
-def test_it_stops_at_alpha_itself_and_not_above_it() -> None:
-    losses, none = [1.0] * 5, [0.0] * 5
-    p_value = anytime_p(np.ones(5), 0.0)
-    assert should_stop(losses, none, 0.0, p_value)
-    assert should_stop(losses, none, 0.0, math.nextafter(p_value, 1))
-    assert not should_stop(losses, none, 0.0, math.nextafter(p_value, 0))
-
-
 def test_losses_of_the_baseline_never_stop_a_candidate() -> None:
-    assert should_stop([1.0] * 50, [0.0] * 50, 0.05, 0.05)
-    assert not should_stop([0.0] * 50, [1.0] * 50, 0.05, 0.05)
+    ones, zeros = [1.0] * 50, [0.0] * 50
+    assert anytime_p(independent_differences(ones, zeros), 0.05) <= 0.05
+    assert anytime_p(independent_differences(zeros, ones), 0.05) > 0.05
 
 
 def test_evidence_without_end_is_still_a_number() -> None:
@@ -68,12 +61,6 @@ def test_differences_at_the_ends_of_their_range_are_differences(difference: floa
 def test_one_difference_out_of_range_among_many_is_refused(difference: float) -> None:
     with pytest.raises(ValueError, match="from -1 to 1"):
         e_values(np.array([0.0, 0.5, difference]), 0.05)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_error_rates_that_are_none_are_refused(alpha: float) -> None:
-    with pytest.raises(ValueError, match="alpha"):
-        should_stop([1.0], [0.0], 0.0, alpha)
 
 
 @pytest.mark.parametrize("odd", [-0.001, 1.001, math.nan, math.inf, -math.inf])

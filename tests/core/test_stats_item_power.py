@@ -12,31 +12,11 @@ from benchgate.stats.distributions import binom_pmf, norm_ppf
 from benchgate.stats.excess import excess_disagreement
 from benchgate.stats.item_power import (
     chance_of_excess_pass,
-    chance_of_harm_shown,
     chance_of_pass,
-    detectable_drop,
     excess_sd,
     independent_items,
-    questions_needed,
-    unpaired_items_needed,
 )
 from benchgate.stats.proportions import tango_limits
-
-
-@pytest.mark.parametrize(
-    ("n", "flips", "harm", "chance"),
-    [
-        (1319, 0.05, 0.02, 0.94),  # GSM8K
-        (1319, 0.05, 0.01, 0.45),
-        (1319, 0.035, 0.01, 0.57),
-        (1319, 0.10, 0.02, 0.72),
-        (500, 0.05, 0.02, 0.58),
-        (164, 0.05, 0.05, 0.92),  # HumanEval
-        (14042, 0.08, 0.01, 0.99),  # MMLU
-    ],
-)
-def test_chance_that_mcnemar_shows_harm(n: int, flips: float, harm: float, chance: float) -> None:
-    assert chance_of_harm_shown(n, flips, harm) == pytest.approx(chance, abs=0.006)
 
 
 @pytest.mark.parametrize(("n", "flips", "margin"), [(500, 0.05, 0.02), (164, 0.06, 0.05), (1319, 0.05, 0.01)])
@@ -49,44 +29,11 @@ def test_chance_that_an_equal_candidate_passes_is_what_draws_give(n: int, flips:
 
 def test_a_candidate_at_the_margin_passes_at_most_as_often_as_promised() -> None:
     assert 0.03 <= chance_of_pass(500, 0.05, 0.02, harm=0.02) <= 0.05
-    assert chance_of_harm_shown(1319, 0.05, 0.0) <= 0.05
 
 
 def test_arms_that_never_differ_pass_when_there_are_items_enough() -> None:
     assert (chance_of_pass(100, 0.0, 0.02), chance_of_pass(200, 0.0, 0.02)) == (0.0, 1.0)
-    assert chance_of_harm_shown(100, 1.0, 1.0) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("n", "drop", "threshold"),
-    [
-        (32, 31.08, -20.56),
-        (256, 10.99, -7.27),
-        (1024, 5.494, -3.635),
-        (4096, 2.747, -1.817),
-        (8192, 1.943, -1.285),
-        (14042, 1.484, -0.982),
-    ],
-)
-def test_bounds_of_tensorrt_llms_accuracy_tests(n: int, drop: float, threshold: float) -> None:
-    assert detectable_drop(n, 50.0) == pytest.approx(drop, abs=0.005)
-    # its threshold is the part of alpha alone
-    assert -detectable_drop(n, 50.0, power=0.5) == pytest.approx(threshold, abs=0.005)
-
-
-@pytest.mark.parametrize(
-    ("share", "drop", "items", "items_at_80_percent"),
-    [(0.85, 0.01, 27597, 15766), (0.85, 0.02, 6900, 3942), (0.5, 0.01, 54111, 30913), (0.5, 0.02, 13528, 7729)],
-)
-def test_items_that_are_not_paired(share: float, drop: float, items: int, items_at_80_percent: int) -> None:
-    assert unpaired_items_needed(share, drop) == items
-    assert unpaired_items_needed(share, drop, power=0.8) == items_at_80_percent
-
-
-def test_questions_of_millers_example() -> None:
-    assert questions_needed(1 / 9, 0.03) == 969
-    # sampled twice, a variance within questions of 1/6 counts half on each arm
-    assert questions_needed(1 / 9, 0.03, within=(1 / 6, 1 / 6), repeats=(2, 2)) == questions_needed(1 / 9 + 1 / 6, 0.03)
+    assert chance_of_pass(100, 1.0, 0.02, harm=1.0) == 0.0
 
 
 def test_standard_error_of_an_accuracy_is_lm_evals() -> None:
@@ -106,7 +53,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="harm"):
         chance_of_pass(100, 0.01, 0.02, harm=0.02)
     with pytest.raises(ValueError, match="alpha"):
-        chance_of_harm_shown(100, 0.1, 0.0, alpha=0.9)
+        chance_of_pass(100, 0.1, 0.02, alpha=0.9)
     assert norm_ppf(0.95) == pytest.approx(1.6448536)
 
 

@@ -15,10 +15,13 @@ from benchgate.stats.power import (
     detectable_difference,
     detectable_harm,
     items_needed,
-    pairs_needed,
-    requests_for_quantile,
     values_needed,
 )
+
+
+def pairs_needed(cv: float, change: float, power: float = 0.95) -> int | None:
+    """Blocks for a change of a value that varies by `cv` from block to block on each arm by itself."""
+    return blocks_needed(math.sqrt(2) * cv, math.log1p(change), power=power)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +91,11 @@ def test_impossible_plans_are_refused() -> None:
     with pytest.raises(ValueError, match="margin"):
         items_needed(0.01, 0.02)
     with pytest.raises(ValueError, match="above 0"):
-        pairs_needed(0.0, 0.05)
+        blocks_needed(0.0, 0.05)
     with pytest.raises(ValueError, match="power"):
         items_needed(0.05, 0.02, power=1.0)
     with pytest.raises(ValueError, match="alpha"):
-        pairs_needed(0.02, 0.05, alpha=0.7)
+        blocks_needed(0.02, 0.05, alpha=0.7)
 
 
 def test_a_chance_of_finding_it_is_that_of_drawn_differences() -> None:
@@ -114,28 +117,6 @@ def test_the_smallest_harm_that_is_seen_is_the_one_that_takes_so_many_blocks(pow
 
 def test_no_harm_is_told_that_no_number_holds() -> None:
     assert detectable_harm(2, 1.0, alpha=1e-15, power=0.999) is None
-
-
-@pytest.mark.parametrize(
-    ("log_sd", "q", "requests"),
-    [
-        (0.3, 0.5, (1286, 337, 93)),
-        (0.3, 0.95, (3655, 958, 262)),
-        (0.3, 0.99, (11406, 2989, 817)),
-        (0.5, 0.5, (3571, 936, 256)),
-        (0.5, 0.9, (6643, 1741, 476)),
-        (0.5, 0.95, (10152, 2661, 727)),
-        (0.5, 0.99, (31683, 8303, 2269)),
-        (0.8, 0.95, (25988, 6810, None)),
-        (0.8, 0.99, (81107, 21255, 5809)),
-    ],
-)
-def test_requests_for_a_change_of_a_quantile_by_5_10_and_20_percent(
-    log_sd: float, q: float, requests: tuple[int | None, ...]
-) -> None:
-    for change, expected in zip((0.05, 0.10, 0.20), requests, strict=True):
-        if expected is not None:
-            assert requests_for_quantile(log_sd, q, change) == pytest.approx(expected, rel=1e-4, abs=1)
 
 
 def test_the_smallest_difference_of_items_is_the_one_that_takes_so_many() -> None:
@@ -160,8 +141,6 @@ def test_powers_of_what_cannot_be_are_refused() -> None:
         chance_shown(5, 0.0, 0.1)
     with pytest.raises(ValueError, match="above 0"):
         blocks_needed(0.1, 0.0)
-    with pytest.raises(ValueError, match="expected sd"):
-        requests_for_quantile(0.5, 1.0, 0.05)
     with pytest.raises(ValueError, match="discordance"):
         detectable_difference(0, 0.05)
     with pytest.raises(ValueError, match="difference"):

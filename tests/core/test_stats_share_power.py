@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from benchgate.stats.attainment import attainment_limits
-from benchgate.stats.item_power import unpaired_items_needed
 from benchgate.stats.share_power import (
     chance_within,
     least_shown,
     most_misses,
-    requests_for_shares,
     share_shown,
     zero_misses_needed,
 )
@@ -20,21 +18,6 @@ from benchgate.stats.share_power import (
 @pytest.mark.parametrize(("share", "n"), [(0.01, 299), (0.005, 598), (0.001, 2995)])
 def test_requests_without_a_miss(share: float, n: int) -> None:
     assert zero_misses_needed(share) == n
-
-
-@pytest.mark.parametrize(
-    ("before", "drop", "n"),
-    # of 90 % the table says 19,482 and 4,871; its own formula, which gives the others, says two less
-    [(0.95, 0.01, 10_282), (0.95, 0.02, 2_571), (0.99, 0.01, 2_143), (0.99, 0.02, 536), (0.9, 0.01, 19_480)],
-)
-def test_requests_for_a_drop_of_goodput(before: float, drop: float, n: int) -> None:
-    assert unpaired_items_needed(before, drop) == n
-
-
-@pytest.mark.parametrize(("before", "after", "n"), [(0.001, 0.01, 1_460), (0.005, 0.015, 2_140)])
-def test_requests_for_a_rise_of_errors(before: float, after: float, n: int) -> None:
-    assert requests_for_shares(before, after) == pytest.approx(n, rel=0.002)
-    assert requests_for_shares(after, before) == requests_for_shares(before, after)
 
 
 def test_so_many_may_miss_and_one_more_may_not() -> None:
@@ -79,8 +62,6 @@ def test_shares_that_cannot_be_are_refused() -> None:
     for share in (0.0, 1.0):
         with pytest.raises(ValueError, match="share of"):
             zero_misses_needed(share)
-    with pytest.raises(ValueError, match="differ"):
-        requests_for_shares(0.1, 0.1)
     for blocks in ([], [10], [10, 0]):
         with pytest.raises(ValueError, match="no limits"):
             most_misses(blocks, 0.1)

@@ -1,4 +1,4 @@
-"""The action never goes green unless benchgate said PASS or WARN and exited with 0; what it takes and hands on."""
+"""The action's gate step is green only after PASS or WARN with exit code 0; which inputs and outputs it passes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.github_action import run_action, says
+from tests.e2e.ci_scripts import ACTION, arguments_of, run_gate, says
 
 pytestmark = pytest.mark.beside
 
@@ -39,31 +39,32 @@ pytestmark = pytest.mark.beside
 def test_only_pass_and_warn_with_exit_code_0_are_green(
     tmp_path: Path, body: str, green: bool, verdict: str, exit_code: str
 ) -> None:
-    result = run_action(tmp_path, body)
+    result = run_gate(tmp_path, body)
     assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (green, verdict, exit_code)
 
 
 def test_a_missing_benchgate_is_red_and_an_error(tmp_path: Path) -> None:
-    result = run_action(tmp_path, "exit 0", install='rm "$GITHUB_ACTION_PATH/.venv/bin/benchgate"')
+    result = run_gate(tmp_path, None)
     assert (result.green, result.outputs["verdict"]) == (False, "error")
 
 
-def test_a_failed_installation_is_red_and_an_error(tmp_path: Path) -> None:
-    result = run_action(tmp_path, says("pass", "exit 0"), install="exit 1")
-    assert (result.green, result.outputs["verdict"], result.gate) == (False, "error", None)
+def test_the_actions_outputs_are_those_of_its_gate_and_a_gate_that_was_not_reached_is_an_error() -> None:
+    outputs = {name: spec["value"] for name, spec in ACTION["outputs"].items()}
+    verdict = outputs.pop("verdict")
+    assert verdict == "${{ steps.gate.outputs.verdict || 'error' }}"
+    assert outputs == {name: f"${{{{ steps.gate.outputs.{name} }}}}" for name in outputs}
 
 
 def test_a_death_without_verdict_is_said_in_the_job_summary(tmp_path: Path) -> None:
-    result = run_action(tmp_path, "exit 1")
-    assert result.gate is not None
-    assert "status 1" in result.gate.summary
-    assert "Not promoted" in result.gate.summary
-    assert "::error" in result.gate.printed
+    result = run_gate(tmp_path, "exit 1")
+    assert "status 1" in result.summary
+    assert "Not promoted" in result.summary
+    assert "::error" in result.printed
 
 
 def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
     hostile = "a b; $(touch /nowhere) `id` \"quoted\" '*'"
-    result = run_action(
+    result = run_gate(
         tmp_path,
         says("pass", "exit 0"),
         suite="--help",
@@ -74,7 +75,7 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
         args="--format json   --work-dir *",
     )
     assert result.green
-    assert result.arguments == [
+    assert arguments_of(tmp_path) == [
         "run",
         f"--work-dir={tmp_path / 'gate/benchgate'}",
         "--baseline=f16",
@@ -103,25 +104,25 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
 def test_the_store_reaches_benchgate_without_showing_in_the_process_list(
     tmp_path: Path, given: str, of_the_job: dict[str, str], seen: str
 ) -> None:
-    result = run_action(tmp_path, says("pass", "exit 0"), store=given, job=of_the_job)
-    assert (tmp_path / "action/.venv/bin/store").read_text(encoding="utf-8").strip() == seen.format(
+    run_gate(tmp_path, says("pass", "exit 0"), store=given, job=of_the_job)
+    assert (tmp_path / "benchgate-action/.venv/bin/store").read_text(encoding="utf-8").strip() == seen.format(
         RUNNER_TEMP=tmp_path / "gate"
     )
-    assert not any(part in argument for argument in result.arguments for part in ("--store", "u:secret"))
+    assert not any(part in argument for argument in arguments_of(tmp_path) for part in ("--store", "u:secret"))
 
 
 @pytest.mark.parametrize(
     "inputs", [{"suite": ""}, {"strict": "yes"}, {"strict": "True"}, {"strict": ""}, {"fail_on_inconclusive": ""}]
 )
 def test_a_wrong_input_is_refused_before_benchgate_runs(tmp_path: Path, inputs: dict[str, Any]) -> None:
-    result = run_action(tmp_path, says("pass", "exit 0"), **inputs)
-    assert (result.green, result.outputs["verdict"], result.arguments) == (False, "error", [])
+    result = run_gate(tmp_path, says("pass", "exit 0"), **inputs)
+    assert (result.green, result.outputs["verdict"], arguments_of(tmp_path)) == (False, "error", [])
 
 
 def test_what_benchgate_published_reaches_the_caller(tmp_path: Path) -> None:
     more = """printf 'report-path=r.html\\nreport-sha256=abc\\n' >>"$GITHUB_OUTPUT"
 printf 'statement-path=s.json\\nsummary-json={"a": 1}\\nchecks-failed=ttft\\n' >>"$GITHUB_OUTPUT" """
-    result = run_action(tmp_path, says("pass", more), bundle_folder="kept")
+    result = run_gate(tmp_path, says("pass", more), bundle_folder="kept")
     assert result.outputs == {
         "verdict": "pass",
         "exit-code": "0",
@@ -133,7 +134,7 @@ printf 'statement-path=s.json\\nsummary-json={"a": 1}\\nchecks-failed=ttft\\n' >
         "summary-json": '{"a": 1}',
         "checks-failed": "ttft",
     }
-    exported = (tmp_path / "action/.venv/bin/exported").read_text(encoding="utf-8").splitlines()
+    exported = (tmp_path / "benchgate-action/.venv/bin/exported").read_text(encoding="utf-8").splitlines()
     assert exported == ["store", "export", "--to=kept", "--", "0199"]
 
 
@@ -148,7 +149,6 @@ printf 'statement-path=s.json\\nsummary-json={"a": 1}\\nchecks-failed=ttft\\n' >
 def test_a_run_that_cannot_be_handed_on_lets_nothing_through(
     tmp_path: Path, body: str, verdict: str, exit_code: str
 ) -> None:
-    cannot = 'mkdir -p "$GITHUB_ACTION_PATH/.venv/bin"; echo 13 >"$GITHUB_ACTION_PATH/.venv/bin/export-status"'
-    result = run_action(tmp_path, body, install=cannot, bundle_folder="kept")
+    result = run_gate(tmp_path, f'echo 13 >"$here/export-status"\n{body}', bundle_folder="kept")
     assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (False, verdict, exit_code)
     assert result.outputs["bundle-path"] == ""

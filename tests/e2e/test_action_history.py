@@ -12,8 +12,8 @@ import pytest
 
 from benchgate.deciding import decide_stored
 from benchgate.store.repository import Store
+from tests.e2e.ci_scripts import put_scripts, write_program
 from tests.e2e.command import here
-from tests.e2e.github_action import put_scripts, write_program
 from tests.fakes.promotable import begun
 
 pytestmark = pytest.mark.beside

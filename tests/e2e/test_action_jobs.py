@@ -10,13 +10,25 @@ import pytest
 import typer.main
 
 from benchgate.cli.app import app
-from tests.e2e.github_action import put_scripts, write_program
-from tests.e2e.github_expressions import Value, holds
-from tests.e2e.github_runner import ROOT, StepResult, inputs_of, read_yaml, run_step, step_named
+from tests.e2e.ci_scripts import (
+    ROOT,
+    StepResult,
+    put_scripts,
+    read_yaml,
+    run_lines,
+    run_script,
+    step_named,
+    write_program,
+)
 
 pytestmark = pytest.mark.beside
 
 GATE = read_yaml(ROOT / ".github/workflows/gate.yml")
+# What the steps set in a call of the workflow with nothing but a suite.
+SETS = {
+    "ci-publish": {"SUITE": "suite.yaml", "CHECK_RUN": "true", "STRICT": "false"},
+    "ci-promote": {"REPORT": "evidence/benchgate-report.html", "STRICT": "false", "REQUIRE_PINNED": "false"},
+}
 # Keeps what it is asked for, each argument with a sign after it that none can hold, and ends as the test says.
 RECORDS = """#!/usr/bin/env bash
 printf '%s\\037' "$@" >>asked
@@ -27,13 +39,12 @@ echo "$BENCHGATE_STORE" >>stores
 
 
 def ask(
-    scratch: Path, job: str, given: dict[str, Value], needs: dict[str, Value] | None = None, *, fails: str = "nothing"
+    scratch: Path, script: str, *arguments: str, fails: str = "nothing", **env: str
 ) -> tuple[StepResult, list[list[str]]]:
-    """Run the step of a job that is named as the job is; the step, and the calls of benchgate in it."""
+    """Run a script with the variables that its step sets; the step, and the calls of benchgate in it."""
     put_scripts(scratch / "benchgate-action")
     write_program(scratch / "benchgate-action/.venv/bin/benchgate", RECORDS)
-    context = inputs_of(GATE, {"suite": "suite.yaml", **given}) | {"github.event_name": "push", **(needs or {})}
-    done = run_step(step_named(GATE["jobs"][job], job), context, scratch, {"FAILS": fails})
+    done = run_script(scratch, script, *arguments, **{**SETS[script], "FAILS": fails, **env})
     asked = scratch / "asked"
     lines = asked.read_text(encoding="utf-8").splitlines() if asked.exists() else []
     return done, [line.split("\x1f")[:-1] for line in lines]
@@ -48,9 +59,6 @@ def known(arguments: list[str]) -> bool:
     return True
 
 
-RAN: dict[str, Value] = {"needs.gate.outputs.run-id": "0199"}
-
-
 def put_bundle(folder: Path) -> None:
     """The run's bundle where the job downloads it to."""
     (folder / "evidence").mkdir(parents=True)
@@ -58,7 +66,7 @@ def put_bundle(folder: Path) -> None:
 
 
 def test_before_measuring_the_check_is_set_in_progress(tmp_path: Path) -> None:
-    done, calls = ask(tmp_path, "begin", {"candidate": "q4"})
+    done, calls = ask(tmp_path, "ci-publish", "begin", CANDIDATE="q4")
     assert done.green, done.printed
     assert calls == [["publish", "--check-run", "--begin=suite.yaml", "--candidate=q4"]]
     assert known(calls[0])
@@ -67,8 +75,7 @@ def test_before_measuring_the_check_is_set_in_progress(tmp_path: Path) -> None:
 def test_a_verdict_is_judged_again_from_its_bundle_and_told(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").touch()
     put_bundle(tmp_path)
-    given: dict[str, Value] = {"strict": True, "waivers": "w.yaml"}
-    done, calls = ask(tmp_path, "publish", given, {**RAN, "github.event_name": "pull_request"})
+    done, calls = ask(tmp_path, "ci-publish", RUN_ID="0199", COMMENT="true", STRICT="true", WAIVERS="w.yaml")
     assert done.green, done.printed
     assert calls == [
         ["store", "import", "evidence/0199.json"],
@@ -77,65 +84,98 @@ def test_a_verdict_is_judged_again_from_its_bundle_and_told(tmp_path: Path) -> N
     assert all(known(call) for call in calls)
 
 
-@pytest.mark.parametrize("needs", [{}, RAN], ids=["no run", "no bundle of it"])
-def test_a_gate_without_a_verdict_is_told_as_that(tmp_path: Path, needs: dict[str, Value]) -> None:
-    done, calls = ask(tmp_path, "publish", {"candidate": "q4", "strict": True}, needs)
+@pytest.mark.parametrize("run_id", ["", "0199"], ids=["no run", "no bundle of it"])
+def test_a_gate_without_a_verdict_is_told_as_that(tmp_path: Path, run_id: str) -> None:
+    done, calls = ask(tmp_path, "ci-publish", RUN_ID=run_id, CANDIDATE="q4", STRICT="true")
     assert done.green, done.printed
     assert calls == [["publish", "--check-run", "--no-verdict=suite.yaml", "--candidate=q4"]]
     assert known(calls[0])
 
 
 def test_a_promotion_is_judged_again_recorded_and_handed_on(tmp_path: Path) -> None:
-    given: dict[str, Value] = {"strict": True, "waivers": "w.yaml", "name": "chat", "require-pinned": True}
-    further = ("--strict", "--waivers=w.yaml", "--require-pinned")
-    done, calls = ask(tmp_path, "promote", given, RAN)
+    report = "evidence/chat-report.html"
+    done, calls = ask(
+        tmp_path, "ci-promote", RUN_ID="0199", REPORT=report, STRICT="true", WAIVERS="w.yaml", REQUIRE_PINNED="true"
+    )
     assert done.green, done.printed
     assert calls == [
         ["store", "import", "evidence/0199.json"],
-        ["promote", "--report=evidence/chat-report.html", *further, "--", "0199"],
+        ["promote", f"--report={report}", "--strict", "--waivers=w.yaml", "--require-pinned", "--", "0199"],
         ["store", "export", "--to=promoted", "--", "0199"],
     ]
     assert all(known(call) for call in calls)
 
 
-@pytest.mark.parametrize("job", ["publish", "promote"])
-def test_a_run_is_judged_again_beside_no_store_that_the_checkout_has(tmp_path: Path, job: str) -> None:
+@pytest.mark.parametrize("script", ["ci-publish", "ci-promote"])
+def test_a_run_is_judged_again_beside_no_store_that_the_checkout_has(tmp_path: Path, script: str) -> None:
     put_bundle(tmp_path)
-    assert ask(tmp_path, job, {}, RAN)[0].green
+    assert ask(tmp_path, script, RUN_ID="0199")[0].green
     assert set((tmp_path / "stores").read_text().split()) == {f"{tmp_path}/benchgate/benchgate.db"}
     put_bundle(tmp_path / "given")
-    assert ask(tmp_path / "given", job, {}, {**RAN, "secrets.store": "postgresql://db/runs"})[0].green
+    assert ask(tmp_path / "given", script, RUN_ID="0199", BENCHGATE_STORE_INPUT="postgresql://db/runs")[0].green
     assert set((tmp_path / "given/stores").read_text().split()) == {"postgresql://db/runs"}
 
 
 def test_what_the_checkout_has_is_not_handed_on_as_promoted(tmp_path: Path) -> None:
     (tmp_path / "promoted").mkdir()
     (tmp_path / "promoted/0190b2c4-7d1e-7a3b-9c5f-000000000000.json").touch()
-    assert ask(tmp_path, "promote", {}, RAN)[0].green
+    assert ask(tmp_path, "ci-promote", RUN_ID="0199")[0].green
     assert not (tmp_path / "promoted").exists()
 
 
-@pytest.mark.parametrize("job", ["publish", "promote"])
-def test_what_could_not_be_told_or_promoted_is_red(tmp_path: Path, job: str) -> None:
+@pytest.mark.parametrize("asked", ["publish", "promote"])
+def test_what_could_not_be_told_or_promoted_is_red(tmp_path: Path, asked: str) -> None:
     put_bundle(tmp_path)
-    done, calls = ask(tmp_path, job, {}, RAN, fails=job)
+    done, calls = ask(tmp_path, f"ci-{asked}", RUN_ID="0199", fails=asked)
     assert not done.green
-    assert calls[-1][0] == job  # and nothing was handed on after it
+    assert calls[-1][0] == asked  # and nothing was handed on after it
 
 
-def test_a_bundle_that_is_not_what_the_gate_left_is_neither_told_nor_promoted(tmp_path: Path) -> None:
-    for job in ("publish", "promote"):
-        put_bundle(tmp_path / job)
-        done, calls = ask(tmp_path / job, job, {}, RAN, fails="store")
-        assert (done.green, [call[0] for call in calls]) == (False, ["store"])
+@pytest.mark.parametrize("script", ["ci-publish", "ci-promote"])
+def test_a_bundle_that_is_not_what_the_gate_left_is_neither_told_nor_promoted(tmp_path: Path, script: str) -> None:
+    put_bundle(tmp_path)
+    done, calls = ask(tmp_path, script, RUN_ID="0199", fails="store")
+    assert (done.green, [call[0] for call in calls]) == (False, ["store"])
+
+
+@pytest.mark.parametrize(
+    ("job", "handed"),
+    [
+        (
+            "publish",
+            {
+                "GITHUB_TOKEN": "${{ github.token }}",
+                "BENCHGATE_STORE_INPUT": "${{ secrets.store }}",
+                "RUN_ID": "${{ needs.gate.outputs.run-id }}",
+                "SUITE": "${{ inputs.suite }}",
+                "CANDIDATE": "${{ inputs.candidate }}",
+                "COMMENT": "${{ inputs.comment && github.event_name == 'pull_request' }}",
+                "CHECK_RUN": "${{ inputs.check-run }}",
+                "STRICT": "${{ inputs.strict }}",
+                "WAIVERS": "${{ inputs.waivers }}",
+            },
+        ),
+        (
+            "promote",
+            {
+                "BENCHGATE_STORE_INPUT": "${{ secrets.store }}",
+                "RUN_ID": "${{ needs.gate.outputs.run-id }}",
+                "REPORT": "evidence/${{ inputs.name }}-report.html",
+                "STRICT": "${{ inputs.strict }}",
+                "WAIVERS": "${{ inputs.waivers }}",
+                "REQUIRE_PINNED": "${{ inputs.require-pinned }}",
+            },
+        ),
+    ],
+)
+def test_the_steps_hand_their_scripts_the_inputs_of_the_workflow(job: str, handed: dict[str, str]) -> None:
+    step = step_named(GATE["jobs"][job], job)
+    assert (step["run"], step["env"]) == (f"./benchgate-action/scripts/ci-{job}", handed)
 
 
 def test_the_branch_is_read_where_there_is_one() -> None:
-    status = {"success": True}
     for job in ("publish", "promote"):
-        step = step_named(GATE["jobs"][job], "history")
-        assert not holds(step["if"], {**inputs_of(GATE, {"suite": "s"}), **RAN}, status)
-        assert holds(step["if"], {**inputs_of(GATE, {"suite": "s", "history-branch": "runs"}), **RAN}, status)
+        assert "inputs.history-branch != ''" in step_named(GATE["jobs"][job], "history")["if"]
 
 
 @pytest.mark.parametrize("job", ["publish", "promote"])
@@ -144,8 +184,8 @@ def test_later_jobs_take_the_very_evidence_that_the_gate_left_and_nothing_else_o
     assert step_named(GATE["jobs"]["gate"], "evidence")["with"]["path"] == "${{ runner.temp }}/benchgate-evidence"
     step = step_named(GATE["jobs"][job], "evidence")
     assert step["with"] == {"artifact-ids": "${{ needs.gate.outputs.evidence-id }}", "path": "evidence"}
-    assert not holds(step["if"], {}, {"success": True})  # without an id everything would be downloaded
-    assert holds(step["if"], {"needs.gate.outputs.evidence-id": "17"}, {"success": True})
+    # without an id everything would be downloaded
+    assert step["if"] == "${{ needs.gate.outputs.evidence-id != '' }}"
 
 
 RUN = "0190b2c4-7d1e-7a3b-9c5f-000000000000.json"
@@ -162,7 +202,7 @@ def test_a_run_is_kept_where_it_was_promoted_and_where_it_was_not(tmp_path: Path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
     keep = read_yaml(ROOT / ".github/workflows/history.yml")["jobs"]["keep"]
-    assert run_step(step_named(keep, "push"), {}, tmp_path).green
+    assert run_lines(tmp_path, step_named(keep, "push")["run"], {}).green
     assert (tmp_path / "asked").read_text(encoding="utf-8").split() == ["push", *(f"kept/{file}" for file in kept)]
 
 
@@ -181,7 +221,7 @@ def test_a_statement_is_taken_apart_for_the_signer_and_its_own_file_is_a_subject
     (tmp_path / "evidence/statement.intoto.json").write_bytes(data)
     put_scripts(tmp_path / "benchgate-action")
     attest = read_yaml(ROOT / ".github/workflows/attest.yml")["jobs"]["attest"]
-    done = run_step(step_named(attest, "parts"), {}, tmp_path)
+    done = run_lines(tmp_path, step_named(attest, "parts")["run"], {})
     assert done.green, done.printed
     assert done.outputs["predicate-type"] == statement["predicateType"]
     assert json.loads((tmp_path / done.outputs["predicate"]).read_text()) == statement["predicate"]
@@ -205,5 +245,5 @@ def test_another_kind_of_statement_is_not_signed(tmp_path: Path, change: str, va
     (tmp_path / "evidence/statement.intoto.json").write_text(json.dumps(statement), encoding="utf-8")
     put_scripts(tmp_path / "benchgate-action")
     attest = read_yaml(ROOT / ".github/workflows/attest.yml")["jobs"]["attest"]
-    done = run_step(step_named(attest, "parts"), {}, tmp_path)
+    done = run_lines(tmp_path, step_named(attest, "parts")["run"], {})
     assert (done.green, done.outputs) == (False, {})

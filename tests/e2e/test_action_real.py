@@ -1,23 +1,21 @@
-"""The action's own gate step with the real benchgate, run as GitHub would: what is red, what is green, what is said."""
+"""The action's own gate step with the real benchgate: what is red, what is green, what is said."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.github_runner import ROOT, StepResult, read_yaml, run_step
+from tests.e2e.ci_scripts import ROOT, StepResult, run_gate, write_program
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
 
-
-GATE = next(step for step in read_yaml(ROOT / "action.yml")["runs"]["steps"] if step.get("id") == "gate")
 SUITE = """
 suite: action
 deployments:
@@ -48,47 +46,40 @@ def failing(received: Received) -> Iterable[Step]:
     return healthy(received)
 
 
-def run_gate(
+def measured(
     scratch: Path,
     *,
     baseline: object = healthy,
     candidate: object = healthy,
     check: str = ERRORS,
-    files: Mapping[str, str] | None = None,
+    **inputs: Any,
 ) -> StepResult:
     """One gate step over two scripted servers."""
     assert callable(baseline) and callable(candidate)
-    checkout = scratch / "action"
-    shutil.copytree(ROOT / "scripts", checkout / "scripts")
-    program = checkout / ".venv/bin/benchgate"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/usr/bin/env bash\nPYTHONPATH={ROOT} exec {sys.executable} -m benchgate "$@"\n')
-    program.chmod(0o755)
+    program = f'#!/usr/bin/env bash\nPYTHONPATH={ROOT} exec {sys.executable} -m benchgate "$@"\n'
+    write_program(scratch / "benchgate-action/.venv/bin/benchgate", program)
+    (scratch / "gate").mkdir()
     with ScriptedServer(baseline) as first, ScriptedServer(candidate) as second:
-        workspace = scratch / "workspace"
-        workspace.mkdir()
-        (workspace / "suite.yaml").write_text(SUITE.format(baseline=first.url, candidate=second.url, check=check))
-        context = {"inputs.suite": "suite.yaml", "inputs.report-path": "report.html", "inputs.strict": "false"}
-        context["inputs.fail-on-inconclusive"] = "true"
-        context |= {f"inputs.{name}": path for name, path in (files or {}).items()}
-        return run_step(GATE, context, workspace, {"GITHUB_ACTION_PATH": str(checkout)})
+        suite = SUITE.format(baseline=first.url, candidate=second.url, check=check)
+        (scratch / "gate/suite.yaml").write_text(suite)
+        return run_gate(scratch, None, report_path="report.html", **inputs)
 
 
 def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None:
-    files = {"bundle-folder": "kept", "statement-path": "kept/statement.json", "junit-path": "checks.xml"}
-    result = run_gate(tmp_path, files=files)
+    files = {"bundle_folder": "kept", "statement_path": "kept/statement.json", "junit_path": "checks.xml"}
+    result = measured(tmp_path, **files)
     assert result.green, result.printed
     assert (result.outputs["verdict"], result.outputs["exit-code"]) == ("pass", "0")
-    report = (tmp_path / "workspace" / result.outputs["report-path"]).read_bytes()
+    report = (tmp_path / "gate" / result.outputs["report-path"]).read_bytes()
     assert result.outputs["report-sha256"] == hashlib.sha256(report).hexdigest()
     assert "PASS" in result.summary
-    bundle = tmp_path / "workspace" / result.outputs["bundle-path"]
+    bundle = tmp_path / "gate" / result.outputs["bundle-path"]
     assert json.loads(bundle.read_bytes())["run"]["id"] == result.outputs["run-id"]
-    statement = json.loads((tmp_path / "workspace" / result.outputs["statement-path"]).read_bytes())
+    statement = json.loads((tmp_path / "gate" / result.outputs["statement-path"]).read_bytes())
     assert statement["predicate"]["result"] == "PASSED"
     assert json.loads(result.outputs["summary-json"])["verdict"] == "pass"
     assert result.outputs["checks-failed"] == ""
-    assert (tmp_path / "workspace/checks.xml").read_bytes().startswith(b"<?xml")
+    assert (tmp_path / "gate/checks.xml").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.parametrize(
@@ -103,13 +94,13 @@ def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None
 def test_every_other_verdict_is_red_under_its_own_name(
     tmp_path: Path, candidate: object, baseline: object, check: str, verdict: str, status: int
 ) -> None:
-    result = run_gate(tmp_path, baseline=baseline, candidate=candidate, check=check)
+    result = measured(tmp_path, baseline=baseline, candidate=candidate, check=check)
     assert (result.outputs["verdict"], result.status) == (verdict, status), result.printed
     assert verdict.upper() in result.summary
     assert not any(line.startswith("::warning") for line in result.printed.splitlines())
 
 
 def test_a_mistake_in_the_suite_is_red_and_never_a_verdict(tmp_path: Path) -> None:
-    result = run_gate(tmp_path, check="{metric: tftt, margin: 10%}")
+    result = measured(tmp_path, check="{metric: tftt, margin: 10%}")
     assert (result.outputs["verdict"], result.status) == ("error", 2)
     assert "ttft" in result.printed

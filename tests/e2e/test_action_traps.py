@@ -7,24 +7,27 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.github_action import ACTION, run_action, says
-from tests.e2e.github_expressions import Value
-from tests.e2e.github_runner import REPOSITORY, ROOT, read_yaml, run_step
+from tests.e2e.ci_scripts import (
+    ACTION,
+    REPOSITORY,
+    ROOT,
+    arguments_of,
+    put_scripts,
+    read_yaml,
+    run_gate,
+    run_script,
+    says,
+)
 
 pytestmark = pytest.mark.beside
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 PASSES = says("pass", "exit 0")
-HEAD = "github.event.pull_request.head.repo.full_name"
-
-
-def test_a_status_is_not_lost_in_a_pipe(tmp_path: Path) -> None:
-    """`benchgate run | tee log` is green in GitHub's default shell, which has no pipefail, and red in this one."""
-    assert run_step({"run": "(exit 10) | cat", "shell": "bash"}, {}, tmp_path).status == 10
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda path: path.name)
 def test_no_step_leaves_its_shell_to_the_default(path: Path) -> None:
+    """The default has no pipefail: `benchgate run | tee log` would be green whatever benchgate says."""
     document = read_yaml(path)
     holders = [document["runs"]] if "runs" in document else document["jobs"].values()
     steps = [step for holder in holders for step in holder.get("steps", ())]
@@ -33,20 +36,20 @@ def test_no_step_leaves_its_shell_to_the_default(path: Path) -> None:
 
 def test_a_block_stays_one_though_what_is_printed_reads_like_a_pass(tmp_path: Path) -> None:
     body = says("block", """echo '{"verdict": "PASS", "exit_code": 0}'; exit 10""")
-    result = run_action(tmp_path, body, args="--format json")
+    result = run_gate(tmp_path, body, args="--format json")
     assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (False, "block", "10")
 
 
 @pytest.mark.parametrize("said", ["", says("pass", "")], ids=["nothing said", "pass said"])
 def test_a_gate_that_is_killed_with_its_shell_leaves_the_verdict_error(tmp_path: Path, said: str) -> None:
-    result = run_action(tmp_path, f"{said}\nkill -KILL $PPID")
-    assert (result.green, result.outputs["verdict"], result.outputs["run-id"]) == (False, "error", "")
+    result = run_gate(tmp_path, f"{said}\nkill -KILL $PPID")
+    assert (result.green, result.outputs) == (False, {"verdict": "error"})
 
 
 def test_a_gate_that_meets_its_time_limit_after_its_verdict_leaves_the_verdict_error(tmp_path: Path) -> None:
     said = tmp_path / "said"
-    result = run_action(tmp_path, says("pass", f"touch {said}; sleep 600"), kill_at=said)
-    assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (False, "error", "")
+    result = run_gate(tmp_path, says("pass", f"touch {said}; sleep 600"), kill_at=said)
+    assert (result.green, result.outputs) == (False, {"verdict": "error"})
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_a_gate_that_meets_its_time_limit_after_its_verdict_leaves_the_verdict_e
 def test_a_step_that_was_told_to_go_on_still_never_says_pass(
     tmp_path: Path, body: str, inputs: dict[str, Any], green: bool, verdict: str
 ) -> None:
-    result = run_action(tmp_path, body, **inputs)
+    result = run_gate(tmp_path, body, **inputs)
     assert (result.green, result.outputs["verdict"]) == (green, verdict)
     assert result.outputs["exit-code"] != "0"
 
@@ -75,56 +78,61 @@ def test_a_step_that_was_told_to_go_on_still_never_says_pass(
     "inputs", [{"mode": "Advisory"}, {"mode": "off"}, {"fail_on_inconclusive": "no"}, {"fail_on_inconclusive": "0"}]
 )
 def test_a_word_that_might_mean_do_not_stop_is_refused(tmp_path: Path, inputs: dict[str, Any]) -> None:
-    result = run_action(tmp_path, PASSES, **inputs)
-    assert (result.green, result.outputs["verdict"], result.arguments) == (False, "error", [])
+    result = run_gate(tmp_path, PASSES, **inputs)
+    assert (result.green, result.outputs["verdict"], arguments_of(tmp_path)) == (False, "error", [])
 
 
 @pytest.mark.parametrize(
-    ("event", "github", "why"),
+    ("event", "head", "why"),
     [
-        ("pull_request", {HEAD: "stranger/models"}, "comes from another repository"),
-        ("pull_request", {HEAD: "octo/models-fork"}, "comes from another repository"),  # the same owner's
-        ("pull_request", {}, "comes from another repository"),  # a fork that is gone
-        (
-            "workflow_run",
-            {"github.event.workflow_run.head_repository.full_name": "stranger/models"},
-            "another repository",
-        ),
-        ("pull_request_target", {HEAD: REPOSITORY}, "pull_request_target"),
-        ("issue_comment", {}, "workflow_dispatch"),
-        ("issues", {}, "event issues"),
-        ("an_event_to_come", {HEAD: REPOSITORY}, "event an_event_to_come"),
+        ("pull_request", "stranger/models", "comes from another repository"),
+        ("pull_request", "octo/models-fork", "comes from another repository"),  # the same owner's
+        ("pull_request", "", "comes from another repository"),  # a fork that is gone
+        ("workflow_run", "stranger/models", "another repository"),
+        ("pull_request_target", REPOSITORY, "pull_request_target"),
+        ("issue_comment", "", "workflow_dispatch"),
+        ("issues", "", "event issues"),
+        ("an_event_to_come", REPOSITORY, "event an_event_to_come"),
     ],
 )
-def test_a_change_from_outside_is_refused_with_the_reason_before_anything_is_done(
-    tmp_path: Path, event: str, github: dict[str, Value], why: str
-) -> None:
-    result = run_action(tmp_path, PASSES, github=github, job={"GITHUB_EVENT_NAME": event})
-    assert (result.green, result.outputs["verdict"], list(result.ran)) == (False, "error", ["admit"])
-    assert why in result.ran["admit"].printed
+def test_a_change_from_outside_is_refused_with_the_reason(tmp_path: Path, event: str, head: str, why: str) -> None:
+    put_scripts(tmp_path / "benchgate-action")
+    done = run_script(tmp_path, "ci-admit", GITHUB_EVENT_NAME=event, BENCHGATE_HEAD_REPOSITORY=head)
+    assert (done.status, why in done.printed) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("event", "github"),
+    ("event", "head"),
     [
-        ("pull_request", {HEAD: REPOSITORY}),
-        ("workflow_run", {"github.event.workflow_run.head_repository.full_name": REPOSITORY}),
-        ("merge_group", {}),
-        ("release", {}),
-        ("schedule", {}),
+        ("pull_request", REPOSITORY),
+        ("workflow_run", REPOSITORY),
+        ("merge_group", ""),
+        ("release", ""),
+        ("schedule", ""),
     ],
 )
-def test_a_change_of_the_repository_itself_is_measured(tmp_path: Path, event: str, github: dict[str, Value]) -> None:
-    assert run_action(tmp_path, PASSES, github=github, job={"GITHUB_EVENT_NAME": event}).green
+def test_a_change_of_the_repository_itself_is_measured(tmp_path: Path, event: str, head: str) -> None:
+    put_scripts(tmp_path / "benchgate-action")
+    assert run_script(tmp_path, "ci-admit", GITHUB_EVENT_NAME=event, BENCHGATE_HEAD_REPOSITORY=head).green
+
+
+def test_a_change_is_admitted_before_anything_is_installed_read_or_sent() -> None:
+    admit, *later = ACTION["runs"]["steps"]
+    assert "if" not in admit and admit["run"].endswith('/scripts/ci-admit"')
+    assert admit["env"]["BENCHGATE_HEAD_REPOSITORY"] == (
+        "${{ github.event.pull_request.head.repo.full_name || github.event.workflow_run.head_repository.full_name }}"
+    )
+    conditions = [step.get("if", "") for step in later]
+    assert not any(word in condition for condition in conditions for word in ("always()", "failure()", "cancelled()"))
 
 
 def test_variables_reach_benchgate_and_are_masked(tmp_path: Path) -> None:
     lines = "MODEL_API_KEY=se%cret=1 $(id)\r\n\nSHORT=abc\n"
     body = f'printf "%s|%s|%s" "$MODEL_API_KEY" "$SHORT" "${{BENCHGATE_VARIABLES-gone}}" >{tmp_path}/seen\n{PASSES}'
-    result = run_action(tmp_path, body, variables=lines)
+    result = run_gate(tmp_path, body, variables=lines)
     assert result.green
     assert (tmp_path / "seen").read_text(encoding="utf-8") == "se%cret=1 $(id)|abc|gone"
-    assert [line for line in result.ran["gate"].printed.splitlines() if "secret" in line.replace("%25", "")] == [
+    assert [line for line in result.printed.splitlines() if "secret" in line.replace("%25", "")] == [
         "::add-mask::se%25cret=1 $(id)"
     ]
 
@@ -134,13 +142,13 @@ def test_variables_reach_benchgate_and_are_masked(tmp_path: Path) -> None:
     ["PATH=.", "LD_PRELOAD=x.so", "BENCHGATE_STORE=x", "GITHUB_OUTPUT=x", "A B=1", "KEY", "benchgate=true", "name=x"],
 )
 def test_variables_may_not_choose_what_runs(tmp_path: Path, line: str) -> None:
-    result = run_action(tmp_path, PASSES, variables=f"OK=1\n{line}")
-    assert (result.green, result.outputs["verdict"], result.arguments) == (False, "error", [])
+    result = run_gate(tmp_path, PASSES, variables=f"OK=1\n{line}")
+    assert (result.green, result.outputs["verdict"], arguments_of(tmp_path)) == (False, "error", [])
 
 
 def test_what_steers_the_jobs_own_python_does_not_steer_benchgate(tmp_path: Path) -> None:
     body = f"env >{tmp_path}/seen\n{PASSES}"
-    assert run_action(tmp_path, body, job={"PYTHONPATH": "src", "PYTHONOPTIMIZE": "2", "OF_THE_JOB": "1"}).green
+    assert run_gate(tmp_path, body, job={"PYTHONPATH": "src", "PYTHONOPTIMIZE": "2", "OF_THE_JOB": "1"}).green
     seen = (tmp_path / "seen").read_text(encoding="utf-8")
     assert "OF_THE_JOB=1\n" in seen
     assert "PYTHON" not in seen
@@ -149,14 +157,13 @@ def test_what_steers_the_jobs_own_python_does_not_steer_benchgate(tmp_path: Path
 def test_what_another_program_writes_among_the_outputs_does_not_reach_the_caller(tmp_path: Path) -> None:
     """A command of the suite knows the file too: it says pass, and begins a text that swallows all that follows."""
     lines = "verdict=pass\nmine=1\nmine<<exit-code=10"
-    result = run_action(tmp_path, f'printf "%s\\n" "{lines}" >>"$GITHUB_OUTPUT"\nexit 10', mode="advisory")
-    assert result.gate is not None
-    assert (result.green, result.outputs["verdict"], "mine" in result.gate.outputs) == (True, "block", False)
+    result = run_gate(tmp_path, f'printf "%s\\n" "{lines}" >>"$GITHUB_OUTPUT"\nexit 10', mode="advisory")
+    assert (result.green, result.outputs["verdict"], "mine" in result.outputs) == (True, "block", False)
 
 
 def test_files_that_are_asked_for_are_asked_of_benchgate(tmp_path: Path) -> None:
-    result = run_action(tmp_path, PASSES, waivers="w.yaml", junit_path="j.xml", statement_path="s.json")
-    assert {"--waivers=w.yaml", "--write=junit=j.xml", "--statement=s.json"} <= set(result.arguments)
+    run_gate(tmp_path, PASSES, waivers="w.yaml", junit_path="j.xml", statement_path="s.json")
+    assert {"--waivers=w.yaml", "--write=junit=j.xml", "--statement=s.json"} <= set(arguments_of(tmp_path))
 
 
 def test_every_input_of_the_action_is_handed_on_by_the_environment() -> None:

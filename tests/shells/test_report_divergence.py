@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.deployment import Arm
 from benchgate.model.divergence import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
 from benchgate.report import show
@@ -86,14 +85,6 @@ def test_baseline_asked_again_has_a_row_of_its_own() -> None:
     row = cells(observed(floor=True), row=1)
     assert (row["against the baseline"], row["mean KLD"]) == ("the baseline, asked again", "1e\N{MINUS SIGN}05")
     assert len(section(observed()).table.rows) == 1
-
-
-def test_published_values_are_of_the_candidates_kind_of_weights_and_of_other_models() -> None:
-    seen = evidence(observed())
-    assert any("q4_0 of Llama-3-8B lies 0.0719 nats from its F16" in line for line in section(observed()).published)
-    arms = {**seen.run.arms, Arm.CANDIDATE: seen.run.arms[Arm.BASELINE]}
-    same = divergence_section(replace(seen, run=replace(seen.run, arms=arms)))
-    assert same is not None and same.published == ()
 
 
 def test_reading_that_failed_shows_why_and_no_figures() -> None:

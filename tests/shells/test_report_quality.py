@@ -9,12 +9,11 @@ import pytest
 
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decide import judge
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Scale, Verdict
 from benchgate.report.drawing import Figure
 from benchgate.report.forest import forest_figure
-from benchgate.report.published import kind_of, published_lines
 from benchgate.report.quality_section import QualitySection, quality_lines, quality_section
 from benchgate.report.task_counts import count_answers, pooled_tasks, summarise_task
 from benchgate.report.task_rows import task_rows
@@ -295,38 +294,6 @@ def test_of_two_stored_runs_the_candidates_are_compared() -> None:
     assert section is not None
     assert section.scores.rows[0][2:5] == ("90.0 %", "100 %", "+10.0 points")
     assert section.flips.rows[0][1] == "10.0 %"
-
-
-def deployment(model: str, settings: dict[str, object] | None = None) -> Deployment:
-    return Deployment(name="d", model=model, engine="vllm", url="http://d", settings=settings or {})
-
-
-@pytest.mark.parametrize(
-    ("model", "settings", "kind"),
-    [
-        ("Meta-Llama-3.1-8B-Instruct-FP8-dynamic", {}, "fp8"),
-        ("granite-3.1-8b-instruct-quantized.w4a16", {}, "w4a16"),
-        ("Qwen2.5-7B-Instruct-AWQ", {}, "w4a16"),
-        ("Llama-3-8B-quantized.w8a8", {}, "int8"),
-        ("tiny", {"weights": "q8_0"}, "q8_0"),
-        ("model-Q4_K_M.gguf", {}, "q4_k"),
-        ("tiny", {"extra": {"quantization": "fp8"}}, "fp8"),
-        ("tiny", {"weights": "f16"}, None),
-        ("gpt-4o-128k", {"context": "fp8"}, None),
-        ("wfp80-b", {}, None),
-    ],
-)
-def test_the_kind_of_quantisation_is_what_settings_or_the_models_name_say(
-    model: str, settings: dict[str, object], kind: str | None
-) -> None:
-    assert kind_of(deployment(model, settings)) == kind
-
-
-def test_published_values_are_shown_for_the_candidates_kind_alone() -> None:
-    plain, fp8, eight = deployment("m"), deployment("m-FP8"), deployment("m", {"weights": "q8_0"})
-    assert "Mixtral-8x7B: average 99.6 % (Red Hat AI model cards)" in published_lines(plain, fp8)
-    assert published_lines(fp8, fp8) == published_lines(plain, plain) == published_lines(plain, eight) == ()
-    assert any("5 to 13.6 %" in line for line in published_lines(plain, deployment("m-w4a16")))
 
 
 def test_the_plot_names_every_task_and_draws_shapes_that_differ() -> None:
