@@ -10,7 +10,6 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.suite.currencies import Rates, as_written, in_dollars, rates_in
 from benchgate.suite.fields import Expected, Kind, Price, StrictSection, Text, is_stored
 from benchgate.suite.price_terms import PriceTerms, TokenPrices
 from benchgate.suite.text import Document, Fault, read_text
@@ -38,7 +37,6 @@ class ListedPrice(StrictSection):
     token_prices: TokenPrices | None = None
     begins: Day = Field(default=date.min, alias="from")
     until: Day = date.max
-    usd_per: Rates = Field(default_factory=dict)  # before those of the file
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
@@ -84,7 +82,6 @@ class ListedPrice(StrictSection):
 class PriceFile(StrictSection):
     """What a file of prices holds."""
 
-    usd_per: Rates = Field(default_factory=dict)  # dollars for one of another currency
     prices: tuple[ListedPrice, ...] = Field(min_length=1)
 
 
@@ -119,9 +116,7 @@ class Prices:
         entries = self.document.data["prices"]
         written = entries[number] if isinstance(entries, list) else None
         assert isinstance(written, dict), "it was read as a price"
-        said: dict[str, object] = {key: written[key] for key in _TOLD if key in written}
-        rates = rates_in(written, self.document.data.get("usd_per"))
-        return said | ({"usd_per": rates} if rates else {})
+        return {key: written[key] for key in _TOLD if key in written}
 
     def lacking(self, day: date, deployment: str, accelerator: str | None) -> Problem:
         """That a deployment has no price on a day, at the line of its price that is nearest to that day."""
@@ -164,12 +159,10 @@ def parse_prices(written: str, source: str) -> Prices:
     document = read_text(written, source, "file of prices")
     if document.problems:
         raise SuiteError(document.problems)
-    data = in_dollars(document)
     try:
-        found = PriceFile.model_validate(data)
+        found = PriceFile.model_validate(document.data)
     except ValidationError as error:
-        told = [as_written(fault, document.data, data) for fault in faults_of(error, Slot(PriceFile, ()))]
-        raise SuiteError([document.problem(fault) for fault in told if fault is not None]) from None
+        raise SuiteError([document.problem(fault) for fault in faults_of(error, Slot(PriceFile, ()))]) from None
     _refuse_two(document, found.prices)
     return Prices(document, found.prices)
 
