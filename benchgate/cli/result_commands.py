@@ -132,18 +132,11 @@ def trend(
     model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", help="Costs at the prices of this file instead (docs/capacity.md).")
-    ] = None,
-    prices_on: Annotated[
-        str | None, typer.Option("--prices-on", metavar="DAY", help="All at the file's prices of this day, or today.")
-    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
-    from benchgate.cli.trend_repricing import asked_repricing, repriced_trend
     from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
@@ -152,22 +145,17 @@ def trend(
     served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
-    repricing, repriced = asked_repricing(prices, prices_on, metric), None
-    followed = metric if repricing is None else repricing.made_of
     with Store.open(store, create=False) as opened:
-        points = opened.trend(followed, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
-        kept = points or opened.trend(followed, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
-        everywhere = kept or opened.trend(followed, statistic=statistic, arm=Arm.CANDIDATE)
-        _require_kept("suite", suite, followed, [point.suite for point in everywhere])
-        _require_kept("stage", stage, followed, [point.stage for point in kept])
-        _require_kept("task", task, followed, [point.task for point in kept])
-        points = narrowed(points, followed, served)
-        if repricing is not None:
-            repriced = repriced_trend(opened, points, repricing)
-            points = repriced.points
+        points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
+        kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
+        everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
+        _require_kept("suite", suite, metric, [point.suite for point in everywhere])
+        _require_kept("stage", stage, metric, [point.stage for point in kept])
+        _require_kept("task", task, metric, [point.task for point in kept])
+        points = narrowed(points, metric, served)
         measured = opened.measurements({point.run_id for point in points})
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by, repriced, measured), output, out)
+        emit(trend_document(points, output, metric, statistic, by, measured), output, out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:

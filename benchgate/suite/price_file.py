@@ -1,4 +1,4 @@
-"""A file of prices by deployment and day: what a suite's deployments cost, or what past runs would have cost."""
+"""A file of prices by deployment and day: what a suite's deployments cost."""
 
 from __future__ import annotations
 
@@ -60,10 +60,6 @@ class ListedPrice(StrictSection):
             raise ValueError("`price_terms` are the terms of a `price`, and tokens have none; keep one of the two")
         return self
 
-    def terms_beside(self, kept: PriceTerms | None) -> PriceTerms | None:
-        """Those of its price for a run that keeps terms of its own, which hold where it says no others."""
-        return self.price_terms if kept is None else kept.but(self.price_terms)
-
     @property
     def said(self) -> dict[str, object]:
         """As the keys of a deployment."""
@@ -100,15 +96,6 @@ class Prices:
         """
         own = self._own(deployment, accelerator)
         return next((self.listed[number] for number in own if self.listed[number].days_from(day) == 0), None)
-
-    def knows(self, deployment: str, accelerator: str | None) -> bool:
-        """Whether it has a price of a deployment on any day."""
-        return bool(self._own(deployment, accelerator))
-
-    def meant(self, deployment: str) -> str | None:
-        """The name in the file that is most like one that it does not know; None of one that it knows."""
-        names = {one.deployment for one in self.listed if one.deployment is not None}
-        return None if deployment in names else nearest(deployment, sorted(names))
 
     def entry_of(self, listed: ListedPrice) -> dict[str, object]:
         """What a price says of itself, as plain JSON: whose it is, its days, its sums as they are written."""

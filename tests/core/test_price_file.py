@@ -52,7 +52,7 @@ def an_hour(listed: ListedPrice | None) -> float | None:
 def test_both_ends_of_a_price_are_its_own() -> None:
     found = [prices().on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1), date(2026, 9, 30))]
     assert [an_hour(one) for one in found] == [4.0, 2.5, 2.5]  # $2 / 0.8 by its terms
-    terms = [one and one.terms_beside(None) for one in found]
+    terms = [one and one.price_terms for one in found]
     assert [one and one.in_use_factor for one in terms] == [None, 2.5, 2.5]  # 1.25 / 0.5
     assert prices().on(date(2026, 10, 1), "fp8", None) is None
     hosted = prices().on(date(1999, 1, 1), "hosted", None)
@@ -181,6 +181,9 @@ def test_a_price_tells_what_it_is_as_it_is_written() -> None:
     [
         ("deployment: hosted", "accelerator: 4", "prices[2].accelerator: 4 is a number and no kind"),
         ("until: 2026-06-30", "until: $4/h", "prices[0].until: "),
+        ("until: 2026-06-30", "until: soon", "write it like 2026-12-31"),
+        ("until: 2026-06-30", "til: 2026-06-30", "did you mean `until`?"),
+        ("until: 2026-09-30", "until: 2026-06-01", "is before `from`"),
         ("$4/h", "$0/h", 'prices[0].price: "$0/h" is not a usable price'),
         ("$4/h", "$4/M", 'prices[0].price: "$4/M" is not a price'),
         ("$4/h", "3.50 EUR/h", '2:30: prices[0].price: "3.50 EUR/h" is not a price; write it like "$32/h"'),
