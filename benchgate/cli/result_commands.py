@@ -79,10 +79,6 @@ def report(
     suite: Annotated[
         Path | None, typer.Option("--suite", help="The suite's file, for forms that point at its lines.")
     ] = None,
-    template: Annotated[
-        Path | None,
-        typer.Option("--template", help="Your own template, .html.j2 or .md.j2, instead of benchgate's report."),
-    ] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     strict: options.StrictOption = False,
@@ -90,14 +86,10 @@ def report(
 ) -> None:
     """Write the HTML report of a stored run or comparison, or its verdict in another form."""
     from benchgate import deciding
-    from benchgate.report.own_template import read_template
     from benchgate.store.repository import Store
 
-    if template is not None and form is not Output.HTML:
-        raise UsageError(f"--template makes a report of your own, and --format {form} is benchgate's; leave one out")
     require_link([form], report_url, None)
-    own = read_template(template) if template is not None else None
-    path = out or (own.out if own is not None else Path(form.file_name))
+    path = out or Path(form.file_name)
     with Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
@@ -107,7 +99,7 @@ def report(
     pointed_at = None if suite is None else suite_of(suite, decision)
     try:
         if form is Output.HTML:
-            deciding.write_report(decision, path, own)
+            deciding.write_report(decision, path)
         else:
             told = told_of(decision, decision.exit_code, report_url=report_url, report=None, suite=pointed_at)
             deciding.write_whole(path, rendered(form, told).encode(), f"the verdict as {form}")
