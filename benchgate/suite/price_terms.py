@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from benchgate.model.price import in_use_factor, serving_usd_per_hour
+from benchgate.model.price import serving_usd_per_hour
 from benchgate.suite.fields import (
     EnergyPrice,
     Factor,
@@ -90,11 +90,6 @@ class PriceTerms(StrictSection):
         return serving_usd_per_hour(
             list_usd_per_hour, interruption_ratio=self.interruption_ratio, energy_usd_per_hour=energy
         )
-
-    @property
-    def in_use_factor(self) -> float:
-        """So many times the cost at full use is that as it is used."""
-        return in_use_factor(self.overhead_ratio, self.utilisation_ratio)
 
     def remembered(self, list_usd_per_hour: float) -> dict[str, Any]:
         """As the run keeps it beside the price that follows from it."""

@@ -53,7 +53,7 @@ def test_both_ends_of_a_price_are_its_own() -> None:
     found = [prices().on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1), date(2026, 9, 30))]
     assert [an_hour(one) for one in found] == [4.0, 2.5, 2.5]  # $2 / 0.8 by its terms
     terms = [one and one.price_terms for one in found]
-    assert [one and one.in_use_factor for one in terms] == [None, 2.5, 2.5]  # 1.25 / 0.5
+    assert [one and (one.overhead_ratio, one.utilisation_ratio) for one in terms] == [None, (0.25, 0.5), (0.25, 0.5)]
     assert prices().on(date(2026, 10, 1), "fp8", None) is None
     hosted = prices().on(date(1999, 1, 1), "hosted", None)
     assert hosted is not None and an_hour(hosted) is None
