@@ -26,10 +26,8 @@ from benchgate.publish import github
 from benchgate.report.document import document_json, verdict_document, with_exit_code
 from benchgate.report.html import render_html
 from benchgate.report.markdown import SUMMARY_BYTES, render_markdown
-from benchgate.report.own_template import OwnTemplate, render_own
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.report.terms import OWN, Terms
-from benchgate.report.view import report_view
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
 
@@ -150,20 +148,9 @@ def report_html(decision: Decision, *, in_site: bool = False) -> str:
     return render_html(evidence, decision.verdict, against=against, terms=decision.terms, in_site=in_site)
 
 
-def own_report(decision: Decision, template: OwnTemplate) -> str:
-    """The report as a template of the reader's own makes it; UsageError where it cannot."""
-    terms = decision.terms
-    view = report_view(decision.evidence, decision.verdict, against=decision.reference, terms=terms)
-    return render_own(view, template)
-
-
-def write_report(decision: Decision, path: Path, template: OwnTemplate | None = None) -> str:
-    """Write the HTML report, or what a template of the reader's own makes; PublishError when writing fails.
-
-    The SHA-256 of what was written.
-    """
-    text = report_html(decision) if template is None else own_report(decision, template)
-    data = text.encode()
+def write_report(decision: Decision, path: Path) -> str:
+    """Write the HTML report and return the SHA-256 of what was written; PublishError when writing fails."""
+    data = report_html(decision).encode()
     write_whole(path, data, "the report")
     return hashlib.sha256(data).hexdigest()
 

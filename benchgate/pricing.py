@@ -73,12 +73,12 @@ def other_prices(kept: Mapping[str, Any], suite: Suite) -> str | None:
     return f"{suite.prices} has another price of {', '.join(moved)} for its day than the run kept" if moved else None
 
 
-def read_prices(file: Path, remedy: str = "`prices` names one beside the suite") -> Prices:
+def read_prices(file: Path) -> Prices:
     """The prices of a file. Raises SuiteError for every mistake in it, and for what is no file of that size."""
     try:
         text = text_of(file)
     except (OSError, UnicodeDecodeError) as exc:
-        reason = f"the file of prices cannot be read ({exc}); {remedy}"
+        reason = f"the file of prices cannot be read ({exc}); `prices` names one beside the suite"
         raise SuiteError([Problem(str(file), None, None, "", reason)]) from exc
     return parse_prices(text, str(file))
 

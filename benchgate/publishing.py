@@ -36,7 +36,6 @@ from benchgate.report.results import Kind, Level, Result, Told, plain
 from benchgate.report.suite_lines import SuiteLines, suite_lines
 from benchgate.report.untrusted import markdown_code, markdown_prose
 from benchgate.report.view import ReportView, report_view
-from benchgate.spending import with_objective
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -135,7 +134,7 @@ def _another_suite(file: Path, run: Run) -> str | None:
     """
     told = f"run {run.id} was not measured by what {file} says"
     try:
-        suite = with_objective(parse_suite(_text_of_suite(file), str(file)), file.parent)
+        suite = parse_suite(_text_of_suite(file), str(file))
     except SuiteError as error:
         return f"{told}: {str(error).splitlines()[0]}"
     meant = [suite]

@@ -1,7 +1,6 @@
 """What production has spent of its error budget: asked once in a sitting of a run, of a file or of Prometheus.
 
 A value that cannot be had is an error before anything is measured: nothing spent is a thing to be shown, not assumed.
-Beside it what an OpenSLO file says of the objective, which is read with the suite.
 """
 
 from __future__ import annotations
@@ -20,26 +19,20 @@ from benchgate.model.error_budget import BudgetSpent
 from benchgate.suite.error_budget import (
     BURN_ALARM,
     MOST_SPENT,
-    ErrorBudget,
     Prometheus,
     fewest_requests,
     parse_spent_ratio,
     stage_of,
     worst_share,
 )
-from benchgate.suite.error_budget_rules import broken_budget
 from benchgate.suite.jsonl import parse_json
-from benchgate.suite.openslo import Objective, read_objective
-from benchgate.suite.parts import parts_of
 from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.text import show_path
 from benchgate.suite.vocabulary import suggestion
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import json_object, one_line, said
-from benchgate.text_files import text_of
 from benchgate.units import show_found
 
 _QUERY = "/api/v1/query"
@@ -51,64 +44,25 @@ _MOST_BARE = 10.0  # of a number without its unit: 40 is a percentage that lacks
 _AT = "error_budget.spent"
 
 
-def with_objective(suite: Suite, folder: Path) -> Suite:
-    """The suite with what its OpenSLO file says filled in: objective, and window and metric where it says none itself.
-
-    Raises SuiteError for a file that cannot be read or does not say it.
-    """
-    budget = suite.error_budget
-    if budget is None or budget.openslo is None:
-        return suite
-    found = objective_of(budget, folder)
-    window_s = budget.window_s or found.window_s
-    if window_s is None:
-        message = f'the SLO {found.name} has no `timeWindow`; write the `window` in the suite, like "30d"'
-        raise SuiteError([Problem("", None, None, "error_budget", message)])
-    update = {"objective_ratio": found.objective_ratio, "window_s": window_s, "metric": found.metric}
-    filled = suite.model_copy(update={"error_budget": budget.model_copy(update=update)})
-    faults = [*broken_budget(parts_of(filled))]
-    if faults:
-        raise SuiteError([Problem("", None, None, show_path(fault.path), fault.message) for fault in faults])
-    return filled
-
-
-def objective_of(budget: ErrorBudget, folder: Path) -> Objective:
-    """What the OpenSLO file of a budget says. Raises SuiteError as `with_objective` does."""
-    assert budget.openslo is not None, "it is asked of a budget that names one"
-    source = str(folder / budget.openslo)
-    try:
-        text = text_of(Path(source))
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = f"the OpenSLO file cannot be read ({exc}); `error_budget.openslo` names one beside the suite"
-        raise SuiteError([Problem(source, None, None, "", reason)]) from exc
-    return read_objective(text, source, budget.slo, budget.metric)
-
-
-def budget_lines(suite: Suite, folder: Path) -> list[str]:
+def budget_lines(suite: Suite) -> list[str]:
     """What a suite's error budget is, in words, without asking anybody; nothing where it has none."""
     budget = suite.error_budget
-    if budget is None or budget.objective_ratio is None:
+    if budget is None:
         return []
     stages = [stage.name for stage in suite.load.sweep] if suite.load is not None else []
     stage = stage_of(budget, suite.gate.operating, stages)
     needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
     by = f"is ruled out by {needed:,} requests without a failure, or more with some"
-    notes = objective_of(budget, folder).notes if budget.openslo is not None else ()
     return [
-        f"{budget.told}, held against the {budget.counted} at {stage}; spent: {budget.spent.told}",
+        f"{budget.told}, held against the {budget.metric} at {stage}; spent: {budget.spent.told}",
         f"  a burn of {BURN_ALARM}x {by if worst_share(budget.objective_ratio) < 1 else 'cannot be'}",
-        *(f"  {budget.openslo}: {note}" for note in notes),
     ]
 
 
 def require_askable(suite: Suite, folder: Path, environment: Mapping[str, str]) -> None:
-    """Whoever is to be asked can be: references are set, the objective is known. Raises UsageError; asks nobody."""
+    """Check that Prometheus can be asked: its references are set. Raises UsageError; asks nobody."""
     budget = suite.error_budget
-    if budget is None:
-        return
-    if budget.objective_ratio is None:
-        raise UsageError(f"the objective of {suite.suite} stands in {budget.openslo}, which was not read")
-    if budget.spent.prometheus is not None:
+    if budget is not None and budget.spent.prometheus is not None:
         _target(budget.spent.prometheus, folder, environment)
 
 

@@ -22,7 +22,6 @@ from benchgate.model.waiver import Waivers
 from benchgate.pricing import with_prices
 from benchgate.report.statement import Statement
 from benchgate.signatures import NotSigned, Signer, read_file, verify_signature
-from benchgate.spending import with_objective
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules import with_arms
@@ -182,7 +181,7 @@ def _said_by_suite(statement: Statement, file: Path, data: bytes) -> Line:
     expected, day = statement.run.suite_sha256, day_begun(statement.run.id)
     found = list[str | SuiteError]()
     try:
-        suite = with_objective(parse_suite(data.decode(), str(file)), file.parent)
+        suite = parse_suite(data.decode(), str(file))
         for one in _meant(suite, *_own_arms(statement)):
             found.append(_sha256_as_measured(one, file.parent, day))
     except (SuiteError, UnicodeDecodeError) as error:

@@ -28,7 +28,7 @@ _TEXT = """\
 suite: {name}
 
 # With what one accelerator costs, and how many each holds, the report says what a million tokens cost: take those marks
-# away. Other currencies, prices by the day or the token, time that is paid and lost: docs/suites.md, prices of a file.
+# away. Prices by the day or the token, time that is paid and lost: docs/suites.md, prices of a file.
 deployments:
   current: # {went_current}
 {current}

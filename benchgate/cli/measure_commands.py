@@ -188,7 +188,7 @@ def validate(
         found = each[0]
         times = f" for each of {len(suite.candidates)} candidates" if suite.candidates else ""
         lines = [f"{path}: valid; {_asked(found)}{times}; plan {found.plan_sha256[:12]}"]
-        lines += [f"  {line}" for line in (*budget_lines(suite, path.parent), *price_lines(suite))]
+        lines += [f"  {line}" for line in (*budget_lines(suite), *price_lines(suite))]
         if suite.gate.checks == usual_checks(suite):
             lines += ["  held to the usual checks:", *(f"    - {line_of(c)}" for c in suite.gate.checks)]
         lines += [f"  {line}" for line in found.underpowered]
@@ -265,7 +265,6 @@ def load_suite(path: Path, baseline: str | None = None, candidate: str | None = 
 
 def read_suite(path: Path) -> Suite:
     """The same without the prices that stand in a file: for whoever asks only who is judged, and by what."""
-    from benchgate.spending import with_objective
     from benchgate.suite.loader import parse_suite
     from benchgate.text_files import text_of
 
@@ -273,9 +272,7 @@ def read_suite(path: Path) -> Suite:
         text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the suite {path} cannot be read: {error}") from error
-    suite = parse_suite(text, str(path))
-    with placed_in(path):
-        return with_objective(suite, path.parent)
+    return parse_suite(text, str(path))
 
 
 @dataclass(frozen=True, slots=True)

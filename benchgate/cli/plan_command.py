@@ -51,7 +51,7 @@ def plan(
             one.candidate: pipeline.preview_suite(one, path.parent, store, allow_code=allow_code)
             for one in each_candidate(declared)
         }
-        budget = budget_lines(declared, path.parent)
+        budget = budget_lines(declared)
     if output is PlanFormat.JSON:
         beside = {"error_budget": budget, "prices": price_documents(declared)}
         told = {key: value for key, value in beside.items() if value}

@@ -17,7 +17,6 @@ from benchgate.escape import terminal_line
 from benchgate.model.age import PROMOTED_WITHIN_S
 
 if TYPE_CHECKING:
-    from benchgate.following import Wanted
     from benchgate.promoting import Recorded
     from benchgate.store.repository import Store
 
@@ -34,8 +33,6 @@ def promote(
     max_age: given.MaxAgeOption = None,
     run_hook: given.RunHookOption = None,
     hook_timeout: given.HookTimeoutOption = "10m",
-    mlflow: given.MlflowOption = None,
-    alias: given.AliasOption = None,
     again: given.AgainOption = False,
     withdraw: given.WithdrawOption = False,
     reason: given.ReasonOption = None,
@@ -47,20 +44,22 @@ def promote(
 ) -> None:
     """Judge a stored run once more and record its promotion; exits with the verdict's code where that says no."""
     from benchgate import promoting
-    from benchgate.following import Following
+    from benchgate.following import follow
     from benchgate.model.deployment import Arm
+    from benchgate.publish.hook import hook_command
     from benchgate.publish.origin import origin_of, unprotected_because
     from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
-    follows = {"--run-hook": run_hook, "--mlflow": mlflow, "--alias": alias, "--again": again}
+    follows = {"--run-hook": run_hook, "--again": again}
     lately = {"--require-pinned": require_pinned, "--max-age": max_age}
     _require_fitting({**rests_on, **follows, **lately}, reason, withdraw=withdraw)
     max_age_s = PROMOTED_WITHIN_S if max_age is None else _duration_s("--max-age", max_age)
-    wanted = _wanted(run_hook, hook_timeout, mlflow, alias, again=again)
+    hook = None if run_hook is None else hook_command(run_hook)
+    hook_limit_s = _duration_s("--hook-timeout", hook_timeout)
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
     doubt = unprotected_because(os.environ)
-    with Store.open(store, create=False) as opened, Following(wanted, os.environ) as following:
+    with Store.open(store, create=False) as opened:
         run_id = _named(opened, run, withdraw=withdraw)
         if reason is not None:
             recorded = promoting.withdraw(opened, run_id, origin, reason)
@@ -81,9 +80,10 @@ def promote(
             say_json(_document(recorded), sort_keys=True)
         else:
             say("".join(_lines(recorded, doubt)))
-        if wanted:
+        if hook is not None:
             promoting.require_to_follow(opened, recorded, again=again, override=override)
-            following.follow(recorded.promotion, opened.run(run_id).arms[Arm.CANDIDATE])
+            candidate = opened.run(run_id).arms[Arm.CANDIDATE]
+            follow(hook, recorded.promotion, candidate, os.environ, hook_limit_s)
 
 
 def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *, withdraw: bool) -> None:
@@ -95,17 +95,6 @@ def _require_fitting(of_a_promotion: Mapping[str, object], reason: str | None, *
         raise UsageError(f"{named[0]} is of a promotion, and --withdraw takes one back; leave it out")
     if withdraw and reason is None:
         raise UsageError("--withdraw needs --reason TEXT: why the promotion is taken back, which is recorded")
-
-
-def _wanted(hook: str | None, timeout: str, mlflow: str | None, alias: str | None, *, again: bool) -> Wanted:
-    """What is to follow. Raises UsageError."""
-    from benchgate.following import Wanted
-
-    if again and mlflow is not None and "@" in mlflow:
-        raise UsageError(
-            f"--mlflow {mlflow}: with --again another version may stand behind that alias by now; name it by its number"
-        )
-    return Wanted(hook, _duration_s("--hook-timeout", timeout), mlflow, alias)
 
 
 def _duration_s(option: str, text: str) -> float:

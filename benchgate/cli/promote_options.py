@@ -36,13 +36,8 @@ RunHookOption = Annotated[
     typer.Option("--run-hook", metavar="CMD", help="Run this once it is recorded, without a shell; told of it."),
 ]
 HookTimeoutOption = Annotated[str, typer.Option("--hook-timeout", help="How long --run-hook may take.")]
-MlflowOption = Annotated[
-    str | None,
-    typer.Option("--mlflow", metavar="models:/NAME/VERSION", help="Version in MLflow's registry to give --alias."),
-]
-AliasOption = Annotated[str | None, typer.Option("--alias", help="What that version is called from now on.")]
 AgainOption = Annotated[
-    bool, typer.Option("--again", help="Do what follows once more; promote once more what was withdrawn.")
+    bool, typer.Option("--again", help="Run the hook once more; promote once more what was withdrawn.")
 ]
 WithdrawOption = Annotated[bool, typer.Option("--withdraw", help="Take the run's promotion back instead.")]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why it is taken back, with --withdraw.")]

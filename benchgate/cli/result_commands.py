@@ -79,10 +79,6 @@ def report(
     suite: Annotated[
         Path | None, typer.Option("--suite", help="The suite's file, for forms that point at its lines.")
     ] = None,
-    template: Annotated[
-        Path | None,
-        typer.Option("--template", help="Your own template, .html.j2 or .md.j2, instead of benchgate's report."),
-    ] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     strict: options.StrictOption = False,
@@ -90,14 +86,10 @@ def report(
 ) -> None:
     """Write the HTML report of a stored run or comparison, or its verdict in another form."""
     from benchgate import deciding
-    from benchgate.report.own_template import read_template
     from benchgate.store.repository import Store
 
-    if template is not None and form is not Output.HTML:
-        raise UsageError(f"--template makes a report of your own, and --format {form} is benchgate's; leave one out")
     require_link([form], report_url, None)
-    own = read_template(template) if template is not None else None
-    path = out or (own.out if own is not None else Path(form.file_name))
+    path = out or Path(form.file_name)
     with Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
@@ -107,7 +99,7 @@ def report(
     pointed_at = None if suite is None else suite_of(suite, decision)
     try:
         if form is Output.HTML:
-            deciding.write_report(decision, path, own)
+            deciding.write_report(decision, path)
         else:
             told = told_of(decision, decision.exit_code, report_url=report_url, report=None, suite=pointed_at)
             deciding.write_whole(path, rendered(form, told).encode(), f"the verdict as {form}")
@@ -132,18 +124,11 @@ def trend(
     model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
-    prices: Annotated[
-        Path | None, typer.Option("--prices", help="Costs at the prices of this file instead (docs/capacity.md).")
-    ] = None,
-    prices_on: Annotated[
-        str | None, typer.Option("--prices-on", metavar="DAY", help="All at the file's prices of this day, or today.")
-    ] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="How to print the points.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
-    from benchgate.cli.trend_repricing import asked_repricing, repriced_trend
     from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
@@ -152,22 +137,17 @@ def trend(
     served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
-    repricing, repriced = asked_repricing(prices, prices_on, metric), None
-    followed = metric if repricing is None else repricing.made_of
     with Store.open(store, create=False) as opened:
-        points = opened.trend(followed, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
-        kept = points or opened.trend(followed, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
-        everywhere = kept or opened.trend(followed, statistic=statistic, arm=Arm.CANDIDATE)
-        _require_kept("suite", suite, followed, [point.suite for point in everywhere])
-        _require_kept("stage", stage, followed, [point.stage for point in kept])
-        _require_kept("task", task, followed, [point.task for point in kept])
-        points = narrowed(points, followed, served)
-        if repricing is not None:
-            repriced = repriced_trend(opened, points, repricing)
-            points = repriced.points
+        points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
+        kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
+        everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
+        _require_kept("suite", suite, metric, [point.suite for point in everywhere])
+        _require_kept("stage", stage, metric, [point.stage for point in kept])
+        _require_kept("task", task, metric, [point.task for point in kept])
+        points = narrowed(points, metric, served)
         measured = opened.measurements({point.run_id for point in points})
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by, repriced, measured), output, out)
+        emit(trend_document(points, output, metric, statistic, by, measured), output, out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:

@@ -13,7 +13,6 @@ from benchgate.errors import UsageError
 from benchgate.escape import terminal_line
 
 if TYPE_CHECKING:
-    from benchgate.cli.trend_repricing import Repriced
     from benchgate.model.run import TrendPoint
     from benchgate.report.trend_points import Place
 
@@ -54,14 +53,12 @@ def trend_document(
     metric: str,
     statistic: str | None,
     by: TrendBy | None = None,
-    repriced: Repriced | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> str | bytes:
     """What is printed or written; points of one series stand together, which JSON and CSV name in a column.
 
-    `repriced` is what the points were re-priced by, where they were, `asked` what each run asked, by which points do
-    not go on from those before them: every form says so. Raises UsageError for a picture of more lines than can be told
-    apart.
+    `asked` is what each run asked, by which points do not go on from those before them: every form says so. Raises
+    UsageError for a picture of more lines than can be told apart.
     """
     from benchgate.report.trend_points import breaks_of, chart_of, place_of
 
@@ -69,24 +66,20 @@ def trend_document(
     if by is not None and output in (TrendFormat.TEXT, TrendFormat.JSON, TrendFormat.CSV):
         points = [point for some in _series(points, by).values() for point in some]
     if output is TrendFormat.TEXT:
-        return _text(points, metric, statistic, by, repriced, breaks)
+        return _text(points, metric, statistic, by, breaks)
     if output in (TrendFormat.JSON, TrendFormat.CSV):
         of_all = _of_all(metric, statistic)
-        rows = [
-            {**of_all, **point._asdict(), _ANEW: breaks.get(place_of(point)), **_taken(repriced, point)}
-            for point in points
-        ]
-        return _csv(rows, of_all, repriced) if output is TrendFormat.CSV else _json(rows)
+        rows = [{**of_all, **point._asdict(), _ANEW: breaks.get(place_of(point))} for point in points]
+        return _csv(rows, of_all) if output is TrendFormat.CSV else _json(rows)
     from benchgate.report.trend_chart import whole_png, whole_svg
 
-    chart = chart_of(points, metric, statistic, by, "" if repriced is None else repriced.told, breaks)
+    chart = chart_of(points, metric, statistic, by, breaks)
     if output is TrendFormat.PNG:
         return whole_png(chart)
     told_apart = "" if by is None else f" by {by}"
     candidates = list(dict.fromkeys(point.deployment for point in points))
     whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}{told_apart}"
-    parts = (f"{chart.title} of the {whose}", chart.note, "oldest run first")
-    return whole_svg(chart, ", ".join(filter(None, parts)))
+    return whole_svg(chart, f"{chart.title} of the {whose}, oldest run first")
 
 
 def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
@@ -114,38 +107,29 @@ def _text(
     metric: str,
     statistic: str | None,
     by: TrendBy | None,
-    repriced: Repriced | None,
     breaks: Mapping[Place, str],
 ) -> str:
     titles = f"{'started':24}  {'run':20} {'suite':18} {'candidate':14} {'verdict':12} {'stage or task':14}"
     lines = [f"{titles} {metric if statistic is None else f'{metric} {statistic}'}"]
-    if repriced is not None:
-        lines[-1] += f", {repriced.told}"
     if by is None:
         with_limits = metric.startswith("usd_")  # a cost without them is taken for a price
-        lines += [_line(point, metric, repriced, breaks, with_limits=with_limits) for point in points]
+        lines += [_line(point, metric, breaks, with_limits=with_limits) for point in points]
     else:
         for name, some in _series(points, by).items():
             runs = len({point.run_id for point in some})
             lines += ["", f"{by} {name}, {runs:,} {'run' if runs == 1 else 'runs'}:"]
-            lines += [_line(point, metric, repriced, breaks, with_limits=True) for point in some]
+            lines += [_line(point, metric, breaks, with_limits=True) for point in some]
     return "".join(f"{terminal_line(line)}\n" for line in lines)
 
 
-def _line(
-    point: TrendPoint, metric: str, repriced: Repriced | None, breaks: Mapping[Place, str], *, with_limits: bool
-) -> str:
+def _line(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_limits: bool) -> str:
     from benchgate.report.metric_values import in_its_unit, value_with_limits
-    from benchgate.report.show import usd
     from benchgate.report.trend_points import place_of
 
     where, name = point.stage or point.task or "-", point.label or point.run_id[:13]
     value = in_its_unit(metric, point.value)
     if with_limits:
         value = value_with_limits(metric, point.value, point.lower, point.upper)
-    if repriced is not None:
-        taken = repriced.taken[point.run_id]
-        value += f", {'' if taken.accelerators == 1 else f'{taken.accelerators} x '}{usd(taken.price_usd_per_hour)}/h"
     told = [f"({word})" for word in (point.promoted, point.doubt) if word is not None]
     if (why := breaks.get(place_of(point))) is not None:
         told.append(f"({why} than before)")
@@ -160,19 +144,13 @@ def _of_all(metric: str, statistic: str | None) -> dict[str, str | None]:
     return {"metric": metric, "statistic": statistic, "unit": unit_of(metric)}
 
 
-def _taken(repriced: Repriced | None, point: TrendPoint) -> dict[str, object]:
-    """What a point was re-priced by; nothing where the costs are those that the runs keep."""
-    return {} if repriced is None else repriced.taken[point.run_id]._asdict()
-
-
 def _json(rows: Sequence[Mapping[str, object]]) -> str:
     return json.dumps(rows, indent=2, sort_keys=True) + "\n"
 
 
-def _csv(rows: Sequence[Mapping[str, object]], of_all: Mapping[str, str | None], repriced: Repriced | None) -> str:
-    from benchgate.cost.repricing import PriceTaken
+def _csv(rows: Sequence[Mapping[str, object]], of_all: Mapping[str, str | None]) -> str:
     from benchgate.exchange.export_tables import to_csv
     from benchgate.model.run import TrendPoint
 
-    columns = (*of_all, *TrendPoint._fields, _ANEW, *(() if repriced is None else PriceTaken._fields))
+    columns = (*of_all, *TrendPoint._fields, _ANEW)
     return to_csv(columns, (tuple(row[column] for column in columns) for row in rows))

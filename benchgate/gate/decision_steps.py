@@ -105,8 +105,7 @@ def _rule(finding: Finding, outcome: Outcome, p_holm: float, alpha: float) -> st
     if finding.scale is not Scale.ABSOLUTE or not inside:
         parts.append(f"p {number(p_holm)} {'<=' if p_holm <= alpha else '>'} {number(alpha)}")
     if not inside and too_soon(finding):
-        edge_told = "margin" if finding.widest is None else f"{number(finding.widest)}, what a trade may still allow"
-        parts.append(f"harm {number(finding.harm)} < {edge_told}, which blocks at the last look only")
+        parts.append(f"harm {number(finding.harm)} < margin, which blocks at the last look only")
     if finding.warning is not None and inside:
         parts.append(finding.warning)
     elif outcome is Outcome.WARN and finding.scale is Scale.ABSOLUTE:

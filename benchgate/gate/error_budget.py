@@ -52,7 +52,7 @@ def burn_checks(
     ended_by = tuple(check.title for check in others if check.required and check.stage and _blocks(check))
     look = stricter_look(suite, comparison)
     alpha = suite.gate.alpha if look is None else look.alpha
-    guard = spoiling(guards, kinds_of_metric(budget.counted))
+    guard = spoiling(guards, kinds_of_metric(budget.metric))
     found: list[tuple[str | None, Finding]] = []
     for place in _places(suite) or (None,):
         finding = defined(_burn(budget, place, comparison, alpha))
@@ -90,17 +90,15 @@ def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alph
         breach=True,
         nears=False,
     )
-    if budget.objective_ratio is None or budget.window_s is None:
-        return replace(finding, problem=Problem(Outcome.INVALID, f"{budget.openslo} was never read", _MEASURE))
     if place is None:
         return replace(finding, problem=Problem(Outcome.INVALID, "its stage was not measured", _MEASURE))
-    tally = tally_of(budget.counted, place.slo)
+    tally = tally_of(budget.metric, place.slo)
     counts = Counts.of(load_of(comparison.judged, place.name, Arm.CANDIDATE).values(), tally)
     allowed = 1 - budget.objective_ratio
     worst = worst_share(budget.objective_ratio)
     limits = attainment_limits(counts.kept, counts.totals, alpha)
     if limits is None:
-        return replace(finding, problem=unmeasured(budget.counted, place.name, counts))
+        return replace(finding, problem=unmeasured(budget.metric, place.name, counts))
     burn = counts.share / allowed
     return replace(
         finding,
@@ -112,7 +110,7 @@ def _burn(budget: ErrorBudget, place: Place | None, comparison: Comparison, alph
         needs=requests_needed(counts.kept, counts.totals, 1 - worst, alpha),
         warning=_lasts(burn, budget.window_s) if burn > 1 else None,
         warning_advice=f"find out what fails at {place.name} before production's requests do",
-        notes=(_counted(budget, budget.objective_ratio, counts),),
+        notes=(_counted(budget, counts),),
         steps=(*own_share_steps(counts, limits, alpha), *_steps(budget.objective_ratio, counts.share, limits)),
     )
 
@@ -121,11 +119,11 @@ def _lasts(burn: float, window_s: float) -> str:
     return f"at that rate a budget for {show_window(window_s)} is spent in {show_window(window_s / burn)}"
 
 
-def _counted(budget: ErrorBudget, objective_ratio: float, counts: Counts) -> str:
-    failed = "failed" if budget.counted == "error_rate" else "were not good"
-    allowed = as_written(show_percent(1 - objective_ratio))
+def _counted(budget: ErrorBudget, counts: Counts) -> str:
+    failed = "failed" if budget.metric == "error_rate" else "were not good"
+    allowed = as_written(show_percent(1 - budget.objective_ratio))
     told = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
-    return f"{told}; the objective of {show_objective(objective_ratio)} lets {allowed} of them"
+    return f"{told}; the objective of {show_objective(budget.objective_ratio)} lets {allowed} of them"
 
 
 def _steps(objective_ratio: float, share: float, limits: Limits) -> tuple[Step, ...]:

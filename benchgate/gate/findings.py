@@ -35,7 +35,6 @@ from benchgate.gate.rule import Bound, Finding, Problem, at_look
 from benchgate.gate.shares import Tally, tally_of
 from benchgate.gate.specs import CheckSpec, judged_units
 from benchgate.gate.token_inflation import RESTATED_METRICS, LogRatio, shown_inflation
-from benchgate.gate.trading import gain_spec, traded
 from benchgate.gate.unit_costs import idles_more
 from benchgate.gate.unjudged import commonest_failure
 from benchgate.gate.usable_blocks import left_out_notes, usable
@@ -84,29 +83,6 @@ def _at_look(found: Measured, look: Look) -> Measured:
 
 
 def _measured(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
-    """One check; of a cost by the margin that a gain buys, where the policy trades one and it is shown."""
-    trade = spec.check.trade
-    if trade is None:
-        return _by_its_margin(spec, suite, comparison, timed)
-    gains = gain_spec(spec, trade, suite, comparison.judged)
-    gain = None if gains is None else _by_its_margin(gains, suite, comparison, timed)
-    ways = (None,) if gain is None else (gain.finding, gain.over_all or gain.finding)
-    # Shown in the blocks that count and in all of them: what is left out must buy nothing.
-    found = min((traded(way, trade) for way in ways), key=lambda one: one.shown)
-    if found.shown:
-        margin = max(trade.margin_ratio, spec.check.margin or 0.0)
-        spec = replace(spec, check=spec.check.model_copy(update={"margin": margin}))
-    seen = _by_its_margin(spec, suite, comparison, timed)
-    widest = math.log1p(trade.margin_ratio) if found.open else None
-    over_all = None if seen.over_all is None else _told(seen.over_all, found.note, widest)
-    return Measured(_told(seen.finding, found.note, widest), over_all)
-
-
-def _told(finding: Finding, note: str, widest: float | None) -> Finding:
-    return replace(finding, notes=(*finding.notes, note), widest=widest)
-
-
-def _by_its_margin(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Measured:
     found = _of_blocks(spec, suite, comparison, timed)
     over_all = None if found.over_all is None else _with_failures(found.over_all, spec, comparison)
     found = Measured(_with_failures(found.finding, spec, comparison), over_all)

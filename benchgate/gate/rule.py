@@ -49,7 +49,6 @@ class Finding:
     by_estimate: bool = False  # harm counts only where the estimate itself is beyond the margin
     quiet: bool = False  # harm that is shown to stay inside the margin is no reason to warn
     two_sided: bool = False  # a change is harm whichever way it goes: the margin is one on both sides
-    widest: float | None = None  # on `scale`: the margin that a trade may still give it at a later look
     least: float = 0.0  # on `scale`: a change up to this is no harm; `p_value` is of harm beyond it
     margin_told: str | None = None  # how the margin is said, where its number alone does not
     look: Look | None = None  # which look at the load it is from, where the suite has several
@@ -141,11 +140,11 @@ def too_soon(finding: Finding) -> bool:
     """Harm that by its own estimate stays inside the margin blocks at the last look only.
 
     At an earlier one it is shown before non-inferiority can be, and many a candidate that the margin allows would be
-    blocked for it. The same of harm inside a margin that a gain, which may yet be shown, would pay for.
+    blocked for it.
     """
     if finding.look is None or finding.look.last or finding.scale is Scale.ABSOLUTE or finding.harm is None:
         return False
-    return (abs(finding.harm) if finding.two_sided else finding.harm) < max(finding.margin, finding.widest or 0.0)
+    return (abs(finding.harm) if finding.two_sided else finding.harm) < finding.margin
 
 
 def slo_share(finding: Finding) -> float:

@@ -46,9 +46,6 @@ def check_reason(finding: Finding, outcome: Outcome, warn_fraction: float, alpha
         case _ if finding.breach:
             return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it{so_far(finding)}"
         case _ if finding.limits.lower > finding.least or (finding.two_sided and finding.limits.upper < 0):
-            if finding.widest is not None and too_soon(finding):
-                paid = f"a gain that would pay for it may yet be shown{so_far(finding)}"
-                return f"{change}: likely {harm}, and not shown to stay inside the margin of {margin}, but {paid}"
             if too_soon(finding):
                 return f"{change}: likely {harm}, but not shown to be beyond the margin of {margin}{so_far(finding)}"
             sure = _why_not_sure(finding, alpha)

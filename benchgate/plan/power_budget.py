@@ -17,7 +17,7 @@ from benchgate.units import show_percent
 def budget_power(suite: Suite, blocks: Blocks | None) -> Iterator[Row]:
     """A row for each line on the burn that the gate will write; none for a suite without a budget."""
     budget = suite.error_budget
-    if budget is None or budget.objective_ratio is None or blocks is None:
+    if budget is None or blocks is None:
         return
     for place in burn_places(suite):
         row = CheckPower(
@@ -32,24 +32,22 @@ def budget_power(suite: Suite, blocks: Blocks | None) -> Iterator[Row]:
         if place.requests is None or not requests or min(requests) == 0:
             yield Row(replace(row, note="not foretold: how many requests there will be is not known"))
         else:
-            yield Row(_foretold(row, budget, budget.objective_ratio, requests, blocks.last_tail))
+            yield Row(_foretold(row, budget, requests, blocks.last_tail))
 
 
-def _foretold(
-    row: CheckPower, budget: ErrorBudget, objective_ratio: float, requests: Sequence[int], tail: float
-) -> CheckPower:
+def _foretold(row: CheckPower, budget: ErrorBudget, requests: Sequence[int], tail: float) -> CheckPower:
     """With all blocks: how many may fail, and how often a candidate passes of which as many fail as the objective lets.
 
     Such a one burns at 1x, which warns now and then and promotes: a baseline that keeps its objective fails no more.
     """
-    worst, total, allowed = worst_share(objective_ratio), sum(requests), 1 - objective_ratio
+    worst, total, allowed = worst_share(budget.objective_ratio), sum(requests), 1 - budget.objective_ratio
     most = most_misses(requests, worst, tail)
     needs = zero_misses_needed(worst, tail) if worst < 1 else None
     if most is None:
         why = f"even where none of {total:,} requests fails, a burn above {BURN_ALARM}x cannot be ruled out"
         remedy = "send more" if needs is None else f"send at least {needs:,}"
         return replace(row, has=total, needs=needs, passes=0.0, cannot=why, remedy=remedy)
-    failed = "failed" if budget.counted == "error_rate" else "were not good"
+    failed = "failed" if budget.metric == "error_rate" else "were not good"
     return replace(
         row,
         has=total,

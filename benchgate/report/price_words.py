@@ -46,17 +46,16 @@ def used_told(deployment: Deployment) -> str:
 
 
 def price_source_told(deployment: Deployment) -> str | None:
-    """`of accelerator H100 in prices.yaml from 2026-07-01: 3.50 EUR/h (EUR at $1.08)`; None where its suite says it."""
+    """`of accelerator H100 in prices.yaml from 2026-07-01: $3.50/h`; None where its suite says it."""
     entry = deployment.price_entry
     if not entry:
         return None
     called = f'"{entry["deployment"]}"' if "deployment" in entry else f"accelerator {entry.get('accelerator')}"
     days = "".join(f" {word} {entry[word]}" for word in ("from", "until") if word in entry)
-    sums, rates = entry.get("token_prices"), entry.get("usd_per")
-    by_token = [f"{str(kind).replace('_', ' ')} {text}" for kind, text in _named(sums)]
-    at = ", ".join(f"{code} at ${rate}" for code, rate in _named(rates))
-    written = ", ".join(by_token) or str(entry.get("price"))
-    return one_line(f"of {called} in {entry.get('file')}{days}: {written}" + (f" ({at})" if at else ""))
+    sums = entry.get("token_prices")
+    by_token = sums.items() if isinstance(sums, Mapping) else ()
+    written = ", ".join(f"{str(kind).replace('_', ' ')} {text}" for kind, text in by_token) or str(entry.get("price"))
+    return one_line(f"of {called} in {entry.get('file')}{days}: {written}")
 
 
 def saving_told(saving: Figure) -> str:
@@ -69,7 +68,3 @@ def saving_told(saving: Figure) -> str:
     low, high = (limits.lower, limits.upper) if less else (-limits.upper, -limits.lower)
     told = f"{told} ({units.show_percent(low)} to {units.show_percent(high)})"
     return told if low > 0 else f"{told}, which is not shown to be {word} at all"
-
-
-def _named(kept: object) -> list[tuple[object, object]]:
-    return list(kept.items()) if isinstance(kept, Mapping) else []

@@ -78,7 +78,7 @@ class TrendChart:
     """What a chart shows, at most `MOST_SERIES` lines; no line crosses a break.
 
     Breaks are of all lines, beside those of each. `days` has one text for each place, as `days_told` gives them. Names
-    of lines have `longest_name` letters at most. `note` stands below the title.
+    of lines have `longest_name` letters at most.
     """
 
     metric: str
@@ -88,7 +88,6 @@ class TrendChart:
     marks: tuple[TrendMark, ...] = ()
     breaks: frozenset[int] = frozenset()
     longest_name: int = NAME_LENGTH
-    note: str = ""
 
 
 def days_told(instants: Sequence[str]) -> tuple[str, ...]:
@@ -120,8 +119,7 @@ def _spec(chart: TrendChart) -> _Spec:
     y: _Spec = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}}
     x: _Spec = {"field": "x", "type": "quantitative", "axis": None}
     x |= {"scale": {"domain": [-0.5, len(chart.days) - 0.5], "nice": False}}
-    title = [f"{chart.title}, {unit}" if unit else chart.title, *filter(None, (one_line(chart.note, _LONGEST),))]
-    layers = [_frame(x, y, title), *_days(chart.days, x)]
+    layers = [_frame(x, y, f"{chart.title}, {unit}" if unit else chart.title), *_days(chart.days, x)]
     layers += _marks(chart.marks, x)
     for number, series in enumerate(chart.series):
         beside = _BESIDE * (number - (len(chart.series) - 1) / 2)
@@ -176,10 +174,10 @@ def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
     return _rounded(0.0 if from_zero else low - room), _rounded(high + room)
 
 
-def _frame(x: _Spec, y: _Spec, title: Sequence[str]) -> _Spec:
-    """The first layer, whose axis is the chart's: its title, of some lines, lies flat above it, as a reader reads."""
+def _frame(x: _Spec, y: _Spec, title: str) -> _Spec:
+    """The first layer, whose axis is the chart's: its title lies flat above it, as a reader reads."""
     axis: _Spec = {
-        "title": title[0] if len(title) == 1 else title,
+        "title": title,
         "titleAngle": 0,
         "titleAlign": "left",
         "titleX": -34,

@@ -76,7 +76,6 @@ def chart_of(
     metric: str,
     statistic: str | None,
     by: str | None = None,
-    note: str = "",
     breaks: Mapping[Place, str] | None = None,
 ) -> TrendChart:
     """A line for each stage or task of each candidate of each suite, or of each series that `by` tells apart.
@@ -117,7 +116,6 @@ def chart_of(
             for name, (line, values) in zip(names, lines.items(), strict=True)
         ),
         longest_name=max(NAME_LENGTH, *map(len, names)),
-        note=note,
     )
 
 

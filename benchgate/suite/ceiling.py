@@ -53,8 +53,8 @@ def held_to(check: Check, ceiling: str) -> Check:
     ValueError for a ceiling in another unit than that of the check.
     """
     probe = _probe(_bounds_of(check), ceiling)
-    widening = {"min_abs": None, "trade": None}
-    return check.model_copy(update={"margin": probe.margin, "max": probe.max, "min": probe.min, **widening})
+    bounds = {"margin": probe.margin, "max": probe.max, "min": probe.min, "min_abs": None}
+    return check.model_copy(update=bounds)
 
 
 def _bounds_of(check: Check) -> Bounded:

@@ -17,7 +17,6 @@ from benchgate.suite.check_values import Bound, LeastChange, Margin, PlaceName, 
 from benchgate.suite.fields import Flag, StrictSection
 from benchgate.suite.metric_kinds import (
     ADVISORY_METRICS,
-    COST_METRICS,
     LATENCY_METRICS,
     MEAN,
     OVER_METRICS,
@@ -29,7 +28,6 @@ from benchgate.suite.metric_kinds import (
     Statistic,
 )
 from benchgate.suite.metric_kinds import STAGE_METRICS as _OF_A_STAGE
-from benchgate.suite.trade import Trade
 
 FailureClass = Literal[
     "connect", "tls", "timeout", "http_4xx", "http_429", "http_5xx", "stream_broken", "protocol", "empty"
@@ -66,7 +64,6 @@ class Check(StrictSection):
     required: Flag = Field(default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS)
     block_when: Literal["harm", "breach"] = "harm"
     allow_underpowered: Flag = False  # measure although this check cannot carry its margin
-    trade: Trade | None = None  # of a cost: what a gain in speed is worth
 
     @field_validator("statistic", "of", "stage", "class_name", "per", "over", "task")
     @classmethod
@@ -140,18 +137,6 @@ class Check(StrictSection):
         return self
 
     @model_validator(mode="after")
-    def _buys_what_is_for_sale(self) -> Self:
-        if self.trade is None:
-            return self
-        if self.metric not in COST_METRICS:
-            raise ValueError(f"`trade` pays with a cost, and {self.metric} is none: quality and speed are not for sale")
-        if self.margin is None or self.trade.margin_ratio <= self.margin:
-            raise ValueError(
-                "`trade` widens the `margin` of its check; give it one that is larger than the check's own"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.class_name is not None and self.stage is not None and "/" in self.stage:
             raise ValueError(f'`class` is said twice: "{self.stage}" names one already; remove one of them')
@@ -194,7 +179,7 @@ class Check(StrictSection):
         return None if self.min_abs is None else least_change(self.metric, self.min_abs)
 
 
-_LATER_KEYS = ("of", "class_name", "class", "per", "over", "min_abs", "trade")
+_LATER_KEYS = ("of", "class_name", "class", "per", "over", "min_abs")
 _OWNERS = {
     "statistic": LATENCY_METRICS,
     "of": ("error_rate",),

@@ -35,7 +35,6 @@ def broken_checks(parts: Parts) -> Iterator[Fault]:
             yield from has_enough_requests(parts, number, check)
             yield from has_pairs(parts, number, check)
             yield from has_levels(parts, number, check)
-            yield from _gain_is_judged(parts, number, check)
             yield from _is_new(parts, number, check, first)
         elif number in parts.readable:
             yield from _has_its_section(parts, number, parts.readable[number])
@@ -88,30 +87,6 @@ def _has_its_section(parts: Parts, number: int, check: Check) -> Iterator[Fault]
     if check.metric in _OF_GOOD and "slo" not in parts.declared and not _have_their_own_slo(parts, check):
         yield Fault(
             path, f"{check.metric} counts the requests that meet the `slo`, which {_without_slo(parts, check)}; add it"
-        )
-
-
-def _gain_is_judged(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """A gain that is paid for is one that another check judges, wherever this one looks."""
-    trade = check.trade
-    if trade is None or any(one is None for one in parts.checks):
-        return
-    latency = trade.metric in LATENCY_METRICS
-    wanted = (trade.metric, (trade.statistic or "p50") if latency else None)
-    judged: set[str] = set()
-    for one in parts.checks:
-        if one is None or one.margin is None or one.min_abs is not None or one.direction != "worse" or one.per:
-            continue
-        if (one.metric, (one.statistic or "p50") if latency else one.statistic) == wanted:
-            judged |= set(looked_at_by(parts, one))
-    missing = [place for place in looked_at_by(parts, check) if place not in judged]
-    if missing:
-        name = " ".join(word for word in wanted if word is not None)
-        said = f"{{metric: {trade.metric}{f', statistic: {trade.statistic}' if trade.statistic else ''}, margin: 5%}}"
-        yield Fault(
-            ("gate", "checks", number, "trade"),
-            f'no check judges {name} against the baseline at "{missing[0]}" by a plain `margin`, so its gain is not '
-            f"known; add {said}",
         )
 
 

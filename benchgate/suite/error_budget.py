@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -118,56 +118,19 @@ class Spent(StrictSection):
 
 
 class ErrorBudget(StrictSection):
-    """An objective for production with its window, and what is spent of what it lets fail.
+    """An objective for production with its window, and what is spent of what it lets fail."""
 
-    The objective stands here or in an OpenSLO file beside the suite; what that says is filled in before a run.
-    """
-
-    objective_ratio: Objective | None = Field(default=None, alias="objective")
-    window_s: Duration | None = Field(default=None, alias="window")
-    openslo: Text | None = None  # a file with `kind: SLO`
-    slo: Text | None = None  # which of its SLOs, where it has several
+    objective_ratio: Objective = Field(alias="objective")
+    window_s: Duration = Field(alias="window")
     spent: Annotated[Spent, _PERCENT]
-    metric: BudgetMetric | None = None  # which requests count as failed; error_rate, or what the indicator is called
+    metric: BudgetMetric = "error_rate"  # which requests count as failed
     stage: PlaceName | None = None  # the load most like production; `gate.operating`, or the only stage, unless said
     when_blown: Literal["block", "warn"] = "block"
 
-    @model_validator(mode="after")
-    def _one_objective(self, info: ValidationInfo) -> Self:
-        if not is_stored(info):
-            said = {
-                "objective": self.objective_ratio,
-                "openslo": self.openslo,
-                "slo": self.slo,
-                "window": self.window_s,
-            }
-            problem = incomplete({key for key, value in said.items() if value is not None})
-            if problem is not None:
-                raise ValueError(problem)
-        return self
-
-    @property
-    def counted(self) -> BudgetMetric:
-        """Which requests count as failed: those that failed, or those that were not good."""
-        return self.metric or "error_rate"
-
     @property
     def told(self) -> str:
-        """`error budget of 99.5 % over 30 days`; without what an OpenSLO file has yet to say."""
-        if self.objective_ratio is None or self.window_s is None:
-            return f"error budget of {self.openslo}"
+        """`error budget of 99.5 % over 30 days`."""
         return f"error budget of {show_objective(self.objective_ratio)} over {show_window(self.window_s)}"
-
-
-def incomplete(keys: Collection[str]) -> str | None:
-    """Why these keys of an `error_budget` do not say an objective; None where they do."""
-    if ("objective" in keys) == ("openslo" in keys):
-        return "needs exactly one of `objective` and `openslo`, the file that says it"
-    if "openslo" not in keys and "slo" in keys:
-        return "`slo` chooses one of the SLOs of an `openslo` file, which is missing"
-    if "openslo" not in keys and "window" not in keys:
-        return '`objective` needs its `window`, like "30d"'
-    return None
 
 
 def stage_of(budget: ErrorBudget, operating: str | None, stages: Sequence[str]) -> str | None:

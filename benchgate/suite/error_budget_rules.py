@@ -9,7 +9,6 @@ from benchgate.suite.error_budget import (
     BURN_ALARM,
     ErrorBudget,
     fewest_requests,
-    incomplete,
     show_objective,
     stage_of,
 )
@@ -33,14 +32,12 @@ def burn_places(suite: Suite) -> tuple[NamedPlace, ...]:
         for stage in sweep
         for place in places_of(stage)
         if place.name == name
-        or (stage.name == name and (place.requests is not None or own_slo(place) or budget.counted == "error_rate"))
+        or (stage.name == name and (place.requests is not None or own_slo(place) or budget.metric == "error_rate"))
     )
 
 
 def broken_budget(parts: Parts) -> Iterator[Fault]:
     """Everything in which a sound `error_budget` does not fit the load."""
-    if parts.budget_keys and (problem := incomplete(parts.budget_keys)) is not None:
-        yield Fault(_AT, problem)  # which pydantic tells of one whose every key is sound, in the same words
     budget = parts.budget
     if budget is None:
         return
@@ -74,8 +71,8 @@ def _goodput_is_defined(parts: Parts, budget: ErrorBudget, stage: str) -> Iterat
 
 def _has_enough_requests(parts: Parts, budget: ErrorBudget, stage: str) -> Iterator[Fault]:
     """With fewer requests the line could never pass, whatever the candidate does."""
-    if budget.objective_ratio is None or parts.alpha is None or parts.blocks is None:
-        return
+    if "objective_ratio" not in budget.model_fields_set or parts.alpha is None or parts.blocks is None:
+        return  # each is wrong itself
     needed = fewest_requests(budget.objective_ratio, parts.alpha)
     for place in all_places(parts):
         if stage in (place.name, place.stage.name) and (place.requests or needed) * parts.blocks < needed:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
-from benchgate.suite.currencies import in_a_suite
 from benchgate.suite.parts import MEASUREMENTS, sound_parts
 from benchgate.suite.references import resolve_secret
 from benchgate.suite.rules import broken_rules
@@ -51,7 +50,7 @@ def _validate(document: Document) -> tuple[Suite | None, list[Fault]]:
     try:
         suite = with_usual_checks(Suite.model_validate(document.data))
     except ValidationError as error:
-        return None, [in_a_suite(fault, document.data) for fault in faults_of(error)] + list(broken_rules(parts))
+        return None, [*faults_of(error), *broken_rules(parts)]
     broken = list(broken_rules(replace(parts, checks=suite.gate.checks)))
     if not suite.gate.checks and parts.declared & MEASUREMENTS:
         broken.append(Fault(("gate",), _NOTHING_USUAL))

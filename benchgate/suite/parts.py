@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from benchgate.suite.capacity import Capacity
-from benchgate.suite.error_budget import ErrorBudget, Spent
+from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.levels import Level, level_of, workload_name
 from benchgate.suite.looks import LoadLimit, with_blocks
 from benchgate.suite.metric_kinds import KINDS
@@ -51,7 +51,6 @@ class Parts:
     limit: LoadLimit | None = None  # of the load
     operating: str | None = None  # the stage of the usual checks
     budget: ErrorBudget | None = None  # of one that is itself wrong, what else it says
-    budget_keys: frozenset[str] = frozenset()  # that are written in one that is itself wrong
     awaits_prices: bool = False  # whether a file, which is not read yet, has the prices that deployments do not say
     readable: Mapping[int, Check] = field(default_factory=dict)  # of checks that are wrong, what their names say
 
@@ -121,7 +120,6 @@ def sound_parts(data: dict[str, Any]) -> Parts:
         limit=_sound(LoadLimit, load.get("limit")),
         operating=_sound_field(Gate, "operating", gate),
         budget=_budget(data.get("error_budget")),
-        budget_keys=_keys_of_a_broken_budget(data.get("error_budget")),
         awaits_prices=data.get("prices") is not None,
         readable=_readable(_list(gate.get("checks"))),
     )
@@ -132,19 +130,11 @@ def _budget(data: object) -> ErrorBudget | None:
     sound = _sound(ErrorBudget, data)
     if sound is not None or not isinstance(data, dict):
         return sound
-    names = ("objective_ratio", "window_s", "openslo", "slo", "metric", "stage")
-    keys = {name: ErrorBudget.model_fields[name].alias or name for name in names}
+    keys = {"objective_ratio": "objective", "metric": "metric", "stage": "stage"}  # which the rules go by
     said = {name: _sound_field(ErrorBudget, name, {name: data[key]}) for name, key in keys.items() if key in data}
     if said.get("stage", "") is None:
         return None  # nobody knows which stage is meant
-    unsaid = dict.fromkeys(names)
-    return ErrorBudget.model_construct(**{**unsaid, **said}, spent=Spent.model_construct(), when_blown="block")
-
-
-def _keys_of_a_broken_budget(data: object) -> frozenset[str]:
-    if not isinstance(data, dict) or _sound(ErrorBudget, data) is not None:
-        return frozenset()
-    return frozenset(key for key, value in data.items() if value is not None)
+    return ErrorBudget.model_construct(**{name: value for name, value in said.items() if value is not None})
 
 
 def _readable(checks: list[Any]) -> dict[int, Check]:

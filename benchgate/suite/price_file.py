@@ -1,4 +1,4 @@
-"""A file of prices by deployment and day: what a suite's deployments cost, or what past runs would have cost."""
+"""A file of prices by deployment and day: what a suite's deployments cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.suite.currencies import Rates, as_written, in_dollars, rates_in
 from benchgate.suite.fields import Expected, Kind, Price, StrictSection, Text, is_stored
 from benchgate.suite.price_terms import PriceTerms, TokenPrices
 from benchgate.suite.text import Document, Fault, read_text
@@ -38,7 +37,6 @@ class ListedPrice(StrictSection):
     token_prices: TokenPrices | None = None
     begins: Day = Field(default=date.min, alias="from")
     until: Day = date.max
-    usd_per: Rates = Field(default_factory=dict)  # before those of the file
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
@@ -62,10 +60,6 @@ class ListedPrice(StrictSection):
             raise ValueError("`price_terms` are the terms of a `price`, and tokens have none; keep one of the two")
         return self
 
-    def terms_beside(self, kept: PriceTerms | None) -> PriceTerms | None:
-        """Those of its price for a run that keeps terms of its own, which hold where it says no others."""
-        return self.price_terms if kept is None else kept.but(self.price_terms)
-
     @property
     def said(self) -> dict[str, object]:
         """As the keys of a deployment."""
@@ -84,7 +78,6 @@ class ListedPrice(StrictSection):
 class PriceFile(StrictSection):
     """What a file of prices holds."""
 
-    usd_per: Rates = Field(default_factory=dict)  # dollars for one of another currency
     prices: tuple[ListedPrice, ...] = Field(min_length=1)
 
 
@@ -104,24 +97,13 @@ class Prices:
         own = self._own(deployment, accelerator)
         return next((self.listed[number] for number in own if self.listed[number].days_from(day) == 0), None)
 
-    def knows(self, deployment: str, accelerator: str | None) -> bool:
-        """Whether it has a price of a deployment on any day."""
-        return bool(self._own(deployment, accelerator))
-
-    def meant(self, deployment: str) -> str | None:
-        """The name in the file that is most like one that it does not know; None of one that it knows."""
-        names = {one.deployment for one in self.listed if one.deployment is not None}
-        return None if deployment in names else nearest(deployment, sorted(names))
-
     def entry_of(self, listed: ListedPrice) -> dict[str, object]:
         """What a price says of itself, as plain JSON: whose it is, its days, its sums as they are written."""
         number = next(number for number, one in enumerate(self.listed) if one is listed)
         entries = self.document.data["prices"]
         written = entries[number] if isinstance(entries, list) else None
         assert isinstance(written, dict), "it was read as a price"
-        said: dict[str, object] = {key: written[key] for key in _TOLD if key in written}
-        rates = rates_in(written, self.document.data.get("usd_per"))
-        return said | ({"usd_per": rates} if rates else {})
+        return {key: written[key] for key in _TOLD if key in written}
 
     def lacking(self, day: date, deployment: str, accelerator: str | None) -> Problem:
         """That a deployment has no price on a day, at the line of its price that is nearest to that day."""
@@ -164,12 +146,10 @@ def parse_prices(written: str, source: str) -> Prices:
     document = read_text(written, source, "file of prices")
     if document.problems:
         raise SuiteError(document.problems)
-    data = in_dollars(document)
     try:
-        found = PriceFile.model_validate(data)
+        found = PriceFile.model_validate(document.data)
     except ValidationError as error:
-        told = [as_written(fault, document.data, data) for fault in faults_of(error, Slot(PriceFile, ()))]
-        raise SuiteError([document.problem(fault) for fault in told if fault is not None]) from None
+        raise SuiteError([document.problem(fault) for fault in faults_of(error, Slot(PriceFile, ()))]) from None
     _refuse_two(document, found.prices)
     return Prices(document, found.prices)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from benchgate.model.price import in_use_factor, serving_usd_per_hour
+from benchgate.model.price import serving_usd_per_hour
 from benchgate.suite.fields import (
     EnergyPrice,
     Factor,
@@ -92,32 +91,6 @@ class PriceTerms(StrictSection):
             list_usd_per_hour, interruption_ratio=self.interruption_ratio, energy_usd_per_hour=energy
         )
 
-    @property
-    def in_use_factor(self) -> float:
-        """So many times the cost at full use is that as it is used."""
-        return in_use_factor(self.overhead_ratio, self.utilisation_ratio)
-
     def remembered(self, list_usd_per_hour: float) -> dict[str, Any]:
         """As the run keeps it beside the price that follows from it."""
-        return {_LISTED: list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}
-
-    @classmethod
-    def from_remembered(cls, kept: Mapping[str, Any]) -> Self:
-        """The inverse. Raises ValueError for what cannot be terms."""
-        said = {key: value for key, value in kept.items() if key != _LISTED}
-        return cls.model_validate(said, by_name=True, by_alias=False, context={"stored": True})
-
-    def but(self, said: PriceTerms | None) -> PriceTerms:
-        """These with those that are `said` instead of them, each by itself.
-
-        `commitment` is said with its interruptions and its energy, which are how the hour is bought and paid.
-        """
-        if said is None:
-            return self
-        names = said.model_fields_set
-        if "commitment" in names:
-            names = names | {"interruption_ratio", "energy"}
-        return self.model_copy(update={name: getattr(said, name) for name in names})
-
-
-_LISTED = "list_usd_per_hour"
+        return {"list_usd_per_hour": list_usd_per_hour, **self.model_dump(mode="json", exclude_none=True)}

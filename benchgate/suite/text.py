@@ -95,36 +95,21 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
 
     `what` is what the text is to be, for messages.
     """
-    (root,) = _roots(text, source, what, several=False)
-    return _Builder(source, what).build(root)
-
-
-def read_texts(text: str, source: str, what: str) -> list[Document]:
-    """The same of a text that may hold several documents, each a mapping; empty ones are left out."""
-    return [_Builder(source, what).build(root) for root in _roots(text, source, what, several=True)]
-
-
-def _roots(text: str, source: str, what: str, *, several: bool) -> list[Node]:
-    """What the documents of a text are made of: at least one. Raises SuiteError as `read_text` does."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise SuiteError([Problem(source, None, None, "", _too_much(len(text), "characters", MAX_CHARACTERS))])
     try:
-        _refuse_the_unneeded(text, source, several=several)
-        roots = [root for root in YAML(typ="safe", pure=True).compose_all(text) if not _is_nothing(root)]
+        _refuse_the_unneeded(text, source)
+        root: Node | None = YAML(typ="safe", pure=True).compose(text)
     except YAMLError as error:
         raise SuiteError([_not_yaml(error, text, source)]) from error
-    if not roots:
+    if root is None or (isinstance(root, ScalarNode) and _scalar(root) is None):
         remedy = "docs/suites.md starts with a small one" if what == "suite" else "remove it, or write what it is for"
         raise SuiteError([Problem(source, None, None, "", f"the {what} is empty; {remedy}")])
-    return roots
+    return _Builder(source, what).build(root)
 
 
-def _is_nothing(root: Node) -> bool:
-    return isinstance(root, ScalarNode) and _scalar(root) is None
-
-
-def _refuse_the_unneeded(text: str, source: str, *, several: bool) -> None:
+def _refuse_the_unneeded(text: str, source: str) -> None:
     """Walk the events, which are made one by one, before anything is built: depth, size, documents, tags, anchors."""
     depth = nodes = documents = 0
     anchors: set[str] = set()
@@ -132,8 +117,7 @@ def _refuse_the_unneeded(text: str, source: str, *, several: bool) -> None:
         complaint = None
         if isinstance(event, DocumentStartEvent):
             documents += 1
-            anchors.clear()  # each document has its own
-            if documents > 1 and not several:
+            if documents > 1:
                 complaint = "a second document starts here; a file holds one suite, so remove this `---`"
             elif event.version or event.tags:
                 complaint = "%YAML and %TAG directives are not allowed in a suite; remove the line"
@@ -178,7 +162,7 @@ class _Builder:
     def build(self, root: Node) -> Document:
         if not isinstance(root, MappingNode):
             place = _place(root.start_mark)
-            example = _EXAMPLES.get(self._what, "`kind: SLO`")
+            example = _EXAMPLES.get(self._what, "`key: value`")
             message = f"the {self._what} is {_kind(root)}; expected keys and values like {example}"
             raise SuiteError([Problem(self._document.source, place.line, place.column, "", message)])
         self._document.values[()] = _place(root.start_mark)

@@ -49,6 +49,8 @@ def told(path: Path) -> Iterator[list[str]]:
     elif path.suffix == ".md":
         for block in re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL):
             yield from calls(block.replace("\\\n", " "))
+    elif path.suffix == ".py":
+        yield from calls(text)
     else:
         for line in re.findall(r"sh '([^']+)'", text):
             yield from calls(line)
@@ -140,7 +142,7 @@ def test_what_promotes_by_its_own_word_for_main_runs_on_main_alone() -> None:
 
 def test_every_example_that_promotes_refuses_weights_of_which_nobody_says_which_they_are() -> None:
     promoting = {path.name: words for path in EXAMPLES for words in told(path) if words[0] == "promote"}
-    assert len(promoting) == 5
+    assert len(promoting) == 6
     assert [name for name, words in promoting.items() if "--require-pinned" not in words] == []
 
 

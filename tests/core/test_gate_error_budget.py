@@ -252,20 +252,9 @@ def test_evidence_that_cannot_carry_it_is_invalid() -> None:
     suite = budgeted()
     evidence = run_of(suite)
     one_block = replace(evidence, load=tuple(o for o in evidence.load if o.block == 0))
-    unread = suite.model_copy(
-        update={"error_budget": ErrorBudget.model_validate({"openslo": "slo.yaml", "spent": "1%", "stage": "c4"})}
-    )
     nowhere = with_budget(suite, stage="c5")
-
-    def without(key: str) -> Suite:
-        assert suite.error_budget is not None
-        return suite.model_copy(update={"error_budget": suite.error_budget.model_copy(update={key: None})})
-
     for judged, seen_by, told in (
         (suite, one_block, "was not measured in two blocks"),
-        (unread, evidence, "slo.yaml was never read"),
-        (without("objective_ratio"), evidence, "was never read"),
-        (without("window_s"), evidence, "was never read"),
         (nowhere, evidence, "its stage was not measured"),
     ):
         (line,) = burn_checks(judged, Comparison(seen_by), (), ())

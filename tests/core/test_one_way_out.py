@@ -16,7 +16,6 @@ PACKAGE = Path(__file__).parents[2] / "benchgate"
 ALLOWED = {
     "cli/saying.py": "the one way out",
     "escaped_streams.py": "it escapes what libraries write",
-    "report/own_template_process.py": "a child process whose standard output is read by its parent, as JSON",
 }
 PRINTERS = frozenset({
     "print", "builtins.print", "breakpoint", "typer.echo", "typer.secho", "typer.launch", "click.echo", "click.secho",
@@ -109,7 +108,6 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
     allowed = {
         "publish/hook.py": "a command of whoever runs benchgate: its words are theirs, and it may speak to their CI",
         "telemetry/smi.py": "its standard output is a pipe, and its standard error is dropped",
-        "report/own_template.py": "both streams are captured",
         "telemetry/hardware.py": "both streams are captured",
         "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",
     }

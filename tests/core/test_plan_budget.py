@@ -113,9 +113,3 @@ def test_rows_are_the_lines_that_the_gate_writes() -> None:
     assert rows[1].note == "not foretold: how many requests there will be is not known" and rows[1].passes is None
     without = told(suite.model_copy(update={"error_budget": None})).checks
     assert {row.metric for row in without} == {"error_rate"}
-
-
-def test_budget_whose_objective_was_not_read_yet_has_no_row() -> None:
-    suite = budgeted()
-    unread = ErrorBudget.model_validate({"openslo": "slo.yaml", "spent": "0%", "stage": "c4"})
-    assert len(told(suite.model_copy(update={"error_budget": unread})).checks) == 1

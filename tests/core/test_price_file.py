@@ -52,8 +52,8 @@ def an_hour(listed: ListedPrice | None) -> float | None:
 def test_both_ends_of_a_price_are_its_own() -> None:
     found = [prices().on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1), date(2026, 9, 30))]
     assert [an_hour(one) for one in found] == [4.0, 2.5, 2.5]  # $2 / 0.8 by its terms
-    terms = [one and one.terms_beside(None) for one in found]
-    assert [one and one.in_use_factor for one in terms] == [None, 2.5, 2.5]  # 1.25 / 0.5
+    terms = [one and one.price_terms for one in found]
+    assert [one and (one.overhead_ratio, one.utilisation_ratio) for one in terms] == [None, (0.25, 0.5), (0.25, 0.5)]
     assert prices().on(date(2026, 10, 1), "fp8", None) is None
     hosted = prices().on(date(1999, 1, 1), "hosted", None)
     assert hosted is not None and an_hour(hosted) is None
@@ -166,93 +166,43 @@ def test_a_price_is_by_the_hour_or_by_the_token(text: str, told: str) -> None:
     assert told in str(wrong.value)
 
 
-EUROS = """\
-usd_per: {EUR: 1.08}
-prices:
-  - deployment: fp8
-    price: 3.50 EUR/h
-    price_terms: {commitment: owned, energy: {draw: 1 kW, price: 0.25 EUR/kWh}}
-    until: 2026-06-30
-  - {deployment: fp8, price: 3.50 EUR/h, from: 2026-07-01, usd_per: {EUR: 1.2}}
-  - {deployment: hosted, token_prices: {input: 0.50 EUR/M, output: 2 USD/M}}
-"""
-
-
-def test_other_currencies_are_dollars_by_the_rate_of_the_entry_or_else_of_the_file() -> None:
-    euros = prices(EUROS)
-    found = [euros.on(day, "fp8", None) for day in (date(2026, 6, 30), date(2026, 7, 1))]
-    assert [one and one.price for one in found] == [3.78, 4.2]
-    assert an_hour(found[0]) == pytest.approx(3.78 + 0.27)
-    hosted = euros.on(date(2026, 7, 1), "hosted", None)
-    assert hosted is not None and hosted.token_prices is not None
-    assert (hosted.token_prices.input_usd, hosted.token_prices.output_usd) == (0.54, 2.0)
-
-
 def test_a_price_tells_what_it_is_as_it_is_written() -> None:
-    euros, july = prices(EUROS), date(2026, 7, 1)
+    def told(text: str, number: int) -> dict[str, object]:
+        found = prices(text)
+        return found.entry_of(found.listed[number])
 
-    def told(name: str, day: date) -> dict[str, object]:
-        found = euros.on(day, name, None)
-        assert found is not None
-        return euros.entry_of(found)
-
-    until = {"deployment": "fp8", "until": "2026-06-30", "price": "3.50 EUR/h", "usd_per": {"EUR": 1.08}}
-    assert told("fp8", date(2026, 6, 30)) == until
-    since = {"deployment": "fp8", "from": "2026-07-01", "price": "3.50 EUR/h", "usd_per": {"EUR": 1.2}}
-    assert told("fp8", july) == since
-    assert told("hosted", july)["token_prices"] == {"input": "0.50 EUR/M", "output": "2 USD/M"}
-    dollars = prices(KINDS)
-    assert dollars.entry_of(dollars.listed[2]) == {"deployment": "fp8", "from": "2026-07-01", "price": "$1/h"}
+    assert told(FILE, 0) == {"deployment": "fp8", "until": "2026-06-30", "price": "$4/h"}
+    assert told(FILE, 2) == {"deployment": "hosted", "token_prices": {"input": "$0.15/M", "output": "$0.60/M"}}
+    assert told(KINDS, 2) == {"deployment": "fp8", "from": "2026-07-01", "price": "$1/h"}
 
 
 @pytest.mark.parametrize(
     ("found", "written", "told"),
     [
-        (
-            "3.50 EUR/h\n",
-            "3.50 CHF/h\n",
-            "4:12: prices[0].price: what 1 CHF is in dollars is not known; state it, like",
-        ),
-        ("0.25 EUR", "0.25 GBP", "prices[0].price_terms.energy.price: what 1 GBP"),
-        ("input: 0.50 EUR/M", "input: 0.50 JPY/M", "prices[2].token_prices.input: what 1 JPY"),
-        ("EUR: 1.08", "EUR: 0", "usd_per.EUR: found 0; expected dollars for one of it, like 1.08"),
-        ("EUR: 1.08", "EUR: true", "usd_per.EUR: found true; expected dollars"),
         ("deployment: hosted", "accelerator: 4", "prices[2].accelerator: 4 is a number and no kind"),
-        ("until: 2026-06-30", "until: 4 EUR/h", "prices[0].until: "),
-        ("EUR: 1.08", "EUR: '1.08'", "usd_per.EUR: found"),
-        ("EUR: 1.08", "EUR: 1.08, USD: 2", 'usd_per: "USD" is no other currency'),
-        ("3.50 EUR/h\n", "0 EUR/h\n", 'prices[0].price: "0 EUR/h" is not a usable price'),
-        ("3.50 EUR/h\n", "3.50 EUR/M\n", 'prices[0].price: "3.50 EUR/M" is not a price'),
-        ("3.50 EUR/h\n", "€3.50/h\n", 'price: "€3.50/h" is no sum; write it like 3.50 EUR/h, with what one is'),
-        ("3.50 EUR/h\n", "3.50 chf / h\n", "write it like 3.50 CHF/h, with what one is in dollars in `usd_per`"),
-        ("3.50 EUR/h\n", "3.50 usd/h\n", "write it like $3.50/h"),
-        ("3.50 EUR/h\n", "3.50$/h\n", "write it like $3.50/h"),
-        ("3.50 EUR/h\n", "$3.50 an hour\n", '"$3.50 an hour" is not a price; write it like "$32/h"'),
+        ("until: 2026-06-30", "until: $4/h", "prices[0].until: "),
+        ("until: 2026-06-30", "until: soon", "write it like 2026-12-31"),
+        ("until: 2026-06-30", "til: 2026-06-30", "did you mean `until`?"),
+        ("until: 2026-09-30", "until: 2026-06-01", "is before `from`"),
+        ("$4/h", "$0/h", 'prices[0].price: "$0/h" is not a usable price'),
+        ("$4/h", "$4/M", 'prices[0].price: "$4/M" is not a price'),
+        ("$4/h", "3.50 EUR/h", '2:30: prices[0].price: "3.50 EUR/h" is not a price; write it like "$32/h"'),
+        ("$4/h", "€3.50/h", 'prices[0].price: "€3.50/h" is not a price; write it like "$32/h"'),
+        ("output: $0.60/M", "output: 0.60 EUR/M", 'prices[2].token_prices.output: "0.60 EUR/M" is not a price'),
+        ("prices:\n", "usd_per: {EUR: 1.08}\nprices:\n", "1:1: usd_per: unknown key"),
     ],
 )
-def test_a_sum_without_a_rate_and_a_rate_that_is_none_are_told(found: str, written: str, told: str) -> None:
+def test_a_value_that_is_none_of_its_key_is_told_where_it_stands(found: str, written: str, told: str) -> None:
     with pytest.raises(SuiteError) as wrong:
-        prices(EUROS.replace(found, written, 1))
+        prices(FILE.replace(found, written, 1))
     assert told in str(wrong.value), str(wrong.value)
-
-
-@pytest.mark.parametrize("rate", ["abc", "0", "1001", "true"])
-def test_a_rate_that_is_wrong_is_told_once_and_not_at_every_sum(rate: str) -> None:
-    for text, path in (
-        (EUROS.replace("EUR: 1.08", f"EUR: {rate}"), "usd_per.EUR"),
-        (EUROS.replace("EUR: 1.2", f"EUR: {rate}").replace("usd_per: {EUR: 1.08}\n", ""), "prices[1].usd_per.EUR"),
-    ):
-        with pytest.raises(SuiteError) as wrong:
-            prices(text)
-        told = [problem.path for problem in wrong.value.problems]
-        assert path in told and "prices[1].price" not in told
 
 
 @pytest.mark.parametrize(
     "price", ["price: 3.50 EUR/h", "price: €3.50/h", "token_prices: {input: 1 EUR/M, output: $1/M}"]
 )
-def test_a_suite_itself_speaks_of_dollars_alone_and_says_where_other_currencies_stand(price: str) -> None:
-    with pytest.raises(SuiteError, match=r"is not a price.*; a sum of another currency stands in a file of prices"):
+def test_a_suite_speaks_of_dollars_alone(price: str) -> None:
+    with pytest.raises(SuiteError, match=r"is not a price"):
         parse_suite(SUITE.replace("PRICES", "").replace("model: m}", f"model: m, {price}}}"), "s.yaml")
 
 

@@ -1,8 +1,10 @@
-"""What follows a promotion, as a job asks for it: a hook and a registry's alias, once it is recorded and never else."""
+"""What follows a promotion, as a job asks for it: a hook, once it is recorded and never else."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ import pytest
 from benchgate.deciding import decide_stored
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
-from tests.fakes import mlflow_server
 from tests.fakes.promotable import BLOCKED, begun, days_ago
 
 pytestmark = pytest.mark.beside
@@ -76,30 +77,50 @@ def test_hook_never_runs_for_a_run_that_is_refused_and_is_told_of_an_override(tm
     assert "its identity is not pinned" in forced.stdout
 
 
-def test_what_fails_after_the_promotion_leaves_it_recorded_and_ends_with_13(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_hook_that_fails_leaves_the_promotion_recorded_and_ends_with_13(tmp_path: Path) -> None:
+    passed, _ = runs(tmp_path)
+    failed = here(tmp_path, "promote", passed, "--run-hook", hook(tmp_path, "exit 3"))
+    assert failed.returncode == 13 and "promoted" in failed.stdout
+    for words in ("is recorded and stands", "the hook ended with status 3", "with --again"):
+        assert words in failed.stderr
+    assert here(tmp_path, "promote", passed, "--run-hook", hook(tmp_path), "--again").returncode == 0
+    with Store.open(str(tmp_path / STORE)) as store:
+        assert [one.run_id for one in store.promotions()] == [passed]  # by the first of two commands
+
+
+MLFLOW = """\
+import pathlib
+from types import SimpleNamespace
+
+class MlflowClient:
+    def __getattr__(self, name):
+        def call(*arguments):
+            with pathlib.Path(__file__).with_name("calls").open("a") as file:
+                print(name, *arguments, file=file)
+            return SimpleNamespace(version=VERSION)
+        return call
+"""
+
+
+@pytest.mark.parametrize(("behind", "code"), [("7", 0), ("6", 13)])
+def test_hook_for_mlflow_tags_a_version_then_moves_the_alias_and_reads_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: str, code: int
 ) -> None:
     passed, _ = runs(tmp_path)
-    with mlflow_server.registry({"chat": {"7"}}) as registry:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", registry.url)
-        asked = ("promote", passed, "--mlflow", "models:/chat/7", "--alias", "champion")
-        missing = here(tmp_path, *asked[:2], "--mlflow", "models:/chat/8", "--alias", "champion")
-        assert missing.returncode == 13 and "version=8) not found" in missing.stderr
-        registry.forgets = True
-        failed = here(tmp_path, *asked, "--run-hook", hook(tmp_path, "exit 3"))
-        assert failed.returncode == 13 and "promoted" in failed.stdout
-        for words in ("is recorded and stands", "alias champion not found; and", "the hook ended with status 3"):
-            assert words in failed.stderr
-        registry.forgets = False
-        assert here(tmp_path, *asked, "--again").returncode == 0
-    assert registry.aliases == {("chat", "champion"): "7"}
-    tags = registry.tags["chat", "7"]
-    assert (tags["benchgate.run_id"], tags["benchgate.verdict"]) == (passed, "PASS")
-    assert (tags["benchgate.deed"], tags["benchgate.revision"], len(tags["benchgate.report_sha256"])) == (
-        "promoted", COMMIT, 64,
+    (tmp_path / "mlflow.py").write_text(MLFLOW.replace("VERSION", behind))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    script = Path(__file__).parents[2] / "examples" / "mlflow" / "set_alias.py"
+    asked = ("promote", passed, "--run-hook", shlex.join([sys.executable, str(script), "chat", "7", "champion"]))
+    done = here(tmp_path, *asked)
+    assert done.returncode == code, done.stderr
+    *tags, moved, read = (tmp_path / "calls").read_text().splitlines()
+    told = dict(line.removeprefix("set_model_version_tag chat 7 ").split(" ", 1) for line in tags)
+    assert (told["benchgate.run_id"], told["benchgate.verdict"]) == (passed, "PASS")
+    assert (told["benchgate.deed"], told["benchgate.revision"]) == ("promoted", COMMIT)
+    assert len(told["benchgate.report_sha256"]) == 64
+    assert (moved, read) == (
+        "set_registered_model_alias chat champion 7", "get_model_version_by_alias chat champion",
     )  # fmt: skip
-    with Store.open(str(tmp_path / STORE)) as store:
-        assert [one.run_id for one in store.promotions()] == [passed]  # by the second of three commands
 
 
 @pytest.mark.parametrize(
@@ -107,9 +128,6 @@ def test_what_fails_after_the_promotion_leaves_it_recorded_and_ends_with_13(
     [
         (["--run-hook", "no-such-program-here"], "there is no program"),
         (["--run-hook", "sh", "--hook-timeout", "soon"], "--hook-timeout"),
-        (["--mlflow", "models:/chat/7"], "give both, or neither"),
-        (["--mlflow", "models:/chat/Production", "--alias", "champion"], "expected models:/NAME/VERSION"),
-        (["--mlflow", "models:/chat@candidate", "--alias", "champion", "--again"], "name it by its number"),
         (["--withdraw", "--reason", "x", "--run-hook", "sh"], "--run-hook is of a promotion"),
     ],
 )

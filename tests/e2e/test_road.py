@@ -154,19 +154,6 @@ def test_report_is_the_same_bytes_every_time(runs: Runs) -> None:
     assert "BLOCK" in (folder / "one.html").read_text()
 
 
-def test_report_by_a_template_of_ones_own_or_where_its_mistake_is(runs: Runs) -> None:
-    folder, _ = runs
-    (folder / "own.md.j2").write_text("# {{ view.banner.outcome }} of {{ view.banner.candidate|code }}\n")
-    made = here(folder, "report", "q2_k", "--template", "own.md.j2")
-    assert (made.returncode, made.stdout) == (0, "report.md\n"), made.stderr
-    assert (folder / "report.md").read_text() == "# BLOCK of `q2_k`\n"
-    (folder / "wrong.html.j2").write_text("\n{{ view.banner.outcom }}")
-    wrong = here(folder, "report", "q2_k", "--template", "wrong.html.j2")
-    assert wrong.returncode == 2
-    assert "wrong.html.j2:2: there is no 'outcom' here; did you mean 'outcome'?" in wrong.stderr
-    assert not (folder / "report.html").exists()
-
-
 def test_trend_follows_the_price_of_a_million_tokens(runs: Runs) -> None:
     folder, _ = runs
     result = here(folder, "trend", "--suite", "short", "--stage", "c2")

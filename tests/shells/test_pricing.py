@@ -246,9 +246,9 @@ def test_a_verdict_says_of_which_entry_each_price_is(measured: Path) -> None:
 
 
 def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path) -> None:
-    euros = "usd_per: {EUR: 1.08}\nprices:\n  - {accelerator: H100, price: 3.50 EUR/h, from: 2026-01-01}\n"
-    hosted = "  - {deployment: new, token_prices: {input: $0.15/M, output: 0.60 EUR/M}}\n"
-    suite = put(tmp_path, euros + hosted)
+    hourly = "prices:\n  - {accelerator: H100, price: $3.50/h, from: 2026-01-01}\n"
+    hosted = "  - {deployment: new, token_prices: {input: $0.15/M, output: $0.60/M}}\n"
+    suite = put(tmp_path, hourly + hosted)
     store = str(tmp_path / "none.db")
 
     def told(*asked: str) -> str:
@@ -257,14 +257,14 @@ def test_a_plan_and_a_validation_say_of_which_entry_each_price_is(tmp_path: Path
         return result.stdout
 
     for text in (told("validate"), told("plan", "--store", store)):
-        listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: 3.50 EUR/h (EUR at $1.08)"
-        assert f"old: $3.78/h, {listed}" in text
-        assert 'the price of "new" in prices.yaml: input $0.15/M, output 0.60 EUR/M (EUR at $1.08)' in text
+        listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
+        assert f"old: $3.50/h, {listed}" in text
+        assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text
         assert "own:" not in text
     prices = json.loads(told("plan", "--store", store, "--format", "json"))["prices"]
-    assert prices["old"]["usd_per_hour"] == 3.78
-    assert prices["old"]["entry"]["usd_per"] == {"EUR": 1.08}
-    assert prices["new"]["token_prices"]["output"] == pytest.approx(0.648)
+    assert prices["old"]["usd_per_hour"] == 3.5
+    assert prices["old"]["entry"]["price"] == "$3.50/h"
+    assert prices["new"]["token_prices"]["output"] == 0.6
 
 
 def test_a_price_that_changed_since_is_named_as_what_did(measured: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from benchgate.errors import BudgetError, ExitCode, StoreError, SuiteError, UsageError
 from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.run import RunStatus
-from benchgate.spending import budget_lines, read_spent, require_askable, with_objective
+from benchgate.spending import budget_lines, read_spent, require_askable
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -26,13 +26,13 @@ QUERY = 'sum(increase(errors{job="chat", code=~"5.."}[30d])) / 5'
 SERIES = {"metric": {"__name__": "spent", "job": "chat"}, "value": [1435781451.781, "0.4125"]}
 
 
-def suite_with(spent: str, objective: str = "objective: 99.5%, window: 30d") -> Suite:
+def suite_with(spent: str) -> Suite:
     text = f"""\
 suite: spending
 deployments: {{a: {{sim: {{}}}}, b: {{sim: {{}}}}}}
 baseline: a
 candidate: b
-error_budget: {{{objective}, spent: {spent}}}
+error_budget: {{objective: 99.5%, window: 30d, spent: {spent}}}
 load: {{workload: {{input: 8 tokens, output: 4 tokens}}, sweep: [{{stage: c4, concurrency: 4, requests: 60}}]}}
 gate: {{checks: [{{metric: error_rate, max: 1%}}]}}
 """
@@ -174,7 +174,7 @@ def test_suite_may_say_it_itself_or_have_no_budget() -> None:
     plain = suite_with("1%").model_copy(update={"error_budget": None})
     assert read_spent(plain, HERE, {}, NOW) is None
     require_askable(plain, HERE, {})
-    assert (budget_lines(plain, HERE), with_objective(plain, HERE)) == ([], plain)
+    assert budget_lines(plain) == []
 
 
 @pytest.mark.parametrize(
@@ -219,55 +219,10 @@ def test_file_that_does_not_say_it_is_refused(tmp_path: Path, text: str | bytes 
     assert says in str(refused.value)
 
 
-SLO = """\
-apiVersion: openslo/v1
-kind: SLO
-metadata: {name: chat}
-spec:
-  indicator: {metadata: {name: INDICATOR}, spec: {}}
-  timeWindow: [{duration: 1Q}]
-  budgetingMethod: Occurrences
-  objectives: [{target: 0.999}]
-"""
-
-
-def test_openslo_file_fills_in_what_the_suite_leaves_to_it(tmp_path: Path) -> None:
-    (tmp_path / "slo.yaml").write_text(SLO.replace("INDICATOR", "availability"))
-    suite = suite_with("1%", "openslo: slo.yaml")
-    with pytest.raises(UsageError, match=r"stands in slo\.yaml, which was not read"):
-        require_askable(suite, tmp_path, {})
-    filled = with_objective(suite, tmp_path)
-    assert filled.error_budget is not None
-    assert (filled.error_budget.objective_ratio, filled.error_budget.window_s, filled.error_budget.metric) == (
-        0.999, 90 * 86_400.0, "error_rate",
-    )  # fmt: skip
-    assert Suite.from_stored(filled.to_stored()) == filled
-    require_askable(filled, tmp_path, {})
-    first, second, *notes = budget_lines(filled, tmp_path)
-    assert first.startswith("error budget of 99.9 % over 90 days, held against the error_rate at c4; spent: 1 %, as")
-    assert "207 requests without a failure" in second
-    assert [note.split(":")[0].strip() for note in notes] == ["slo.yaml", "slo.yaml"]
-    own = with_objective(suite_with("{file: b.json}", "openslo: slo.yaml, window: 7d, metric: error_rate"), tmp_path)
-    assert own.error_budget is not None and own.error_budget.window_s == 7 * 86_400.0
-    assert budget_lines(suite, tmp_path) == []
-
-
-def test_openslo_file_that_does_not_fit_is_told_with_its_place(tmp_path: Path) -> None:
-    suite = suite_with("1%", "openslo: slo.yaml")
-    with pytest.raises(SuiteError, match=r"slo\.yaml: the OpenSLO file cannot be read"):
-        with_objective(suite, tmp_path)
-    (tmp_path / "slo.yaml").write_text(SLO.replace("INDICATOR", "temperature"))
-    with pytest.raises(SuiteError, match=r"slo\.yaml:5:14: spec\.indicator"):
-        with_objective(suite, tmp_path)
-    (tmp_path / "slo.yaml").write_text(SLO.replace("INDICATOR", "goodput"))
-    with pytest.raises(SuiteError, match=r"error_budget\.metric: goodput counts the requests that meet the `slo`"):
-        with_objective(suite, tmp_path)
-    (tmp_path / "slo.yaml").write_text(SLO.replace("INDICATOR", "errors").replace("  timeWindow", "  window"))
-    with pytest.raises(SuiteError, match="has no `timeWindow`; write the `window` in the suite"):
-        with_objective(suite, tmp_path)
-    (tmp_path / "slo.yaml").write_text(SLO.replace("INDICATOR", "errors").replace("0.999", "0.99999"))
-    with pytest.raises(SuiteError, match="needs at least 20,803 requests"):
-        with_objective(suite, tmp_path)
+def test_budget_is_told_with_its_stage_and_with_what_rules_an_alarming_burn_out() -> None:
+    first, second = budget_lines(suite_with("1%"))
+    assert first.startswith("error budget of 99.5 % over 30 days, held against the error_rate at c4; spent: 1 %, as")
+    assert "41 requests without a failure" in second
 
 
 def test_reading_is_kept_and_sealed_with_the_run(tmp_path: Path) -> None:

@@ -12,17 +12,14 @@ from benchgate.cli.measure_commands import read_suite
 from benchgate.cli.waiver_files import read_waivers, today
 from benchgate.errors import BenchgateError
 from benchgate.load.prompt_files import load_prompts_file
+from benchgate.pricing import read_prices
 from benchgate.shadow.sample import load_prompts
-from benchgate.spending import objective_of
-from benchgate.suite.error_budget import ErrorBudget
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 KINDS: dict[str, Callable[[Path], object]] = {
     "suite": read_suite,
     "waivers": lambda file: read_waivers(file, today()),
-    "openslo": lambda file: objective_of(
-        ErrorBudget.model_validate({"openslo": file.name, "spent": "40%"}), file.parent
-    ),
+    "prices": read_prices,
     "prompts": lambda file: load_prompts_file(file, conversing=False),
     "recorded": load_prompts,
 }

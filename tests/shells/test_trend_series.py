@@ -140,16 +140,6 @@ def test_a_text_that_no_run_is_of_is_refused_with_those_there_are(
     assert problem in str(caught.value)
 
 
-def test_other_prices_are_told_apart_and_narrowed_as_well(address: str, tmp_path: Path) -> None:
-    (tmp_path / "prices.yaml").write_text("prices: [{deployment: new, price: $4/h}]\n")
-    with Store.open(address) as store:
-        for run in store.runs():
-            pace = MetricRow(Arm.CANDIDATE, "output_tokens_per_s", None, "c4", None, 100.0, 8)
-            store.save_metrics(run.id, [*store.metrics(run.id), pace])
-    found = labels(address, "--prices", str(tmp_path / "prices.yaml"), "--by", "model", "--hardware", "8 x H200")
-    assert found == ["r0", "r1"]
-
-
 def test_a_chart_has_a_line_for_each_series_with_its_whole_name(address: str) -> None:
     svg = asked(address, COST, "--by", "model", "--format", "svg").stdout
     drawn = [element.text for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]

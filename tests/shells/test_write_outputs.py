@@ -190,5 +190,3 @@ def test_what_is_written_beside_a_verdict_is_what_report_writes_of_it_later(
     Path("other.yaml").write_text(SUITE)
     with pytest.raises(BenchgateError):
         quick_command.told("report", run_id, "--format", "sarif", "--suite", "other.yaml", *link)
-    with pytest.raises(UsageError):
-        quick_command.told("report", run_id, "--format", "sarif", "--template", "a.md.j2", *link)
