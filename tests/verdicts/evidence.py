@@ -1,0 +1,688 @@
+"""Adapter between the plain data of the cases and the objects of benchgate.
+
+`run_case` builds a suite and its evidence from a case, asks for the verdict and returns that as plain data again.
+Nothing else in this folder imports benchgate: when its modules and names change, only this file does.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from benchgate.gate.decide import judge
+from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.quality_early import shows_harm
+from benchgate.gate.reference_doubt import doubted
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
+from benchgate.model.noise import NoiseProfile, Spread, noise_key
+from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
+from benchgate.model.replicas import ReplicaCount
+from benchgate.model.run import (
+    ClientUse,
+    Evidence,
+    LoadEnd,
+    LoadObservation,
+    QualityObservation,
+    Resumption,
+    Run,
+    RunStatus,
+    ShadowObservation,
+    StartUp,
+    TargetFault,
+)
+from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
+from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
+from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
+from benchgate.model.waiver import Waivers
+from benchgate.suite.arms import measured_arms
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.metric_kinds import KINDS
+from benchgate.suite.schema import Suite
+from benchgate.suite.waivers import parse_waivers
+from tests.verdicts.servers import MS, Server, normal, queue_columns, request_columns, uniform
+
+Plain = dict[str, Any]
+
+_STARTED, _FINISHED = "2026-01-01T00:00:00.000Z", "2026-01-01T00:01:00.000Z"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict of a case as plain data, and (metric, form, outcome) of every check in it."""
+
+    verdict: Plain
+    judged: tuple[tuple[str, str, str], ...]
+
+
+def run_case(suite_text: str, recipe: Plain, texts: Mapping[str, str]) -> Result:
+    """Return the verdict on the evidence of `recipe`. `texts` are further suites that the recipe names."""
+    suite = _suite(suite_text)
+    recipe = dict(recipe)
+    reference, file, doubt = (recipe.pop(key, None) for key in ("reference", "waivers", "reference_outcome"))
+    spent = recipe.pop("spent", None)
+    judged = _evidence(suite, recipe, texts)
+    compared = None if reference is None else _evidence(suite, reference, texts)
+    waivers = None if file is None else _waivers(file, judged)
+    verdict = judge(suite, judged, compared, waivers=waivers)
+    verdict = doubted(verdict, None if doubt is None else Outcome(doubt))
+    found = _plain_verdict(verdict)
+    if compared is None and (step := next_step(suite, judged, waivers)) is not None:
+        found["interim"] = _plain_step(step)
+    if suite.quality is not None and suite.quality.stop_early:
+        found["evals_stopped_by"] = shows_harm(suite, _both_answered(judged))
+    if spent is not None:
+        found["limit_passed"] = limit_passed(suite, spent["seconds"], spent["next_seconds"])
+    forms = tuple((c.metric, _form(c), c.outcome.value) for c in verdict.checks if c.family not in (HISTORY, BUDGET))
+    return Result(found, forms)
+
+
+def metric_forms() -> dict[str, tuple[str, ...]]:
+    """Return the forms that a check of each metric may take, of every metric that there is."""
+    return {
+        name: (
+            *(["margin"] if kind.margin is not None else []),
+            *kind.sides,
+            *(["max over", "min over"] if kind.over else []),
+        )
+        for name, kind in KINDS.items()
+    }
+
+
+def _form(check: CheckResult) -> str:
+    """Return the form as the end of the id tells it: `:slo` where the metric has one side alone, `:min-over-…`."""
+    bound = check.id.rpartition(":")[2]
+    if check.scale is not Scale.ABSOLUTE:
+        return "margin"
+    side = KINDS[check.metric].sides[0] if bound == "slo" else bound[:3]
+    return side if check.over is None else f"{side} over"
+
+
+@functools.cache
+def _suite(text: str) -> Suite:
+    return parse_suite(text, "suite.yaml")
+
+
+# From the verdict to plain data
+
+
+def _plain_verdict(verdict: Verdict) -> Plain:
+    checks = {check.id: _plain_check(check) for check in verdict.checks}
+    assert len(checks) == len(verdict.checks), "two checks have one id"
+    found: Plain = {"outcome": verdict.outcome.value, "checks": checks, "guards": _plain_guards(verdict.guards)}
+    declared = {one.field for one in verdict.differences if one.field is not None and one.declared}
+    undeclared = {one.field for one in verdict.differences if one.field is not None and not one.declared}
+    if declared or undeclared:
+        found["differences"] = {"declared": sorted(declared), "undeclared": sorted(undeclared)}
+    if verdict.waivers:
+        found["waivers"] = {one.waiver.check: one.use.value for one in verdict.waivers}
+    return found
+
+
+def _plain_check(check: CheckResult) -> Plain:
+    numbers = {"baseline": check.baseline, "candidate": check.candidate, "effect": check.harm, "lower": check.lower}
+    numbers |= {"upper": check.upper, "margin": check.margin, "p_value": check.p_value, "p_adjusted": check.p_holm}
+    found: Plain = {"outcome": check.outcome.value, "n": check.n} | ({} if check.required else {"required": False})
+    return found | {name: value for name, value in numbers.items() if value is not None}
+
+
+def _plain_guards(guards: Iterable[GuardResult]) -> Plain:
+    found: Plain = {"passed": [], "not_applicable": [], "warned": [], "tripped": []}
+    for one in guards:
+        if one.tripped:
+            found["tripped"].append({"id": one.id, "invalidates": list(one.spoils)})
+        else:
+            found["warned" if one.warns else "passed" if one.known else "not_applicable"].append(one.id)
+    found["tripped"].sort(key=lambda one: (one["id"], one["invalidates"]))
+    return {state: ids if state == "tripped" else sorted(ids) for state, ids in found.items() if ids}
+
+
+def _plain_step(step: Settled | GoOn) -> Plain:
+    checks = {one.id: {"outcome": one.outcome.value, "p_adjusted": one.p_holm} for one in step.checks}
+    if isinstance(step, GoOn):
+        return {"decision": "continue", "blocks": step.to, "open": [one.id for one in step.open], "checks": checks}
+    return {"decision": "stop", "because": step.why, "checks": checks}
+
+
+# The run and what does not come from a stage of load
+
+
+def _evidence(judging: Suite, recipe: Plain, texts: Mapping[str, str]) -> Evidence:
+    recipe = dict(recipe)
+    asked = _suite(texts[recipe.pop("asked")]) if "asked" in recipe else judging
+    declared = recipe.pop("deployments", {})
+    assert declared.keys() <= set(Arm), f"no such arm: {sorted(declared)}"
+    arms = {arm: _deployment(asked, arm, declared.get(arm.value, {})) for arm in Arm}
+    run = _run(asked, arms, recipe.pop("run", {}))
+    load = tuple(_load(asked, recipe.pop("load", {})))
+    load += tuple(_search(asked, recipe.pop("capacity", {})))
+    quality = tuple(_evals(recipe.pop("evals", {})))
+    shadow, fixed = recipe.pop("shadow", None), recipe.pop("texts", None)
+    noise, history = recipe.pop("noise", None), recipe.pop("history", [])
+    spent, ended = recipe.pop("budget_spent", None), recipe.pop("ended", None)
+    starts = recipe.pop("starts", {})
+    resumptions = range(recipe.pop("resumptions", 0))
+    replicas = recipe.pop("replicas", [])
+    found = Evidence(
+        run=run,
+        load=load,
+        quality=quality,
+        shadow=None if shadow is None else _shadow(shadow),
+        target_faults=tuple(TargetFault(Arm(f[0]), f[1], f[2]) for f in recipe.pop("faults", [])),
+        telemetry=tuple(_telemetry(load, recipe.pop("telemetry", {}))),
+        starts=tuple(StartUp(Arm(arm), i, s) for arm, times in starts.items() for i, s in enumerate(times)),
+        divergence=None if fixed is None else _divergence(Texts(**fixed)),
+        noise=None if noise is None else _noise(noise, run),
+        ended=None if ended is None else LoadEnd(**ended),
+        history=tuple(_past_run(k, one, run) for k, one in enumerate(history)),
+        attempts=tuple(_attempt(k, one, run) for k, one in enumerate(recipe.pop("attempts", []))),
+        budget_spent=None if spent is None else BudgetSpent(spent, "made up", _STARTED),
+        resumptions=tuple(Resumption(f"2026-01-01T0{k}:00:00Z", 7, (), (k,)) for k in resumptions),
+        replicas=tuple(ReplicaCount(Arm(r[0]), r[1], r[2], r[3], r[4]) for r in replicas),
+    )
+    assert not recipe, f"unknown words of a recipe: {sorted(recipe)}"
+    return found
+
+
+def _run(asked: Suite, arms: Mapping[Arm, Deployment], words: Plain) -> Run:
+    words = dict(words)
+    stored = asked.to_stored() | ({"calibration": True} if words.pop("calibration", False) else {})
+    status = RunStatus(words.pop("status", "complete"))
+    if "arms" in words:  # those that the run knows
+        arms = {Arm(name): arms[Arm(name)] for name in words.pop("arms")}
+    run = Run(
+        id="run-1",
+        suite_name=asked.suite,
+        suite=stored,
+        suite_sha256="s" * 64,
+        measurement_sha256="m" * 64,
+        plan_sha256="p" * 64,
+        seed=asked.seed,
+        tool_version="0",
+        label=None,
+        status=status,
+        started_at=_STARTED,
+        finished_at=_FINISHED,
+        environment={},
+        arms=arms,
+    )
+    return replace(run, **words)
+
+
+def _deployment(asked: Suite, arm: Arm, words: Plain) -> Deployment:
+    """Describe a deployment as the suite declares it; `words` replace what the suite does not say, or says wrongly."""
+    name = asked.baseline if arm is Arm.BASELINE else asked.candidate
+    spec = asked.deployments[name]
+    said: Plain = {"settings": {}, "price_terms": {}, "token_prices": {}}
+    if spec.embedded is not None:
+        said["settings"] = {"weights": spec.embedded.weights}
+    if spec.price is not None and spec.price_terms is not None:
+        said["price_terms"] = spec.price_terms.remembered(spec.price)
+    if spec.token_prices is not None:
+        said["token_prices"] = spec.token_prices.remembered()
+    said |= {"price_usd_per_hour": spec.usd_per_hour, "accelerators": spec.accelerators, "url": spec.url}
+    return Deployment(name=name, engine=spec.engine, **{"model": spec.model or "tiny", **said, **words})
+
+
+def _noise(words: Plain, run: Run) -> NoiseProfile:
+    """`spreads` maps "metric statistic place" ("-" for no statistic) to the standard deviation between two runs."""
+    words = dict(words)
+    key = noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256)
+    pairs, made_at = words.pop("pairs", 10), words.pop("measured_at", "2025-12-20T00:00:00Z")
+    spreads = tuple(
+        Spread(metric, None if statistic == "-" else statistic, place, sd, sd, pairs)
+        for (metric, statistic, place), sd in ((name.split(), sd) for name, sd in words.pop("spreads").items())
+    )
+    version, run_id = words.pop("engine_version", "0.11.0"), words.pop("run_id", "calibration")
+    assert not words, f"unknown words of a noise profile: {sorted(words)}"
+    return NoiseProfile(key, made_at, run_id, pairs, spreads, engine_version=version)
+
+
+def _past_arm(name: str, run: Run) -> PastArm:
+    """`baseline` and `candidate` are the arms of the run itself; every other name is a release of its own."""
+    own = {arm.value: past_arm(deployment, run.environment) for arm, deployment in run.arms.items()}
+    hardware = own["baseline"].hardware
+    name, elsewhere = name.removesuffix(" elsewhere"), name.endswith(" elsewhere")
+    known = own.get(name) or PastArm(name, name, name, hardware)
+    return replace(known, hardware="elsewhere") if elsewhere else known
+
+
+def _past_run(number: int, words: Plain, run: Run) -> PastRun:
+    """`checks` maps an id to [effect, half width of its interval, value of the baseline]."""
+    checks = {}
+    for name, (effect, reach, value) in words.get("checks", {}).items():
+        share = name.startswith(("accuracy", "goodput", "error_rate", "validity"))
+        unit, scale = (Unit.RATIO, Scale.DIFFERENCE) if share else (Unit.SECONDS, Scale.LOG_RATIO)
+        ours = value + effect if share else value * math.exp(effect)
+        checks[name] = PastCheck(name, unit, scale, value, ours, effect, effect - reach, effect + reach, 0.05, 8)
+    arms = [_past_arm(words[side], run) for side in ("baseline", "candidate")]
+    return PastRun(f"run-{number:04}-xxxxxx", f"2025-11-{number + 1:02}T00:00:00Z", None, arms[0], arms[1], checks)
+
+
+def _attempt(number: int, words: Plain, run: Run) -> Attempt:
+    arms = [_past_arm(words[side], run) for side in ("baseline", "candidate")]
+    at = f"2025-12-{number + 1:02}T00:00:00Z"
+    return Attempt(f"try-{number:04}-xxxxxx", at, None, arms[0], arms[1], Outcome(words["outcome"]))
+
+
+def _waivers(words: Plain, judged: Evidence) -> Waivers:
+    """`RELEASE` in the file stands for the fingerprint of the candidate."""
+    text = words["file"].replace("RELEASE", judged.run.arms[Arm.CANDIDATE].fingerprint[:12])
+    return parse_waivers(text, "waivers.yaml", date.fromisoformat(words["as_of"])).waivers
+
+
+# Load
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """What the load generator spent; `cpu` and `busiest` are shares of a core, `read_delay_ms` is p50, p99 and max."""
+
+    cpu: float = 0.05
+    workers: int = 1
+    busiest: float | None = None
+    read_delay_ms: Sequence[float] | None = None  # None: not measured
+    faults: Sequence[str] = ()
+    start_uncertainty_s: float | None = None
+    unasked: int = 0
+    closed_early: int = 0
+
+    def use(self, wall_s: float) -> ClientUse:
+        """Return the record of a stage that lasted so long."""
+        delays = [None] * 3 if self.read_delay_ms is None else [delay / 1000 for delay in self.read_delay_ms]
+        return ClientUse(
+            cpu_s=self.cpu * wall_s * self.workers,
+            wall_s=wall_s,
+            workers=self.workers,
+            busiest_share=self.busiest,
+            read_delay_p50_s=delays[0],
+            read_delay_p99_s=delays[1],
+            read_delay_max_s=delays[2],
+            faults=tuple(self.faults),
+            start_uncertainty_s=self.start_uncertainty_s,
+            unasked=self.unasked,
+            closed_early=self.closed_early,
+        )
+
+
+def _load(asked: Suite, words: Plain) -> Iterator[LoadObservation]:
+    """Yield every execution in order of time: both arms at a place in turn, block by block.
+
+    Words: `baseline` and `candidate`, how they answer anywhere; `at`, place by place; `in_blocks`, block by block
+    (counted from 1, one place's words for each arm); `blocks`, how many were measured; `seed`; `lost` and `twice`,
+    executions as [place, arm, block].
+    """
+    if asked.load is None:
+        assert not words, "a suite without load has none"
+        return
+    known = {"baseline", "candidate", "at", "in_blocks", "blocks", "seed", "lost", "twice"}
+    assert words.keys() <= known, f"unknown words of a load: {sorted(words.keys() - known)}"
+    position, levels, measured = 0, asked.load.levels(), measured_arms(asked)
+    assert words.get("at", {}).keys() <= {level.name for level in levels}, f"no such place: {list(words['at'])}"
+    assert words.get("in_blocks", {}).keys() <= set(range(1, asked.load.blocks + 1)), "no such block"
+    for one in (*words.get("at", {}).values(), *words.get("in_blocks", {}).values()):
+        assert one.keys() <= set(Arm), f"no such arm: {sorted(one)}"
+    for block in range(words.get("blocks", asked.load.blocks)):
+        arms = [arm for arm in (tuple(Arm)[::-1] if block % 2 == 1 else tuple(Arm)) if arm in measured]
+        for number, level in enumerate(levels):
+            asks = {"tokens": level.workload.output_tokens} if isinstance(level.workload.output_tokens, int) else {}
+            rate = level.course.mean_rps if level.course.is_open else None
+            course = [level.course.requests, rate, level.course.concurrency, asked.load.blocks]
+            for arm in arms:
+                said = {**asks, **words.get(arm, {}), **words.get("at", {}).get(level.name, {}).get(arm, {})}
+                said |= words.get("in_blocks", {}).get(block + 1, {}).get(arm, {})
+                place = [level.name, arm.value, block + 1]
+                seeds = [words.get("seed", 1), number, arm is Arm.CANDIDATE, block]
+                seen = _execution(json.dumps([place, position, said, course, seeds], sort_keys=True))
+                yield from [seen] * ((place not in words.get("lost", [])) + (place in words.get("twice", [])))
+                position += 1
+
+
+_NOTHING = RequestColumns.pack([])
+_packed = RequestColumns.from_columns
+
+
+@functools.lru_cache(maxsize=4096)  # most cases have the same healthy baseline
+def _execution(key: str) -> LoadObservation:
+    """Return one execution: its place, position, words of its server, course, and numbers for `normal`, as JSON."""
+    (name, who, _), position, said, course, (seed, place, arm, block) = json.loads(key)
+    requests, rate, concurrency, blocks = course
+    server = Server(**said)
+    factor = math.exp(server.noise * normal(101 * seed + 7 * place + 3 * arm, blocks)[block])
+    factor = server.slower * (server.factors[block] if server.factors else factor)
+    service_ms = (server.ttft_ms + (server.tokens - 1) * server.step_ms) * factor
+    every_ms = 1000 / rate if rate is not None else service_ms / (concurrency or 1)
+    z = 1000 * seed + 100 * place + 10 * block + arm
+    columns = _packed(request_columns(server, server.requests or requests, every_ms, factor, z))
+    ramp = left = _NOTHING
+    ends, begins = columns.end_ns[columns.end_ns > 0], columns.sent_ns[columns.sent_ns >= 0]
+    spanned_s = (max([0, *ends, *columns.intended_ns]) - min([0, *begins])) * 1e-9
+    window_s = float(spanned_s if server.window_s is None else server.window_s)
+    if server.ramp is not None:
+        other = Server(**{**said, "ramp": None, **server.ramp})
+        ramp = _packed(request_columns(other, server.ramp["requests"], every_ms, factor, z + 1, ramp=True))
+    if server.left:
+        broken_off = request_columns(server, server.left, every_ms, factor, z + 2)
+        left = _packed({**broken_off, "left": np.ones(server.left, dtype=np.int8)})
+    client = Client(**server.client).use(max(window_s, 0.001))
+    return LoadObservation(name, Arm(who), block, position, columns, window_s, client, left, ramp)
+
+
+def _search(asked: Suite, words: Plain) -> Iterator[LoadObservation]:
+    """Yield the looks of a search for the capacity.
+
+    Words of an arm: `servers`, each of which takes 100 ms a request; `looks` as [level, [requests of each]]; `late`,
+    numbers of the looks at which the load generator was at fault.
+    """
+    assert words.keys() <= set(Arm), f"no such arm: {sorted(words)}"
+    for arm in [arm for arm in Arm if arm.value in words]:
+        said, times = words[arm.value], dict[float, int]()
+        looks = [(level, requests) for level, several in said["looks"] for requests in several]
+        for number, (level, requests) in enumerate(looks):
+            assert asked.load is not None and asked.load.capacity is not None
+            closed = asked.load.capacity.over == "concurrency"
+            columns = _packed(queue_columns(requests, said["servers"], level, closed=closed))
+            client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
+            if number in said.get("late", []):
+                client = replace(client, faults=("worker 1 of 1 started 3.0 s late",))
+            block = times.get(level, 0)
+            times[level] = block + 1
+            position = 1000 + 2 * number + (arm is Arm.CANDIDATE)
+            yield LoadObservation(
+                f"capacity/{level:.12g}", arm, block, position, columns, 1.0, client, _NOTHING, _NOTHING
+            )
+
+
+# Telemetry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """What a server reports of itself in every stage. A list has a value for each block, in turn."""
+
+    process: Any = None  # changes when the server is restarted; each arm has its own
+    restarted: Any = False  # during the stage
+    counter_fell: Any = False
+    times_counted: Any = 1.0  # what the server counts, as a multiple of what was sent
+    hit_ratio: Any = 0.0  # of the prefix cache
+    preemptions: Any = 0
+    waiting: Any = 0
+    kv_after: Any = 0.0
+    drained: Any = True
+    readings: Any = 2  # during the stage
+    unreported: Sequence[str] = ()
+
+    def at(self, block: int, name: str) -> Any:
+        """Return the value of a field in a block."""
+        value = getattr(self, name)
+        return value[block % len(value)] if isinstance(value, list) else value
+
+
+def _telemetry(load: Sequence[LoadObservation], recipe: Plain) -> Iterator[TelemetryWindow]:
+    """Yield a window for each stage, block and arm of the recipe; the classes of a stage share one."""
+    assert recipe.keys() <= set(Arm), f"no such arm: {sorted(recipe)}"
+    stages: dict[tuple[str, Arm, int], list[LoadObservation]] = {}
+    for execution in load:
+        stages.setdefault((execution.stage.partition("/")[0], execution.arm, execution.block), []).append(execution)
+    for (stage, arm, block), executions in stages.items():
+        if arm.value in recipe:
+            yield _window(stage, arm, block, executions, Metrics(**recipe[arm.value]))
+
+
+def _window(
+    stage: str, arm: Arm, block: int, executions: Sequence[LoadObservation], metrics: Metrics
+) -> TelemetryWindow:
+    columns = [rows for execution in executions for rows in execution.parts]
+    prompts = float(sum(rows.input_tokens[rows.input_tokens > 0].sum() for rows in columns))
+    written = float(sum(rows.output_tokens[rows.output_tokens > 0].sum() for rows in columns))
+    times, ended_s = metrics.at(block, "times_counted"), executions[0].window_s
+    grown: dict[Word, float] = {
+        Counter.REQUESTS: times * sum(map(len, columns)),
+        Counter.PROMPT_TOKENS: times * prompts,
+        Counter.GENERATION_TOKENS: times * written,
+        Counter.PREFIX_QUERIES: prompts,
+        Counter.PREFIX_HITS: prompts * metrics.at(block, "hit_ratio"),
+        Counter.PREEMPTIONS: float(metrics.at(block, "preemptions")),
+    }
+    start = dict.fromkeys(grown, 1000.0)
+    end = {word: 1000.0 + value for word, value in grown.items()}
+    if metrics.at(block, "counter_fell"):
+        end[Counter.REQUESTS] = 10.0
+    waiting, kv_after = float(metrics.at(block, "waiting")), metrics.at(block, "kv_after")
+    busy: dict[Word, float] = {Gauge.RUNNING: 2.0, Gauge.WAITING: waiting, Gauge.KV_USAGE: 0.3}
+    idle: dict[Word, float] = {Gauge.RUNNING: 0.0, Gauge.WAITING: 0.0, Gauge.KV_USAGE: kv_after}
+    before = metrics.at(block, "process") or arm.value
+    after = f"{before} again" if metrics.at(block, "restarted") else before
+    instants = [0.5 + k for k in range(metrics.at(block, "readings")) if 0.5 + k < ended_s]
+    found = [
+        (0.0, start | idle, before),
+        *((at_s, start | busy, before) for at_s in instants),
+        (ended_s + 1, end | idle, after),
+    ]
+    readings = tuple(
+        Reading(at_s, {word: value for word, value in values.items() if word.value not in metrics.unreported}, process)
+        for at_s, values, process in found
+    )
+    drained = metrics.at(block, "drained")
+    return TelemetryWindow(stage, arm, block, executions[0].position, "vllm", ended_s, drained, readings)
+
+
+# Evals, recorded prompts, fixed texts
+
+
+def _rows(text: Any) -> frozenset[int]:
+    """Return positions: `12` is the first twelve, "3 10-19" is the third after the first and ten more."""
+    if isinstance(text, int):
+        return frozenset(range(text))
+    parts = [part.partition("-") for part in text.split()]
+    return frozenset(i for first, _, last in parts for i in range(int(first), int(last or first) + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """How one arm answers a task. A set of items is written as `_rows` reads it; the first four sets are wrong."""
+
+    wrong: Any = 0
+    cut: Any = 0  # by the limit of tokens
+    empty: Any = 0
+    unreadable: Any = 0
+    unscored: Any = 0
+    missing: Any = 0
+    other_prompt: Any = 0
+    quick: Any = 0  # answered within 1 ms
+    latency_ms: float = 30.0
+    score: float | None = None  # mean of a task that is scored by degrees
+    sd: float = 0.2  # of the scores; both arms deviate alike
+    own_sd: float = 0.0  # of what this arm deviates beyond that
+    harness: Plain = field(default_factory=dict)
+    expected: int | None = None
+    fault: str | None = None
+
+
+def _evals(recipe: Plain) -> Iterator[QualityObservation]:
+    """Yield the answers of both arms, and those of the baseline when it is asked `again`.
+
+    A task has `items`, `clusters` to which they belong in turn, and the settings of the harness, unless an arm has its
+    own. An arm that is null was not asked.
+    """
+    for task, words in recipe.items():
+        assert words.keys() <= {"items", "clusters", "harness", "baseline", "candidate", "again"}, f"keys of {task}"
+        asked = {"baseline": {}, "candidate": {}, **words}
+        for who, arm in (("baseline", Arm.BASELINE), ("candidate", Arm.CANDIDATE), ("again", Arm.BASELINE)):
+            if asked.get(who) is not None:
+                answers = Answers(**{"harness": words.get("harness", {}), **asked[who]})
+                items = tuple(_eval_items(task, words["items"], words.get("clusters"), answers, own=len(who)))
+                expected = words["items"] if answers.expected is None else answers.expected
+                repeat = int(who == "again")
+                yield QualityObservation(task, arm, items, expected, answers.fault, answers.harness, repeat)
+
+
+def _eval_items(task: str, count: int, clusters: int | None, answers: Answers, *, own: int) -> Iterator[EvalItem]:
+    names = ("wrong", "cut", "empty", "unreadable", "unscored", "missing", "other_prompt", "quick")
+    of = {name: _rows(getattr(answers, name)) for name in names}
+    wrong = of["wrong"] | of["cut"] | of["empty"] | of["unreadable"]
+    scores = [float(i not in wrong) for i in range(count)]
+    if answers.score is not None:
+        deviations = answers.sd * normal(5, count) + answers.own_sd * normal(own, count)
+        scores = np.clip(answers.score + deviations, 0, 1).round(6).tolist()
+    for i in range(count):
+        if i not in of["missing"]:
+            yield EvalItem(
+                item_id=f"{task}-{i}",
+                doc_hash=f"d{i}",
+                prompt_hash=f"other p{i}" if i in of["other_prompt"] else f"p{i}",
+                target_hash=f"t{i}",
+                score=None if i in of["unscored"] else scores[i],
+                answer="" if i in of["empty"] else "wrong" if i in wrong else "right",
+                finish_reason="length" if i in of["cut"] else "stop",
+                output_tokens=4,
+                latency_ns=round((1.0 if i in of["quick"] else answers.latency_ms) * MS),
+                error="no answer" if i in of["unscored"] else None,
+                choice="[invalid]" if i in of["unreadable"] else None,
+                cluster=None if clusters is None else str(i % clusters),
+            )
+
+
+def _both_answered(judged: Evidence) -> dict[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]:
+    found = {(one.task, one.arm): one.items for one in judged.quality if one.repeat == 0}
+    return {task: (found[task, Arm.BASELINE], found[task, Arm.CANDIDATE]) for task, _ in found}
+
+
+_EQUAL = PairFacts(Label.EXACT, differs=False, exact=True, normalised=True)
+_OTHER = PairFacts(Label.DIFFERENT, differs=True, exact=False, normalised=False, at_character=3, at_word=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """How one recorded prompt was answered. A text names those for whom it is so: primary, secondary, candidate."""
+
+    differs: str = ""
+    no_answer: str = ""
+    empty: str = ""
+    refuses: str = ""
+    form: bool = False  # whether the prompt asks for a form
+    invalid: str = ""  # answers that do not have it
+    cut: str = ""
+    quick: str = ""  # answered in 1 ms
+    once: bool | None = None  # the baseline was asked once
+    judged: str | None = None
+    judged_itself: str | None = None
+    judge_error: str | None = None
+    unread: str | None = None  # why its similarity is missing
+    lost: bool = False  # it is not there at all
+
+
+def _shadow(words: Plain) -> ShadowObservation:
+    """Return `prompts` prompts, `of_all` how each is answered, and `rows` how those at some positions are.
+
+    With `facts: false` the digests of the answers alone are known.
+    """
+    assert words.keys() <= {"prompts", "of_all", "rows", "facts", "fault"}, f"keys of prompts: {sorted(words)}"
+    recipes: list[Plain] = [dict(words.get("of_all", {})) for _ in range(words["prompts"])]
+    for group in words.get("rows", []):
+        for i in _rows(group["at"]):
+            recipes[i] |= {key: value for key, value in group.items() if key != "at"}
+    prompts = [Prompt(**one) for one in recipes]
+    items = [_shadow_item(i, one, facts=words.get("facts", True)) for i, one in enumerate(prompts) if not one.lost]
+    return ShadowObservation(tuple(items), len(prompts), words.get("fault"))
+
+
+def _shadow_item(number: int, prompt: Prompt, *, facts: bool) -> ShadowItem:
+    digests: dict[str, str | None] = {}
+    answers: dict[str, AnswerFacts | None] = {}
+    for who in ("primary", "secondary", "candidate"):
+        asked = who not in prompt.no_answer and not (who == "secondary" and prompt.once)
+        digests[who] = None if not asked or who in prompt.empty else f"other {who}" if who in prompt.differs else "same"
+        took_ns = (1 if who in prompt.quick else 900) * MS
+        valid = who not in prompt.invalid if prompt.form else None
+        answers[who] = AnswerFacts(40, took_ns, who in prompt.refuses, 50, valid) if asked and facts else None
+
+    def pair(one: str, other: str) -> PairFacts | None:
+        if not facts or digests[one] is None or digests[other] is None:
+            return None
+        return _EQUAL if digests[one] == digests[other] else _OTHER
+
+    return ShadowItem(
+        prompt_id=f"{number:04}",
+        prompt_sha256=f"{number}",
+        primary=digests["primary"],
+        secondary=digests["secondary"],
+        candidate=digests["candidate"],
+        primary_finish="length" if "primary" in prompt.cut else "stop",
+        secondary_finish="length" if "secondary" in prompt.cut else "stop",
+        candidate_finish="length" if "candidate" in prompt.cut else "stop",
+        error="made up" if prompt.no_answer else None,
+        once=prompt.once,
+        primary_facts=answers["primary"],
+        secondary_facts=answers["secondary"],
+        candidate_facts=answers["candidate"],
+        with_primary=pair("candidate", "primary"),
+        with_secondary=pair("candidate", "secondary"),
+        own=pair("secondary", "primary"),
+        judged=None if prompt.judged is None else Judged(prompt.judged),
+        judged_itself=None if prompt.judged_itself is None else Judged(prompt.judged_itself),
+        judge_error=prompt.judge_error,
+        similarity_error=prompt.unread,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """How both models read fixed texts. A set of positions is written as `_rows` reads it."""
+
+    pieces: int = 20
+    each: int = 10  # positions of a piece
+    kld: float = 0.01  # mean of the divergences, which are distributed exponentially
+    other_top: Any = 0  # positions at which the candidate finds another token the most probable
+    worse: float = 0.0  # nats by which the candidate finds the text less probable
+    spread: float = 0.05  # of that
+    floor_kld: float | None = None  # the same of the baseline asked again, where it was
+    floor_other_top: Any = 0
+    floor_missing: Any = 0
+    strangers: Any = 0  # positions at which the arms list no token in common
+    untold: Any = 0  # positions of whose own token nothing is known
+    negative: Any = 0  # positions with a divergence that cannot be
+    repeated: bool = False  # all positions of a piece are one
+    bound: bool = False  # only a lower bound of the divergence is known
+    expected: int | None = None
+    fault: str | None = None
+    way: Any = "n_probs"
+
+
+def _divergence(texts: Texts) -> DivergenceObservation:
+    count = texts.pieces * texts.each
+    points, deviations = uniform(0, count), normal(9, count)
+    amounts = -np.log1p(-points)
+    names = ("other_top", "floor_other_top", "floor_missing", "strangers", "untold", "negative")
+    of = {name: _rows(getattr(texts, name)) for name in names}
+    items = []
+    for i in range(count):
+        baseline_ln = -1.5 - float(points[i])
+        candidate_ln = min(0.0, baseline_ln - texts.worse - texts.spread * float(deviations[i]))
+        again = texts.floor_kld is not None and i not in of["floor_missing"]
+        item = DivergenceItem(
+            text_id=f"t{i // texts.each}",
+            piece=0,
+            position=0 if texts.repeated else i % texts.each,
+            kld=-0.5 if i in of["negative"] else float(texts.kld * amounts[i]),
+            same_top1=i not in of["other_top"],
+            bound=texts.bound,
+            shared=0 if i in of["strangers"] else 20,
+            baseline_ln=None if i in of["untold"] else baseline_ln,
+            candidate_ln=None if i in of["untold"] else candidate_ln,
+            floor_kld=float((texts.floor_kld or 0.0) * amounts[count - 1 - i]) if again else None,
+            floor_same_top1=i not in of["floor_other_top"] if again else None,
+        )
+        items.append(item)
+    expected = count if texts.expected is None else texts.expected
+    top = 20 if texts.bound else 264
+    return DivergenceObservation(tuple(items), expected, texts.fault, texts.way, top, not texts.bound)
