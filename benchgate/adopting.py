@@ -10,12 +10,12 @@ from pathlib import Path
 
 from benchgate import __version__
 from benchgate.circumstances import fresh_run_id, utc_now
-from benchgate.cost.prices import usd_per_million_tokens
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.imports.formats import ReadFile, read_file
 from benchgate.imports.instants import Measured, spelled
 from benchgate.imports.reading import Reading
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of
+from benchgate.model.price import usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.store.repository import Store
 from benchgate.store.resolve import require_spelling

@@ -10,7 +10,7 @@ from benchgate.errors import ExitCode
 from benchgate.model.deployment import Deployment
 from benchgate.model.identity import adapters_in, identity_of
 from benchgate.model.run import Run
-from benchgate.model.tested import tested
+from benchgate.model.verdict import tested
 from benchgate.report.document import document_json
 from benchgate.report.sides import deployments
 from benchgate.report.statement import StatedArm, StatedFile, StatedRun, Statement

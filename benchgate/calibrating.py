@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from benchgate.errors import StoreError, UsageError
-from benchgate.gate.false_blocks import false_blocks
-from benchgate.gate.noise_figures import disagreements, spreads
+from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.measuring_load import Progress
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, noise_key, version_of
@@ -22,10 +21,8 @@ from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline import RunOptions, measured_run, read_plan, require_runnable
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
-from benchgate.suite.arms import measured_arms
-from benchgate.suite.check import Check
-from benchgate.suite.looks import Blocks
-from benchgate.suite.schema import Load, Quality, Shadow, Suite
+from benchgate.suite.checks import Check
+from benchgate.suite.schema import Blocks, Load, Quality, Shadow, Suite, measured_arms
 
 FEWEST_PAIRS = 10
 """Of fewer a standard deviation is known too badly: of 10 the true one may be two thirds more, of 5 more than twice."""

@@ -15,10 +15,8 @@ from pathlib import Path
 
 from benchgate.circumstances import utc_now
 from benchgate.errors import ExitCode, PublishError, StoreError, UsageError
-from benchgate.gate.decide import judge
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.gate.reference_doubt import doubted
-from benchgate.gate.stored_numbers import number_pairs
+from benchgate.gate.judge import doubted, judge
+from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Verdict
 from benchgate.model.waiver import Waivers
@@ -212,7 +210,7 @@ def _judged_by(policy: Suite, run: Run) -> Suite:
 
     Raises UsageError for a policy that speaks of what was not measured.
     """
-    from benchgate.suite.rules import rule_problems
+    from benchgate.suite.rules.suite import rule_problems
 
     own = Suite.from_stored(run.suite)
     held_to = {"slo": policy.slo or own.slo, "error_budget": policy.error_budget or own.error_budget}

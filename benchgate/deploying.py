@@ -14,17 +14,15 @@ from benchgate.embedded.server import MODEL_ALIAS, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError, TargetError, UsageError
 from benchgate.load.room import require_room
-from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm, Deployment, flattened
-from benchgate.model.replicas import NOT_ALL_READY, REPLICAS, ReplicaCount
-from benchgate.model.run import CHANGED, ONE_SERVER, StartUp, TargetFault
+from benchgate.model.request import Endpoint
+from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, ReplicaCount, StartUp, TargetFault
 from benchgate.plan.schedule import Plan
 from benchgate.sim.declared import settings_of
 from benchgate.sim.process import start_sim, stop_sim
 from benchgate.store.repository import RunWriter
-from benchgate.suite.arms import measured_arms
-from benchgate.suite.headers import written_out
-from benchgate.suite.schema import DeploymentSpec, Start, Suite
+from benchgate.suite.connection import written_out
+from benchgate.suite.schema import DeploymentSpec, Start, Suite, measured_arms
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import target_of
 from benchgate.targets.dialect import Target, dialect_of

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceObservation
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.records import EvalItem
+from benchgate.model.records import DivergenceObservation, EvalItem
 from benchgate.model.run import (
     INTERRUPTED,
     LOAD_ENDED,
     LOOK,
     MEASURED,
     RESUMED,
+    BudgetSpent,
     LoadObservation,
     QualityObservation,
     ShadowObservation,
@@ -30,9 +29,8 @@ from benchgate.model.run import (
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.plan.schedule import Plan
 from benchgate.store.journal import Entry, Event
-from benchgate.suite.arms import measured_arms
 from benchgate.suite.capacity import level_of_stage
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, measured_arms
 
 
 @dataclass(frozen=True, slots=True)

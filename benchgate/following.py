@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from benchgate.errors import PublishError
 from benchgate.model.deployment import Deployment
-from benchgate.model.promotion import Promotion
+from benchgate.model.history import Promotion
 from benchgate.publish.hook import run_hook
 
 

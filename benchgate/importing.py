@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchgate.deploying import declared
 from benchgate.errors import UsageError
-from benchgate.gate.specs import family_of
+from benchgate.gate.policy import family_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
@@ -16,7 +16,7 @@ from benchgate.plan.evals import Scale
 from benchgate.quality.imported import Imported, read_arm
 from benchgate.quality.metrics import scale_of
 from benchgate.suite.schema import Suite
-from benchgate.suite.text import Fault
+from benchgate.suite.yaml import Fault
 
 _ELSEWHERE = "needs a live run (`benchgate run`), and an import has evals only; remove it"
 _A_FILE = (

@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import Newer, StoredRun, incomparable, unreadable
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.gate.unfit import unfit
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import Deed, standing
+from benchgate.model.history import Deed, standing
 from benchgate.model.run import Run, RunStatus
+from benchgate.sizing.candidates import Newer, StoredRun, incomparable, unfit, unreadable
 from benchgate.store.repository import Store
 
 

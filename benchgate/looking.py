@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
-from benchgate.gate.showing import show_numbers
+from benchgate.gate.reasons import show_numbers
 from benchgate.model.run import LOAD_ENDED, LOOK, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.model.waiver import Waivers

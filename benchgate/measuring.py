@@ -25,14 +25,13 @@ from benchgate.deploying import (
     said_by,
 )
 from benchgate.done import NOTHING, Done
-from benchgate.gate.quality_early import Items, shows_harm
+from benchgate.gate.checks.accuracy import Items, shows_harm
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
 from benchgate.looking import Looks
 from benchgate.measuring_load import LoadWork, Progress, measure_load
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.replicas import AT_THE_END
-from benchgate.model.run import AT_THE_START, PROCESSES, Evidence, TargetFault
+from benchgate.model.run import AT_THE_END, AT_THE_START, PROCESSES, Evidence, TargetFault
 from benchgate.model.waiver import Waivers
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
@@ -41,8 +40,7 @@ from benchgate.quality.probing import probe_scoring
 from benchgate.shadow.helpers import helpers_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
-from benchgate.suite.arms import measured_arms
-from benchgate.suite.schema import DeploymentSpec, Load, Suite
+from benchgate.suite.schema import DeploymentSpec, Load, Suite, measured_arms
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.process import process_of
 from benchgate.telemetry.sources import sources_of

@@ -17,24 +17,22 @@ from benchgate.acting import Acts, bring_back
 from benchgate.deploying import Replicas, TargetDown, endpoints_of, require_alive
 from benchgate.done import LoadDone
 from benchgate.errors import TargetError
-from benchgate.gate.arm_search import ArmSearch, alternating, most_looks, search_of
+from benchgate.gate.checks.capacity import ArmSearch, alternating, most_looks, search_of
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.fleet import Fleet
 from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, warm_up
 from benchgate.load.worker import Shard, StageResult, stage_shard
 from benchgate.looking import Looks
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import succeeded
 from benchgate.model.records import ErrorClass
+from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import MEASURED, LoadObservation, TargetFault
-from benchgate.plan.capacity import look_stage
-from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage, warmup_round
-from benchgate.stats.search import Look
+from benchgate.plan.schedule import Plan, PlannedBlock, PlannedStage, look_stage, warmup_round
+from benchgate.stats.capacity_search import Look
 from benchgate.store.repository import RunWriter
-from benchgate.suite.action import Action
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity, level_of_stage
 from benchgate.suite.schema import Load, Suite
-from benchgate.suite.warmup import first_round
+from benchgate.suite.stages import Action, first_round
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.watch import Watch
 

@@ -25,14 +25,12 @@ from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import LOAD_SALT, Run, RunStatus
+from benchgate.model.run import LOAD_SALT, BudgetSpent, Run, RunStatus
 from benchgate.model.waiver import Waivers
-from benchgate.plan.demand import chosen_workers
-from benchgate.plan.material import NOTHING
-from benchgate.plan.power import foretell
+from benchgate.plan.client_demand import chosen_workers
+from benchgate.plan.model import NOTHING
+from benchgate.plan.power import foretell, shortfalls
 from benchgate.plan.preview import Preview, client_problems, preview
-from benchgate.plan.refusals import shortfalls
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.pricing import require_priced
@@ -49,7 +47,7 @@ from benchgate.sitting import sitting_of, spool_of
 from benchgate.spending import read_spent, require_askable
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
-from benchgate.suite.text import Document
+from benchgate.suite.yaml import Document
 
 _T = TypeVar("_T")
 

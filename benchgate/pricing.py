@@ -13,7 +13,7 @@ from typing import Any
 
 from benchgate.errors import Problem, SuiteError, UsageError
 from benchgate.suite.price_file import Prices, parse_prices
-from benchgate.suite.rules import rule_problems
+from benchgate.suite.rules.suite import rule_problems
 from benchgate.suite.schema import DeploymentSpec, Suite
 from benchgate.text_files import text_of
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from benchgate.circumstances import fresh_run_id, utc_now
 from benchgate.deciding import Decision, decide_stored, report_html
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
-from benchgate.model.age import too_old
 from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.history import Deed, Grounds, Origin, Promotion, standing, told
 from benchgate.model.identity import HOW_TO_PIN, Identity, adapters_in, identity_of
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, standing, told
-from benchgate.model.run import Run, RunStatus
+from benchgate.model.run import Run, RunStatus, too_old
 from benchgate.model.waiver import Waivers
 from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict

@@ -39,7 +39,7 @@ from benchgate.report.view import ReportView, report_view
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules import with_arms
+from benchgate.suite.rules.suite import with_arms
 from benchgate.text_files import text_of
 
 Publisher = Callable[[Message], str]

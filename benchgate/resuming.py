@@ -20,10 +20,9 @@ from benchgate.errors import StoreError, SuiteError, TargetError, UsageError
 from benchgate.measuring import Sitting, Work
 from benchgate.measuring_load import Progress
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import RESUMED, Resumption, Run, RunStatus, TargetFault
+from benchgate.model.run import RESUMED, BudgetSpent, Resumption, Run, RunStatus, TargetFault
 from benchgate.pipeline import RunOptions, read_plan, require_runnable
-from benchgate.plan.demand import chosen_workers
+from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.schedule import Plan
 from benchgate.pricing import with_prices
 from benchgate.recording import as_kept, cut_short, measure_to_the_end

@@ -17,7 +17,7 @@ from typing import Any
 from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.run import SITTING
 from benchgate.store.spool import FILE_NAME
-from benchgate.suite.references import reference_name, resolve_secret
+from benchgate.suite.connection import reference_name, resolve_secret
 from benchgate.suite.schema import DeploymentSpec, Suite
 
 _ROUNDS = 100_000

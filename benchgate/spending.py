@@ -15,7 +15,7 @@ import httpx2
 
 from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.run import BudgetSpent
 from benchgate.suite.error_budget import (
     BURN_ALARM,
     MOST_SPENT,
@@ -25,9 +25,9 @@ from benchgate.suite.error_budget import (
     stage_of,
     worst_share,
 )
-from benchgate.suite.jsonl import parse_json
+from benchgate.suite.formats import parse_json
+from benchgate.suite.messages import suggestion
 from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.vocabulary import suggestion
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.deployed import target_of

@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from benchgate.suite.text import MAX_CHARACTERS
+from benchgate.suite.yaml import MAX_CHARACTERS
 
 WRITTEN_BYTES = 4 * MAX_CHARACTERS
 """The most that a file in the language of suites may have: so many characters of UTF-8 are no more."""

@@ -11,8 +11,7 @@ from benchgate import __version__
 from benchgate.circumstances import environment_facts
 from benchgate.done import Done
 from benchgate.errors import UsageError
-from benchgate.gate.sittings import MOST_RESUMPTIONS
-from benchgate.gate.what_differs import leaves
+from benchgate.gate.guards.run import MOST_RESUMPTIONS, leaves
 from benchgate.model.deployment import Arm, Deployment, flattened
 from benchgate.model.run import LOAD_SALT, PROCESSES, Run
 from benchgate.model.telemetry import TelemetryWindow

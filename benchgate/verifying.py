@@ -24,9 +24,8 @@ from benchgate.report.statement import Statement
 from benchgate.signatures import NotSigned, Signer, read_file, verify_signature
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules import with_arms
+from benchgate.suite.rules.suite import only_shadow, with_arms
 from benchgate.suite.schema import Suite
-from benchgate.suite.shadow_rules import only_shadow
 
 
 class Part(StrEnum):

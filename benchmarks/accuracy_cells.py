@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, Run
 from benchgate.suite.schema import Suite

@@ -18,13 +18,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model.metrics import Slo, good
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
+from benchgate.model.request_metrics import Slo, good
 from benchgate.sim.engine import Engine
 from benchgate.sim.jobs import Due, Job
 from benchgate.sim.settings import BatchingCosts
-from benchgate.stats.search import SearchResult, SearchSettings, Stop, TakenLook, next_look, search_result
-from benchgate.stats.window import look_counts
+from benchgate.stats.capacity_search import (
+    SearchResult,
+    SearchSettings,
+    Stop,
+    TakenLook,
+    look_counts,
+    next_look,
+    search_result,
+)
 
 _NS = 1_000_000_000
 _LONG = 400_000  # requests of one run that looks for the truth

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Scale, Unit
-from benchgate.stats.paired import paired_t
-from benchgate.suite.creep import Creep
+from benchgate.stats.means import paired_t
+from benchgate.suite.schema import Creep
 from benchmarks.gate_cells import seeded
 from benchmarks.made_runs import Judged, executions, load_suite, run_of
 

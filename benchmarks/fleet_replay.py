@@ -16,14 +16,14 @@ import sys
 
 import numpy as np
 
-from benchgate.cost.replay import Balance, Scaling, replay
 from benchgate.load.worker import run_shard, stage_shard
-from benchgate.model.ask import text_ask
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT
+from benchgate.model.request import text_ask
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
+from benchgate.sizing.simulation import Balance, Scaling, replay
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from benchmarks.queueing import erlang_c_wait_s

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import t
 
 from benchgate.model.records import IntArray
-from benchgate.stats.attainment import attainment_limits
+from benchgate.stats.overdispersed import attainment_limits
 from benchgate.stats.proportions import clopper_pearson
 
 ALPHA = 0.05

@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchgate.gate.knee_check import knees_by_block
-from benchgate.gate.rule import Problem
+from benchgate.gate.checks.capacity import knees_by_block
+from benchgate.gate.decision import Problem
 from benchgate.model.run import Evidence
 from benchgate.stats.knee import NoKnee, ServerKnee
 from benchgate.store.repository import Store

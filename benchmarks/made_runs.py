@@ -12,8 +12,8 @@ from functools import cache
 
 import numpy as np
 
-from benchgate.gate.decide import judge
 from benchgate.gate.interim import GoOn, next_step
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import EvalItem, FloatArray, IntArray, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, Evidence, LoadEnd, LoadObservation, QualityObservation, Run, RunStatus

@@ -30,10 +30,10 @@ from benchgate.load.raw_body import Read
 from benchgate.load.sending import Level
 from benchgate.load.spool import Spool, Spooled
 from benchgate.load.worker import Planned, Shard, read_result
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metrics import Slo
 from benchgate.model.records import FloatArray, RequestColumns
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, LoadObservation, Run, RunStatus
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Limits
@@ -119,13 +119,14 @@ def read(database: Path, records: int) -> None:
 def percentiles(columns: RequestColumns) -> list[float | None]:
     """What a report says of a stage."""
     measures: tuple[Callable[[RequestColumns], FloatArray], ...] = (
-        metrics.ttft_s, metrics.ttft_sent_s, metrics.tpot_s, metrics.itl_s, metrics.e2e_s, metrics.send_lag_s,
+        request_metrics.ttft_s, request_metrics.ttft_sent_s, request_metrics.tpot_s, request_metrics.itl_s,
+        request_metrics.e2e_s, request_metrics.send_lag_s,
     )  # fmt: skip
     found: list[float | None] = []
     for measure in measures:
         values = measure(columns)
-        found += [metrics.quantile(values, q) for q in _QUANTILES]
-    return [*found, metrics.goodput_ratio(columns, Slo(ttft_s=0.08, tpot_s=0.02))]
+        found += [request_metrics.quantile(values, q) for q in _QUANTILES]
+    return [*found, request_metrics.goodput_ratio(columns, Slo(ttft_s=0.08, tpot_s=0.02))]
 
 
 def a_run() -> Run:

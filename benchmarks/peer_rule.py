@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchgate.model.verdict import Outcome
-from benchgate.stats.paired import two_sample_t
+from benchgate.stats.means import two_sample_t
 from benchmarks.gate_cells import seeded
 from benchmarks.made_runs import Judged
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of
 
 ITEMS = 10_000

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchgate import pipeline
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.run import LoadObservation
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import QueueCosts, SimSettings
@@ -110,7 +110,7 @@ def measured(law: str, rate_rps: float, requests: int, ramp: float | None) -> It
 def _held_against_truth(
     one: LoadObservation, received_ns: npt.NDArray[np.int64], services_s: Seconds, steady: Seconds
 ) -> tuple[Seconds, Seconds]:
-    ttft_s = metrics.ttft_s(one.requests)
+    ttft_s = request_metrics.ttft_s(one.requests)
     first_ns, last_ns = one.requests.intended_ns.min(), one.requests.intended_ns.max()
     due_ns = np.sort(np.concatenate([part.intended_ns for part in (one.requests, one.ramp)]))
     due_ns = due_ns[due_ns <= last_ns]

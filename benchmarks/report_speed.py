@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, ShadowItem
 from benchgate.model.run import ClientUse, Evidence, LoadObservation, QualityObservation, ShadowObservation

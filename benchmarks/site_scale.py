@@ -30,9 +30,9 @@ from pathlib import Path
 import numpy as np
 
 from benchgate.deciding import decide_stored, report_html
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
+from benchgate.model.history import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import RunStatus, new_run_id
 from benchgate.site.build import Built, build
 from benchgate.site.names import MANIFEST

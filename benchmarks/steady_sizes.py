@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchgate import pipeline
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import QueueCosts, SimSettings
@@ -32,7 +32,7 @@ from benchmarks.lies import OWN_MACHINE, Quiet
 from benchmarks.tables import in_table
 
 SIZES = (64, 160, 480)
-SLO = metrics.Slo(ttft_s=0.5)
+SLO = request_metrics.Slo(ttft_s=0.5)
 _ALPHA = 0.025  # one-sided
 
 Figure = tuple[float, float, float]
@@ -58,8 +58,8 @@ def measured(repeats: int) -> Iterator[tuple[int, RequestColumns]]:
 
 def figures(stages: Sequence[RequestColumns]) -> tuple[Figure, Figure]:
     """Return goodput (ratio) and TTFT p95 (s) of stages of one size, each with its 95 % limits."""
-    good = np.concatenate([metrics.good(columns, SLO) for columns in stages])
-    ttft_s = np.concatenate([metrics.ttft_s(columns) for columns in stages])
+    good = np.concatenate([request_metrics.good(columns, SLO) for columns in stages])
+    ttft_s = np.concatenate([request_metrics.ttft_s(columns) for columns in stages])
     share, p95 = clopper_pearson(int(good.sum()), len(good), _ALPHA), order_statistic_limits(ttft_s, 0.95, _ALPHA)
     if p95 is None:
         sys.exit(f"{len(ttft_s)} requests are too few for the limits of a p95; repeat the stages more often")

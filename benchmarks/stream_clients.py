@@ -104,12 +104,12 @@ class Seen:
 
 def run_benchgate(job: Job) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
-    from benchgate.gate.saturation import saturation_reasons
+    from benchgate.gate.evidence.client_strain import saturation_reasons
     from benchgate.load.bare import run_load
     from benchgate.load.options import BareOptions
-    from benchgate.model import metrics
+    from benchgate.model import request_metrics
+    from benchgate.model.columns import joined
     from benchgate.model.deployment import Arm
-    from benchgate.model.packing import joined
     from benchgate.targets.dialect import DIALECTS, Target
 
     options = BareOptions(
@@ -117,9 +117,9 @@ def run_benchgate(job: Job) -> Document:
     )
     result = run_load(options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
     columns = joined([result.requests, result.only.ramp])  # the client does the same work for all of them
-    if not metrics.succeeded(columns).all():
+    if not request_metrics.succeeded(columns).all():
         raise SystemExit(f"requests failed: {set(columns.error_detail)}")
-    ttft_s, gaps_s = metrics.ttft_s(columns), metrics.itl_s(columns)
+    ttft_s, gaps_s = request_metrics.ttft_s(columns), request_metrics.itl_s(columns)
     seen = Seen(ttft_s.tolist(), gaps_s.tolist(), int(columns.output_tokens.sum()))
     return seen.document() | {"client_bound": saturation_reasons(result.client, columns, None)}
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from benchgate.answering.question import Question
 from benchgate.errors import UsageError
-from benchgate.model.age import too_old
 from benchgate.model.deployment import Arm
+from benchgate.model.history import Deed, told
 from benchgate.model.identity import adapters_in, identity_of
-from benchgate.model.promotion import Deed, told
-from benchgate.model.run import Run, RunStatus
+from benchgate.model.run import Run, RunStatus, too_old
 from benchgate.report.untrusted import one_line
 from benchgate.store.repository import Store, StoredVerdict
 

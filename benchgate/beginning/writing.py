@@ -12,8 +12,8 @@ from benchgate.beginning.first_suite import suite_text
 from benchgate.beginning.meeting import Met
 from benchgate.beginning.workflow import workflow_text
 from benchgate.errors import UsageError
+from benchgate.suite.connection import reference_name
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.references import reference_name
 
 WORKFLOW = Path(".github/workflows/benchgate.yml")
 WAIVERS = Path("waivers.yaml")

@@ -13,9 +13,8 @@ from benchgate.errors import UsageError
 from benchgate.units import parse_memory_bytes, parse_percent_ratio, parse_price_usd_per_hour, show_found
 
 if TYPE_CHECKING:
-    from benchgate.cost.demand import Demand
-    from benchgate.cost.sizing import Cache
-    from benchgate.gate.best_row import BestRow
+    from benchgate.sizing.fleet import Cache, Demand
+    from benchgate.sizing.operating_point import BestRow
 
 _MOST_BYTES = 16 * 2**20  # of a century of hours, or a model's configuration
 _LONGER = 1.05  # times the tokens of an answer: two means of the same requests are seldom further apart
@@ -44,9 +43,7 @@ def demand_asked(
     traffic: Path | None,
 ) -> Asked:
     """What it counts, and how much of it: of exactly one of the three that say it."""
-    from benchgate.cost.demand import Demand, demand_of_hours
-    from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS
-    from benchgate.cost.traffic import TOKENS, read_traffic
+    from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, TOKENS, Demand, demand_of_hours, read_traffic
 
     said = {"--target-tokens-per-s": tokens_per_s, "--target-requests-per-s": requests_per_s, "--traffic": traffic}
     given = [name for name, value in said.items() if value is not None]
@@ -73,7 +70,7 @@ def demand_asked(
 
 def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | None) -> tuple[float, float | None]:
     """What a replica carries in the demand's unit, and its lower limit: as said, else as measured."""
-    from benchgate.cost.sizing import OUTPUT_TOKENS
+    from benchgate.sizing.fleet import OUTPUT_TOKENS
 
     names = "--replica-tokens-per-s", "--replica-requests-per-s"
     own, other = (0, 1) if unit == OUTPUT_TOKENS else (1, 0)
@@ -93,7 +90,7 @@ def carried(unit: str, given: tuple[float | None, float | None], row: BestRow | 
 
 def require_no_longer_answers(unit: str, said: float | None, row: BestRow | None) -> None:
     """Raises UsageError for answers longer than those with which so many requests per second were carried."""
-    from benchgate.cost.sizing import OUTPUT_TOKENS
+    from benchgate.sizing.fleet import OUTPUT_TOKENS
 
     if unit == OUTPUT_TOKENS or said is None or row is None or said <= row.tokens_per_request * _LONGER:
         return
@@ -150,8 +147,8 @@ def cache_asked(
     config: Path | None, memory: str | None, request_tokens: int | None, dtype: str, accelerators: int | None
 ) -> Cache | None:
     """The cache, where all that says what it holds is given. Raises UsageError where only some of it is."""
-    from benchgate.cost.kv_cache import ConfigError, cache_layout, number_bytes
-    from benchgate.cost.sizing import Cache
+    from benchgate.sizing.fleet import Cache
+    from benchgate.sizing.kv_cache import ConfigError, cache_layout, number_bytes
 
     needed = {"--model-config": config, "--cache-memory": memory, "--request-tokens": request_tokens}
     if config is None or memory is None or request_tokens is None:
@@ -175,7 +172,7 @@ def cache_asked(
 
 
 def _config(path: Path) -> dict[str, object]:
-    from benchgate.cost.kv_cache import ConfigError
+    from benchgate.sizing.kv_cache import ConfigError
 
     try:
         found = json.loads(_text(path))

@@ -63,9 +63,8 @@ def capacity(
     output: Annotated[CareFormat, typer.Option("--format", help="How to print the fleet.")] = CareFormat.TEXT,
 ) -> None:
     """Size a fleet: from a stored run, or from numbers alone."""
-    from benchgate.cost.fleet import Replica
-    from benchgate.cost.sizing import REQUESTS, Question, sizing
     from benchgate.report.sizing import sizing_document, sizing_text
+    from benchgate.sizing.fleet import REQUESTS, Question, Replica, sizing
     from benchgate.units import parse_duration_s, parse_percent_ratio, parse_span_s
 
     words = said_in(context)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchgate.cost.rehearsal import Rehearsed
-    from benchgate.cost.sizing import Question
+    from benchgate.sizing.fleet import Question
+    from benchgate.sizing.simulation import Rehearsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,8 @@ def rehearsed(asked: ReplayOptions, hours: Sequence[float] | None, fleet: Questi
     import numpy as np
 
     from benchgate.cli.capacity_asked import by_option, read_option
-    from benchgate.cost.fleet import require_places
-    from benchgate.cost.rehearsal import Service, rehearse
-    from benchgate.cost.replay import Balance, Scaling
+    from benchgate.sizing.fleet import require_places
+    from benchgate.sizing.simulation import Balance, Scaling, Service, rehearse
     from benchgate.units import parse_percent_ratio, parse_span_s
 
     if asked.most is None:

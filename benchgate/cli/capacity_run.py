@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchgate.gate.best_row import BestRow
-    from benchgate.gate.cold_starts import ColdStarts
     from benchgate.model.deployment import Arm, Deployment
     from benchgate.model.run import Evidence, MetricRow, Run
     from benchgate.report.sizing_run import NamedRun, RunSeen
+    from benchgate.sizing.operating_point import BestRow
+    from benchgate.sizing.signals import ColdStarts
     from benchgate.suite.schema import Suite
 
 
@@ -59,7 +59,7 @@ class Measured:
 
 def measured_run(run: str, arm: str, stage: str | None, address: str) -> Measured:
     """A stored run by the level that counts. Raises UsageError where it has none, with the reason."""
-    from benchgate.gate.metric_rows import metric_rows
+    from benchgate.gate.summary.metric_rows import metric_rows
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
@@ -103,16 +103,12 @@ def _seen(
     evidence: Evidence | None,
 ) -> RunSeen:
     """By `rows`; `kept` are those that the store has of it, which are held against them where both are known."""
-    from benchgate.gate.best_row import known, levels_of
-    from benchgate.gate.cache_use import cache_use
-    from benchgate.gate.capacity import beside_the_sizing
-    from benchgate.gate.cold_starts import cold_starts
-    from benchgate.gate.kept_rows import unlike
-    from benchgate.gate.level_choice import choose
-    from benchgate.gate.scaling_signal import scaling_signals
-    from benchgate.gate.stays import mean_stays_s, watched_stages
+    from benchgate.gate.checks.capacity import beside_the_sizing
+    from benchgate.gate.summary.metric_rows import unlike
     from benchgate.report.client_care import client_care, widened_line
     from benchgate.report.sizing_run import RunSeen
+    from benchgate.sizing.operating_point import choose, known, levels_of, mean_stays_s, watched_stages
+    from benchgate.sizing.signals import cache_use, cold_starts, scaling_signals
 
     stays_s = {} if evidence is None else mean_stays_s(evidence, role)
     watched = {} if evidence is None else watched_stages(evidence, suite, role)
@@ -165,7 +161,7 @@ def _numbers(deployment: Deployment, row: BestRow, starts: ColdStarts | None) ->
 
 
 def _unpaid(deployment: Deployment, role: Arm) -> str | None:
-    from benchgate.gate.accelerators_paid import not_of_what_ran
+    from benchgate.gate.checks.cost import not_of_what_ran
 
     said = not_of_what_ran(deployment)
     return None if said is None else f"the {role.value} {said}"
@@ -173,7 +169,7 @@ def _unpaid(deployment: Deployment, role: Arm) -> str | None:
 
 def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
     """Why nothing may be sized by a run: only what a verdict was reached on, with a load that no guard objects to."""
-    from benchgate.gate.unfit import OF_LOAD, objection, unfit
+    from benchgate.sizing.candidates import OF_LOAD, objection, unfit
 
     if verdict is not None and (doubt := objection(verdict, OF_LOAD)) is not None:
         return f"was measured so that its load says nothing: {doubt}"

@@ -102,7 +102,7 @@ def _of_the_suite(reference: str, store: str, *, allow_code: bool, replica_log: 
     from benchgate.doctor.deployments import examine_deployments
     from benchgate.doctor.machine import State
     from benchgate.doctor.planned import examine_scoring
-    from benchgate.suite.rules import each_candidate
+    from benchgate.suite.rules.suite import each_candidate
 
     path = find_suite(reference)
     suite = load_suite(path)

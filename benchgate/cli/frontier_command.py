@@ -17,8 +17,8 @@ from benchgate.cli.waiver_files import today
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchgate.gate.right_sizing import RightSizing
     from benchgate.model.run import Run
+    from benchgate.sizing.right_sizing import RightSizing
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
@@ -44,8 +44,8 @@ def frontier(
 ) -> None:
     """Compare candidates by quality and cost; name the cheapest that passes."""
     from benchgate.cli.measure_commands import read_suite
-    from benchgate.gate.right_sizing import right_sizing
     from benchgate.lining_up import chosen, read_stored
+    from benchgate.sizing.right_sizing import right_sizing
     from benchgate.store.repository import Store
 
     require_place(output, out)

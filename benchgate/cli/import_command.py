@@ -36,7 +36,7 @@ def import_samples(
     from benchgate import pipeline
     from benchgate.cli.measure_commands import load_suite
     from benchgate.model.deployment import Arm
-    from benchgate.suite.text import read_text
+    from benchgate.suite.yaml import read_text
     from benchgate.text_files import text_of
 
     path = find_suite(suite)

@@ -161,8 +161,8 @@ def validate(
     """Check suites, and their data once they are right: every problem of either at once, with its place."""
     from benchgate import pipeline
     from benchgate.spending import budget_lines
-    from benchgate.suite.rules import each_candidate
-    from benchgate.suite.usual_checks import line_of, usual_checks
+    from benchgate.suite.default_checks import line_of, usual_checks
+    from benchgate.suite.rules.suite import each_candidate
 
     problems: list[str] = []
     for reference in suites:
@@ -201,7 +201,7 @@ def validate(
 
 def warn(suite: Suite, path: Path) -> None:
     """Write what is measured less well than it looks to stderr, a line for each with its place in the suite."""
-    from benchgate.suite.suite_warnings import suite_warnings
+    from benchgate.suite.rules.warnings import suite_warnings
     from benchgate.text_files import text_of
 
     log(*(str(warning) for warning in suite_warnings(suite, text_of(path), str(path))))
@@ -256,7 +256,7 @@ def load_suite(path: Path, baseline: str | None = None, candidate: str | None = 
     `baseline` and `candidate` are arms other than its own, which then need no price.
     """
     from benchgate.pricing import with_prices
-    from benchgate.suite.rules import with_arms
+    from benchgate.suite.rules.suite import with_arms
 
     suite = with_arms(read_suite(path), baseline, candidate)
     with placed_in(path):
@@ -351,7 +351,7 @@ def _go_on(
     path: Path, baseline: str | None, candidate: str | None, given: _Given, run: str | None, *, without_spool: bool
 ) -> Decision:
     from benchgate.resuming import resume_suite
-    from benchgate.suite.rules import with_arms
+    from benchgate.suite.rules.suite import with_arms
 
     suite = with_arms(read_suite(path), baseline, candidate)
     with placed_in(path), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:

@@ -42,7 +42,7 @@ def plan(
     from benchgate import pipeline
     from benchgate.cli.measure_commands import load_suite, warn
     from benchgate.spending import budget_lines
-    from benchgate.suite.rules import each_candidate
+    from benchgate.suite.rules.suite import each_candidate
 
     path = find_suite(suite)
     declared = load_suite(path)

@@ -14,7 +14,7 @@ from benchgate.cli.saying import say, say_json
 from benchgate.cli.waiver_files import waivers_for_stored
 from benchgate.errors import UsageError
 from benchgate.escape import terminal_line
-from benchgate.model.age import PROMOTED_WITHIN_S
+from benchgate.model.run import PROMOTED_WITHIN_S
 
 if TYPE_CHECKING:
     from benchgate.promoting import Recorded

@@ -159,7 +159,7 @@ def _tell(message: Message, to: Mapping[str, Publisher]) -> bool:
 def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
     """The suite's name and that of each candidate. UsageError for one that it has not."""
     from benchgate.cli.measure_commands import read_suite
-    from benchgate.suite.vocabulary import suggestion
+    from benchgate.suite.messages import suggestion
 
     known = read_suite(find_suite(suite))
     names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)

@@ -129,7 +129,7 @@ def trend(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to this file instead.")] = None,
 ) -> None:
     """Follow one metric of the candidates over the stored runs."""
-    from benchgate.gate.metric_rows import IMPORTED_METRICS, TREND_METRICS
+    from benchgate.gate.summary.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
     from benchgate.store.repository import Store
 
@@ -157,7 +157,7 @@ def trend(
 
 def _statistic(metric: str, asked: str | None) -> str | None:
     """Which statistic of a metric to follow: of a latency the median, unless another is asked for."""
-    from benchgate.gate.metric_rows import LATENCY_TRENDS, MEAN_METRICS
+    from benchgate.gate.summary.metric_rows import LATENCY_TRENDS, MEAN_METRICS
     from benchgate.suite.metric_kinds import MEAN
     from benchgate.suite.schema import STATISTICS
 

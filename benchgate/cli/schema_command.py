@@ -30,9 +30,7 @@ def schema(
     output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
-    from benchgate.suite.editor_schema import suite_schema, waivers_schema
-    from benchgate.suite.meanings import meanings_of
-    from benchgate.suite.price_schema import prices_schema
+    from benchgate.suite.json_schema import meanings_of, prices_schema, suite_schema, waivers_schema
 
     if language is Language.WAIVERS:
         found = waivers_schema()

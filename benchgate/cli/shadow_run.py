@@ -34,8 +34,7 @@ def run(
 ) -> None:
     """Ask both deployments the recorded prompts of a suite, and judge by its shadow checks alone."""
     from benchgate import pipeline
-    from benchgate.suite.rules import with_arms
-    from benchgate.suite.shadow_rules import only_shadow
+    from benchgate.suite.rules.suite import only_shadow, with_arms
 
     path = find_suite(suite)
     refuse_unwritable(report)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from benchgate.errors import BudgetError, Problem, SuiteError, UsageError
 
 if TYPE_CHECKING:
-    from benchgate.suite.text import Document, Plain
+    from benchgate.suite.yaml import Document, Plain
 
 _FILE_KEYS = frozenset({"prompts", "prompt", "texts", "trace", "file"})
 _TASK_SUFFIXES = (".yaml", ".yml")
@@ -47,7 +47,7 @@ def _referring(suite: Path, variable: str) -> str:
 
 
 def _place_of(suite: Path, path: tuple[str | int, ...]) -> str:
-    from benchgate.suite.text import Fault
+    from benchgate.suite.yaml import Fault
 
     document = _document(suite)
     if document is None:
@@ -70,7 +70,7 @@ def missing_files(suite: Path) -> list[Problem]:
 
 def _document(suite: Path) -> Document | None:
     """The text of the suite; None where it is no YAML."""
-    from benchgate.suite.text import read_text
+    from benchgate.suite.yaml import read_text
     from benchgate.text_files import text_of
 
     try:
@@ -80,7 +80,7 @@ def _document(suite: Path) -> Document | None:
 
 
 def _placed(problem: Problem, document: Document, suite: Path) -> Problem:
-    from benchgate.suite.text import Fault, show_path
+    from benchgate.suite.yaml import Fault, show_path
 
     if problem.line is not None:
         return problem

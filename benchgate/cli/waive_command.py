@@ -83,10 +83,10 @@ def _last_day(text: str) -> date:
 
 def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
     """The run's own verdict is let through by it. UsageError that says why not, with the nearest id of a check."""
-    from benchgate.gate.decide import judge
+    from benchgate.gate.judge import judge
     from benchgate.model.waiver import Waivers, WaiverUse
+    from benchgate.suite.messages import suggestion
     from benchgate.suite.schema import Suite
-    from benchgate.suite.vocabulary import suggestion
 
     verdict = judge(Suite.from_stored(evidence.run.suite), evidence, waivers=Waivers((waiver,), today()))
     ids = [check.id for check in verdict.checks]

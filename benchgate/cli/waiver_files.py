@@ -99,8 +99,8 @@ def _tell(file: WaiverFile, suite: Suite) -> None:
 
 def _misfits(file: WaiverFile, suite: Suite) -> Iterator[str]:
     """Waivers of this suite that no check or deployment of it answers to, with the nearest that there is."""
-    from benchgate.gate.specs import specs_over
-    from benchgate.suite.vocabulary import suggestion
+    from benchgate.gate.policy import specs_over
+    from benchgate.suite.messages import suggestion
 
     tasks = suite.quality.names if suite.quality is not None else ()
     ids = [spec.id for scored in (False, True) for spec in specs_over(suite, dict.fromkeys(tasks, scored))]

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchgate.circumstances import utc_now
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import BudgetError, SuiteError, UsageError
-from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.run import BudgetSpent
 from benchgate.spending import read_spent
 from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_percent

@@ -12,18 +12,17 @@ from typing import Any
 
 from benchgate.circumstances import client_machine, utc_now
 from benchgate.errors import BenchgateError
-from benchgate.gate.saturation import saturation_reasons
+from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.load.worker import StageResult, run_stage
 from benchgate.measuring_load import Progress
-from benchgate.model import metrics
-from benchgate.model.ask import text_ask
+from benchgate.model import request_metrics
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
+from benchgate.model.request import text_ask
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
-from benchgate.suite.client_bounds import ClientBounds
-from benchgate.suite.schema import Limits
+from benchgate.suite.schema import ClientBounds, Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.units import show_duration, show_percent
 
@@ -109,19 +108,19 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
     an answer gives the rate of a client that adds nothing.
     """
     columns, tokens = result.requests, sum(request.ask.output_tokens or 0 for request in stage.requests)
-    ok = metrics.succeeded(columns)
+    ok = request_metrics.succeeded(columns)
     bound = list(saturation_reasons(result.client, columns, stage.only.rate_rps))
     if not ok.all():
         detail = next((text for text in columns.error_detail if text is not None), "no reason given")
         bound.append(f"{int((~ok).sum())} of {len(ok)} requests failed: {detail}")
-    e2e_s, true_e2e_s = metrics.e2e_s(columns)[ok], float(truth["e2e_s"]["mean"] or 0.0)
+    e2e_s, true_e2e_s = request_metrics.e2e_s(columns)[ok], float(truth["e2e_s"]["mean"] or 0.0)
     group = stage.only
     if group.concurrency is not None:
         offered_rps = group.concurrency / true_e2e_s if true_e2e_s > 0 else 0.0
         delivered = true_e2e_s / float(e2e_s.mean()) if len(e2e_s) else None
     else:
         offered_rps, delivered = group.rate_rps or 0.0, _sent_ratio(result)
-    ttft_p99_s = metrics.quantile(metrics.ttft_s(columns)[ok], 0.99)
+    ttft_p99_s = request_metrics.quantile(request_metrics.ttft_s(columns)[ok], 0.99)
     lag_s = truth["schedule_lag_s"]["p99"]
     ttft_error_s = None if ttft_p99_s is None else ttft_p99_s - float(truth["ttft_s"]["p99"])
     late = lag_s is not None and lag_s > _SERVER_LATE_S

@@ -12,9 +12,9 @@ from pathlib import Path
 from benchgate.deploying import endpoints_of
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import TargetError, UsageError
-from benchgate.gate.model_names import unexpected_names
-from benchgate.model.ask import GENERATING, Endpoint
+from benchgate.gate.guards.arms import unexpected_names
 from benchgate.model.deployment import Arm
+from benchgate.model.request import GENERATING, Endpoint
 from benchgate.suite.schema import DeploymentSpec, Suite
 from benchgate.suite.shadow import Judge, Similarity
 from benchgate.targets.address import ServerAddress, show_address

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, FloatArray, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 
@@ -22,12 +22,12 @@ Record = dict[str, Any]
 
 _TRUTHS = ("valid", "left", "tokenless", "ramp")
 _LATENCIES = {
-    "ttft_s": metrics.ttft_s,
-    "ttft_sent_s": metrics.ttft_sent_s,
-    "ttfot_s": metrics.ttfot_s,
-    "tpot_s": metrics.tpot_s,
-    "e2e_s": metrics.e2e_s,
-    "send_lag_s": metrics.send_lag_s,
+    "ttft_s": request_metrics.ttft_s,
+    "ttft_sent_s": request_metrics.ttft_sent_s,
+    "ttfot_s": request_metrics.ttfot_s,
+    "tpot_s": request_metrics.tpot_s,
+    "e2e_s": request_metrics.e2e_s,
+    "send_lag_s": request_metrics.send_lag_s,
 }
 
 
@@ -76,7 +76,7 @@ def request_columns(seen: LoadObservation) -> Iterator[Mapping[str, list[Any]]]:
         columns: dict[str, list[Any]] = {name: [value] * n for name, value in place.items()}
         columns |= _seen(requests)
         asked_to_leave = requests is seen.left
-        columns["success"] = [None] * n if asked_to_leave else metrics.succeeded(requests).tolist()
+        columns["success"] = [None] * n if asked_to_leave else request_metrics.succeeded(requests).tolist()
         yield columns | {name: _finite(of(requests)) for name, of in _LATENCIES.items()}
 
 

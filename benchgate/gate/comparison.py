@@ -1,13 +1,37 @@
-"""What is compared with what: one run's candidate with its own baseline, or with the candidate of a stored run."""
+"""What is compared with what: one run's candidate with its own baseline, or with the candidate of a stored run.
+
+Where load is judged: a stage of the sweep, or a class of one, by the name under which its executions were stored.
+
+What lies between two runs that nothing live ties together, by the noise profile; or why nobody knows it.
+
+Which look at the load a verdict is made from, and what error it may spend there.
+
+Load is measured in blocks, first a few and then more where those do not settle it. Who may look several times must
+allow less at each look, or chance gets as many tries: O'Brien-Fleming limits spend hardly anything on the first ones.
+Such limits and p-values hold whenever and why ever the measuring ended: a stored run may be judged by another policy.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from benchgate.gate.decision import Look, Problem
 from benchgate.model.deployment import Arm
+from benchgate.model.noise import NoiseProfile, Spread, hardware_of, show_age, stale_because, version_of
+from benchgate.model.records import BoolArray, IntArray
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
-from benchgate.suite.arms import arms_of_stored
+from benchgate.model.verdict import Outcome
+from benchgate.stats.means import Part
+from benchgate.stats.sequential import look_tails
+from benchgate.suite.metric_kinds import COST_METRICS, spread_of
+from benchgate.suite.schema import Suite, arms_of_stored
+from benchgate.suite.stages import Level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,3 +109,182 @@ def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, L
     """(baseline, candidate) of every block that has both, in block order."""
     baseline, candidate = load_of(evidence, stage, Arm.BASELINE), load_of(evidence, stage, Arm.CANDIDATE)
     return [(baseline[block], candidate[block]) for block in sorted(baseline.keys() & candidate.keys())]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One level of the load. `requests` are those of one execution; None in the background, where none are planned.
+
+    `mean_rps` is the rate that an open loop offers; None for a closed loop, and for a trace, whose rows say it.
+    `output_tokens` is how long every answer was asked to be; None where each row says its own, or none has a length.
+    `slo` and `target_ratio` are the class's own, else the suite's; `own_slo` tells which.
+    `turns` are those of each conversation; None where their number is drawn. `cycle` is how many requests differ.
+    """
+
+    name: str
+    stage: str
+    class_name: str | None
+    requests: int | None
+    is_open: bool
+    mean_rps: float | None
+    output_tokens: int | None
+    slo: Slo | None
+    target_ratio: float | None
+    own_slo: bool
+    turns: int | None = 1
+    cycle: int = 1
+
+    def is_first_turn(self, index: IntArray) -> BoolArray:
+        """Which requests, by number, are known to begin a conversation, or stand by themselves.
+
+        Of conversations of drawn lengths that is the first one alone. In the background requests begin again.
+        """
+        if self.turns == 1:
+            return np.ones(len(index), dtype=np.bool_)
+        place: IntArray = index % self.cycle
+        first: BoolArray = place == 0 if self.turns is None else place % self.turns == 0
+        return first
+
+
+def places(suite: Suite) -> tuple[Place, ...]:
+    """Every place of a suite's load, in order; none without a load."""
+    found = []
+    for level in suite.load.levels() if suite.load is not None else ():
+        asked = level.workload.output_tokens
+        slo = level.slo or suite.slo
+        found.append(
+            Place(
+                name=level.name,
+                stage=level.stage,
+                class_name=level.group or None,
+                requests=None if level.background else level.course.requests,
+                is_open=level.course.is_open,
+                mean_rps=level.course.mean_rps,
+                output_tokens=asked if isinstance(asked, int) and level.course.trace is None else None,
+                slo=slo.per_request if slo is not None else None,
+                target_ratio=slo.target_ratio if slo is not None else None,
+                own_slo=level.slo is not None,
+                turns=_turns(level),
+                cycle=level.course.requests,
+            )
+        )
+    return tuple(found)
+
+
+def _turns(level: Level) -> int | None:
+    session = level.workload.session
+    if session is None:
+        return 1
+    return session.turns if isinstance(session.turns, int) else None
+
+
+_CALIBRATE = "measure baseline and candidate in one run, or run `benchgate calibrate` with this suite before the first"
+TOGETHER = "measure baseline and candidate in one run"
+CAPACITY_APART = Problem(
+    Outcome.INCONCLUSIVE, "a capacity without a live baseline has no noise that a calibration measures", TOGETHER
+)
+"""Of a capacity nothing is known of what lies between two runs."""
+
+
+def beside(comparison: Comparison) -> Evidence:
+    """The judged run with the reference run's candidate in the place of its baseline: same plan, so same prompts."""
+    assert comparison.reference is not None, "two runs are compared"
+    judged, theirs = comparison.judged, comparison.reference
+    ours = [o for o in judged.load if o.arm is Arm.CANDIDATE]
+    load = [replace(o, arm=Arm.BASELINE) for o in theirs.load if o.arm is Arm.CANDIDATE]
+    arms = {Arm.BASELINE: theirs.run.arms[Arm.CANDIDATE], Arm.CANDIDATE: judged.run.arms[Arm.CANDIDATE]}
+    faults = (*theirs.target_faults, *judged.target_faults)
+    return replace(judged, load=(*load, *ours), run=replace(judged.run, arms=arms), target_faults=faults)
+
+
+def cannot_decide(comparison: Comparison, max_age_s: float) -> Problem | None:
+    """Why the noise profile carries no decision between these runs: other machines, no profile, or a stale one."""
+    assert comparison.reference is not None, "two runs are compared"
+    runs = (comparison.judged, comparison.reference)
+    places = [hardware_of(one.run.arms[Arm.CANDIDATE], one.run.environment) for one in runs]
+    if places[0] != places[1]:
+        reason = (
+            f"without a live baseline, runs on what is not known to be the same say nothing: {' and '.join(places)}"
+        )
+        return Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
+    known = _profiles(comparison)
+    if not known:
+        reason = "without a live baseline and without a noise profile, nobody knows what lies between two runs"
+        return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)
+    judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
+    for profile in known:
+        version = version_of(comparison.reference.run.arms[Arm.CANDIDATE])
+        stale = stale_because(profile, at=judged_at, engine_version=version, max_age_s=max_age_s)
+        if stale:
+            reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
+            return Problem(Outcome.INCONCLUSIVE, reason, "run `benchgate calibrate` with this suite again")
+    return None
+
+
+def between_runs(comparison: Comparison, metric: str, statistic: str | None, stage: str) -> tuple[Part, ...] | Problem:
+    """The variance between runs, once for each run: of its own deployment where that was calibrated."""
+    if metric in COST_METRICS and any(
+        run is not None and run.run.arms[Arm.CANDIDATE].token_prices
+        for run in (comparison.judged, comparison.reference)
+    ):  # a pace says nothing of how much input is cached, or how long answers are, on another day
+        reason = f"no noise profile says how much {metric} differs between runs where tokens are what is paid for"
+        return Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
+    spreads = [profile.spread(spread_of(metric), statistic, stage) for profile in _profiles(comparison)]
+    if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
+        reason = f"no noise profile says how much {metric} at {stage} differs between runs without a live baseline"
+        return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)
+    known: Sequence[Spread] = [spread for spread in spreads if spread is not None]
+    return tuple(Part(2 / len(known) * spread.cv_run**2, spread.n - 1) for spread in known)
+
+
+def apart_notes(comparison: Comparison, between: Sequence[Part]) -> tuple[str, ...]:
+    """That there was no live baseline, and what was added in its place."""
+    added = math.sqrt(sum(part.variance for part in between))
+    profiles = _profiles(comparison)
+    judged_at = comparison.judged.run.finished_at or comparison.judged.run.started_at
+    ages = " and ".join(f"{one.run_id[:13]}, {show_age(one.age_at(judged_at))} old" for one in profiles)
+    return (f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})",)
+
+
+def _profiles(comparison: Comparison) -> tuple[NoiseProfile, ...]:
+    """Those of the reference run's deployment and of the judged run's; one where only one is known."""
+    runs = (comparison.reference, comparison.judged)
+    found = {run.noise.run_id: run.noise for run in runs if run is not None and run.noise is not None}
+    return tuple(found.values())
+
+
+def look_of(suite: Suite, evidence: Evidence) -> Look | None:
+    """The look that so many blocks are; None where the suite has a fixed number of them.
+
+    Between two looks it is the one before: its limits are wider than such data would allow. Before the first one it is
+    the first: nothing is allowed less.
+    """
+    if suite.load is None or not suite.load.looks:
+        return None
+    looks = suite.load.looks
+    measured = blocks_measured(suite, evidence)
+    number = max(1, sum(measured >= blocks for blocks in looks))
+    fractions = fractions_of(looks)
+    tails = look_tails(fractions, suite.gate.alpha)
+    return Look(number, len(looks), looks[number - 1], looks[-1], tails[number - 1], fractions, evidence.ended)
+
+
+def stricter_look(suite: Suite, comparison: Comparison) -> Look | None:
+    """Of two stored runs the look that allows less: each was ended by what it showed itself."""
+    looks = [look_of(suite, comparison.judged)]
+    if comparison.reference is not None:
+        own = Suite.from_stored(comparison.reference.run.suite)
+        looks.append(look_of(own.model_copy(update={"gate": suite.gate}), comparison.reference))
+    return min((look for look in looks if look is not None), key=lambda look: look.alpha, default=None)
+
+
+def fractions_of(looks: tuple[int, ...]) -> tuple[float, ...]:
+    """What share of the most blocks each look has. The planned ones: a block left out for the client's sake is not seen
+    here, which changes what limits cover by less than can be simulated (docs/decisions.md)."""
+    return tuple(blocks / looks[-1] for blocks in looks)
+
+
+def blocks_measured(suite: Suite, evidence: Evidence) -> int:
+    """How many blocks are whole: measured at every place of the sweep on every arm. A capacity search has none."""
+    seen = [set(load_of(evidence, place.name, arm)) for place in places(suite) for arm in arms_of(evidence)]
+    return len(set.intersection(*seen)) if seen else 0

@@ -10,20 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import check_results
+from benchgate.gate.comparison import Comparison, look_of
 from benchgate.gate.error_budget import burn_checks
-from benchgate.gate.guards import run_guards
-from benchgate.gate.looks import look_of
-from benchgate.gate.specs import CheckSpec, concrete_checks
-from benchgate.gate.waiving import apply_waivers
+from benchgate.gate.guards.run import run_guards
+from benchgate.gate.judge import check_results
+from benchgate.gate.policy import CheckSpec, concrete_checks
+from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.model.waiver import Waivers
-from benchgate.suite.arms import measured_arms
 from benchgate.suite.metric_kinds import KINDS, TASK_METRICS
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, measured_arms
 
 _SECONDS_PER_HOUR = 3600.0
 

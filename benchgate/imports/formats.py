@@ -12,7 +12,7 @@ from benchgate.errors import SuiteError, UsageError
 from benchgate.imports import aiperf, guidellm, inference_perf, k6, llm_d, lm_eval, sglang, vllm
 from benchgate.imports.fields import Field, read_bytes, read_json
 from benchgate.imports.reading import Reading
-from benchgate.suite.text import read_text
+from benchgate.suite.yaml import read_text
 
 
 @dataclass(frozen=True, slots=True)

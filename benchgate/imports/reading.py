@@ -10,7 +10,7 @@ import numpy as np
 
 from benchgate.imports.fields import Field
 from benchgate.imports.instants import Measured
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.suite.metric_kinds import STATISTICS
@@ -80,7 +80,9 @@ def rate_rows(found: Outcomes, stage: str) -> Iterator[MetricRow]:
 def latency_rows(name: str, values_s: Sequence[float], failed: int, stage: str) -> Iterator[MetricRow]:
     """Percentiles of requests by benchgate's own formula, failures infinite; those that are infinite have no row."""
     everything = np.array([*values_s, *[math.inf] * failed], dtype=np.float64)
-    for statistic, value in zip(STATISTICS, metrics.quantiles(everything, tuple(STATISTICS.values())), strict=True):
+    for statistic, value in zip(
+        STATISTICS, request_metrics.quantiles(everything, tuple(STATISTICS.values())), strict=True
+    ):
         if value is not None and math.isfinite(value):
             yield MetricRow(Arm.CANDIDATE, name, statistic, stage, None, value, len(everything))
 

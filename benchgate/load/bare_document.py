@@ -6,17 +6,17 @@ from collections import Counter
 
 import numpy as np
 
-from benchgate.gate.saturation import saturation_reasons
-from benchgate.gate.token_counts import miscounted
+from benchgate.gate.evidence.client_strain import saturation_reasons
+from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.options import BareOptions
 from benchgate.load.worker import StageResult
-from benchgate.model import metrics
-from benchgate.model.ask import GENERATING
-from benchgate.model.metrics import Slo
+from benchgate.model import request_metrics
 from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
+from benchgate.model.request import GENERATING
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
 from benchgate.model.verdict import Outcome
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from benchgate.units import show_duration, show_percent
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -39,7 +39,7 @@ def describe(
     """
     columns, ramp = result.requests, result.only.ramp
     sent = (columns, ramp)  # failures count wherever they happen
-    ok = metrics.succeeded(columns)
+    ok = request_metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
     document: dict[str, object] = {
@@ -54,31 +54,32 @@ def describe(
             "scheduled": len(columns),
             "ok": int(ok.sum()),
             "ramp": len(ramp),
-            "ramp_failed": int(np.count_nonzero(~metrics.succeeded(ramp))),
+            "ramp_failed": int(np.count_nonzero(~request_metrics.succeeded(ramp))),
             "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
         "failures": _failures(*sent),
         "output_tokens": output_tokens,
-        "reasoning_ratio": metrics.reasoning_ratio(columns),
-        "cached_ratio": metrics.cached_ratio(columns),
+        "reasoning_ratio": request_metrics.reasoning_ratio(columns),
+        "cached_ratio": request_metrics.cached_ratio(columns),
         "miscounted": _miscounted(options, columns),
         "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
         "window_s": result.window_s,
         "down_after_s": result.down_after_s,
         "throughput": {
-            "output_tokens_per_s": metrics.output_tokens_per_s(columns, result.window_s)
+            "output_tokens_per_s": request_metrics.output_tokens_per_s(columns, result.window_s)
             if options.endpoint in GENERATING
             else None,
-            "requests_per_s": metrics.requests_per_s(columns, result.window_s),
+            "requests_per_s": request_metrics.requests_per_s(columns, result.window_s),
         },
-        "goodput_ratio": metrics.goodput_ratio(columns, options.slo or Slo()),
+        "goodput_ratio": request_metrics.goodput_ratio(columns, options.slo or Slo()),
     }
     for measure in (
-        metrics.ttft_s, metrics.ttft_sent_s, metrics.ttfot_s, metrics.tpot_s, metrics.itl_s, metrics.e2e_s,
-        metrics.send_lag_s,
+        request_metrics.ttft_s, request_metrics.ttft_sent_s, request_metrics.ttfot_s, request_metrics.tpot_s,
+        request_metrics.itl_s, request_metrics.e2e_s,
+        request_metrics.send_lag_s,
     ):  # fmt: skip
         document[measure.__name__] = _summary(measure(columns))
-    read_tokens = sum(metrics.output_tokens(rows) for rows in sent)  # the client read those of the ramp too
+    read_tokens = sum(request_metrics.output_tokens(rows) for rows in sent)  # the client read those of the ramp too
     cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
     document["client"] = {
         "cpu_s": cpu_s,
@@ -140,7 +141,7 @@ def _summary(values: FloatArray) -> dict[str, object]:
     mean = float(applicable.mean()) if len(applicable) and not failed else None
     summary: dict[str, object] = {"n": len(applicable), "failed": failed, "mean": mean}
     for name, q in _QUANTILES.items():
-        value = metrics.quantile(applicable, q)
+        value = request_metrics.quantile(applicable, q)
         summary[name] = None if value is None or np.isinf(value) else value
     return summary
 
@@ -152,7 +153,7 @@ def _verdict(
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
     reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
     if reason is None:
-        good = metrics.good(result.requests, slo)
+        good = request_metrics.good(result.requests, slo)
         blocks = _stretches(good[np.argsort(result.requests.intended_ns, kind="stable")])
         limits, method = _limits(blocks)
         lower, upper = limits.lower, limits.upper
@@ -210,7 +211,7 @@ def _stretches(good: BoolArray) -> list[BoolArray]:
 
 def _limits(blocks: list[BoolArray]) -> tuple[Limits, str]:
     """Limits of the share of good requests, and how they were found."""
-    from benchgate.stats.attainment import attainment_limits  # scipy takes a second to load
+    from benchgate.stats.overdispersed import attainment_limits  # scipy takes a second to load
     from benchgate.stats.proportions import clopper_pearson
 
     good, scheduled = _counts(blocks)
@@ -221,7 +222,7 @@ def _limits(blocks: list[BoolArray]) -> tuple[Limits, str]:
 
 
 def _needed(blocks: list[BoolArray]) -> int | None:
-    from benchgate.stats.attainment import requests_needed
+    from benchgate.stats.overdispersed import requests_needed
 
     return requests_needed(*_counts(blocks), _TARGET_RATIO, _ALPHA)
 

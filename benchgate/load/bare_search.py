@@ -8,23 +8,17 @@ from typing import Literal, Self, cast
 
 from benchgate import units
 from benchgate.errors import UsageError
-from benchgate.gate.arm_search import ArmSearch
+from benchgate.gate.checks.capacity import ArmSearch
 from benchgate.load.bare import CutShort, fleet_of, send_load, target_of, warm_up_server
 from benchgate.load.bare_document import NO_SERVER, SATURATION_REMEDY
 from benchgate.load.options import BareOptions, read_rate_rps
 from benchgate.load.result import StageResult
 from benchgate.load.warmup import mean_service_s
-from benchgate.model.metrics import Slo
+from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
-from benchgate.stats.search import (
-    Look,
-    Probe,
-    SearchResult,
-    SearchSettings,
-    search_result,
-)
+from benchgate.stats.capacity_search import Look, Probe, SearchResult, SearchSettings, search_result
 from benchgate.suite.capacity import LEAST_REQUESTS, MOST_REQUESTS
-from benchgate.suite.client_bounds import ClientBounds
+from benchgate.suite.schema import ClientBounds
 
 _NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
 _MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant

@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 
 from benchgate.load.pacing import Ticker, Watcher
-from benchgate.model.metrics import quantile
 from benchgate.model.records import FloatArray, IntArray
+from benchgate.model.request_metrics import quantile
 from benchgate.model.run import ClientUse
 
 _NS = 1_000_000_000

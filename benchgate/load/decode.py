@@ -20,9 +20,9 @@ from benchgate.load.faults import fault_of
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
 from benchgate.load.validity import is_judged, is_valid
-from benchgate.model.ask import GENERATING, Ask
 from benchgate.model.records import RequestRecord, TokenSource
-from benchgate.model.visible_text import LEAST_VISIBLE, redundancy_percent, visible_characters
+from benchgate.model.request import GENERATING, Ask
+from benchgate.model.request_metrics import LEAST_VISIBLE, redundancy_percent, visible_characters
 from benchgate.targets.dialect import Target
 from benchgate.targets.refusals import Secret, one_line
 

@@ -16,7 +16,7 @@ import numpy as np
 from benchgate.load.decode_document import any_document
 from benchgate.load.raw_body import Read
 from benchgate.load.seen import Stream
-from benchgate.model.ask import Ask
+from benchgate.model.request import Ask
 from benchgate.targets.refusals import Secret, event_error
 from benchgate.targets.usage import token_count
 

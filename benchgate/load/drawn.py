@@ -11,14 +11,13 @@ import numpy as np
 
 from benchgate.load.options import BareOptions
 from benchgate.load.shard import Find, Ramp
-from benchgate.model.ask import text_ask
-from benchgate.plan.arrivals import arrival_offsets_ns, offsets_within_ns, ramp_offsets_ns
-from benchgate.plan.replay import TracedRequest
+from benchgate.model.request import text_ask
+from benchgate.plan.arrivals import TracedRequest, arrival_offsets_ns, offsets_within_ns, ramp_offsets_ns
+from benchgate.plan.prompts import Texts
 from benchgate.plan.salt import salted_vocabulary
 from benchgate.plan.schedule import PlannedRequest
-from benchgate.plan.texts import Texts
-from benchgate.plan.workloads import VOCABULARIES, keyed_text
-from benchgate.suite.stage import RAMP_SERVICE_TIMES
+from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
+from benchgate.suite.stages import RAMP_SERVICE_TIMES
 
 _NS = 1_000_000_000
 _AFTER_ALL = 2**40

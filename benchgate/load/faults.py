@@ -8,8 +8,8 @@ from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.load.raw_body import RawBody
 from benchgate.load.seen import Stream
-from benchgate.model.ask import Ask
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass
+from benchgate.model.request import Ask
 from benchgate.targets.dialect import Target, ask_body
 from benchgate.targets.refusals import json_object, said
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchgate.model.metrics import succeeded
 from benchgate.model.records import ABSENT, ErrorClass, RequestColumns
+from benchgate.model.request_metrics import succeeded
 
 _PATIENCE = 2  # times as long as any answer of the class was silent: a queue may have grown since
 _LEAST_NS = 250_000_000  # what a pause of a machine may take

@@ -9,11 +9,10 @@ from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.load.material import load_material
 from benchgate.load.traces import load_traces
 from benchgate.model.deployment import Arm
-from benchgate.plan.material import NOTHING, Material
+from benchgate.plan.model import NOTHING, Material
 from benchgate.plan.schedule import Traces
-from benchgate.plan.workloads import VOCABULARIES, Vocabulary
-from benchgate.suite.contexts import declared_context_tokens
-from benchgate.suite.schema import Suite
+from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
+from benchgate.suite.schema import Suite, declared_context_tokens
 from benchgate.targets.deployed import target_of
 from benchgate.targets.vocabulary import file_vocabulary, server_vocabulary
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchgate.load.result import ClassResult, StageResult, no_rows
 from benchgate.load.shard import Part, Shard
 from benchgate.load.worker import read_result
-from benchgate.model.packing import ColumnBuilder, joined
+from benchgate.model.columns import ColumnBuilder, joined
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
 

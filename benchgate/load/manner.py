@@ -9,7 +9,7 @@ from benchgate.load.decode import chunks_so_far, heard
 from benchgate.load.exchange import Exchange, Heard
 from benchgate.load.leaving import LeavingExchange
 from benchgate.load.raw_body import Read
-from benchgate.model.ask import Ask
+from benchgate.model.request import Ask
 from benchgate.plan.schedule import Leave, PlannedRequest
 from benchgate.suite.schema import Limits
 

@@ -10,16 +10,14 @@ from typing import TypeVar
 from benchgate.errors import Problem, SuiteError
 from benchgate.load.prompt_files import load_prompts_file
 from benchgate.load.rows import MOST_PROBLEMS, HeaderError, Row, RowError, beyond, csv_rows, tokens_of
-from benchgate.plan.asks import text_tokens
-from benchgate.plan.material import Material, Recorded, SeenLengths
-from benchgate.plan.pictures import data_address
+from benchgate.plan.model import Material, Recorded, SeenLengths
+from benchgate.plan.prompts import data_address, text_tokens
 from benchgate.plan.salt import MARK_PIECES
-from benchgate.plan.workloads import Vocabulary
-from benchgate.suite.json_schema import schema_problem
-from benchgate.suite.jsonl import parse_json
-from benchgate.suite.lengths import Lengths
-from benchgate.suite.levels import Level
+from benchgate.plan.vocabulary import Vocabulary
+from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.schema import Load
+from benchgate.suite.stages import Level
+from benchgate.suite.workload import Lengths
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 _T = TypeVar("_T")

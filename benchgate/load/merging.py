@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from benchgate.load.result import ClassResult, StageResult, no_rows
-from benchgate.model.packing import joined
+from benchgate.model.columns import joined
 from benchgate.model.run import ClientUse
 
 _NS = 1_000_000_000

@@ -16,13 +16,13 @@ from benchgate.load.reach import read_headers, read_route
 from benchgate.load.replay import Replay, read_replay
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.arrivals import POISSON, Arrival, parse_arrival
-from benchgate.model.ask import Endpoint
 from benchgate.model.client import ClientProfile
-from benchgate.model.metrics import Slo
-from benchgate.plan.demand import StageDemand, unasked_workers, workers_to_start
+from benchgate.model.request import Endpoint
+from benchgate.model.request_metrics import Slo
+from benchgate.plan.client_demand import StageDemand, unasked_workers, workers_to_start
 from benchgate.plan.salt import LARGEST_SALT
-from benchgate.suite.addresses import version_problem
-from benchgate.suite.warmup import parse_warmup
+from benchgate.suite.connection import version_problem
+from benchgate.suite.stages import parse_warmup
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, PATHS
 from benchgate.targets.route import DIRECT, Route

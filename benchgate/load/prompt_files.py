@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.load.rows import MOST_PROBLEMS, MOST_TOKENS, RowError
-from benchgate.plan.material import Recorded
-from benchgate.suite.jsonl import parse_object
+from benchgate.plan.model import Recorded
+from benchgate.suite.formats import parse_object
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 _OWN = ("id", "prompt", "system", "output_tokens")

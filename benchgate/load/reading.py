@@ -15,9 +15,9 @@ from benchgate.load.repeats import NO_NAME, came_again
 from benchgate.load.result import ClassResult, no_rows
 from benchgate.load.shard import Part
 from benchgate.load.spool import Phase, read_spool
-from benchgate.model.ask import Ask
-from benchgate.model.packing import ColumnBuilder, parted
+from benchgate.model.columns import ColumnBuilder, parted
 from benchgate.model.records import ErrorClass, IntArray, RequestColumns
+from benchgate.model.request import Ask
 from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchgate.load.traces import load_trace
-from benchgate.plan.arrivals import mean_rps, peak_rps
-from benchgate.plan.replay import TracedRequest, replayed_offsets_ns
+from benchgate.plan.arrivals import TracedRequest, mean_rps, peak_rps, replayed_offsets_ns
 
 _NS_PER_S = 1_000_000_000
 _MOST_ROWS = 1_000_000  # where no number of requests bounds them

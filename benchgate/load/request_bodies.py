@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from benchgate.model.ask import Ask, Endpoint, text_content
+from benchgate.model.request import Ask, Endpoint, text_content
 from benchgate.targets.dialect import Target, ask_body
 
 _Shape = tuple[Endpoint, bool, bool, bool, str | None]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.plan.longest import longest_request
+from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
 from benchgate.suite.schema import Suite
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from benchgate.errors import Problem
-from benchgate.suite.jsonl import parse_object
+from benchgate.suite.formats import parse_object
 
 MOST_PROBLEMS = 20
 """Of one file: the rest are the same mistake in other rows."""

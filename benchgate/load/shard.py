@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from benchgate.load.level import Level
 from benchgate.plan.salt import Salter
 from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
-from benchgate.plan.workloads import Vocabulary
+from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 

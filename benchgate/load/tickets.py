@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchgate.errors import TargetError
 from benchgate.load.request_bodies import RequestBodies, whole_body
-from benchgate.model.ask import Endpoint, carried_on
+from benchgate.model.request import Endpoint, carried_on
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import PATHS, Target

@@ -26,8 +26,8 @@ from benchgate.load.rows import (
     tokens_of,
     wrong,
 )
-from benchgate.plan.replay import TracedRequest
-from benchgate.plan.texts import MOONCAKE_BLOCK_TOKENS
+from benchgate.plan.arrivals import TracedRequest
+from benchgate.plan.prompts import MOONCAKE_BLOCK_TOKENS
 from benchgate.suite.schema import Load
 
 _NS_PER_S = 1_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchgate.load.answer_text import Key, Words
-from benchgate.model.ask import Ask
+from benchgate.model.request import Ask
 from benchgate.targets.answer_form import accepts, callable_tools, json_value
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchgate.load.result import StageResult
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
-from benchgate.plan.planned import PlannedClass, PlannedStage
+from benchgate.plan.model import PlannedClass, PlannedStage
 
 MOST_ROUNDS = 5
 _FALLING = 0.95  # of the third before: a TTFT below it still falls
@@ -92,7 +92,7 @@ def warm_up(classes: Sequence[WarmupClass], send: Send, most_rounds: int = MOST_
             mean_s = mean_service_s(group.requests)
             if mean_s is not None:
                 service[group.name] = mean_s
-        if not any(metrics.succeeded(rounds[one.name][-1]).any() for one in classes):
+        if not any(request_metrics.succeeded(rounds[one.name][-1]).any() for one in classes):
             return WarmedUp(sent, number + 1, settled=False, answered=False, service_s=service)
         sizes = {one.name: _next_size(one, service.get(one.name)) for one in classes}
         filled = all(sum(map(len, rounds[one.name])) >= sizes[one.name] for one in classes)
@@ -108,17 +108,21 @@ def ttft_falls(rounds: Iterable[RequestColumns]) -> bool:
     do: of two waves through the slots, a slow one and a quick one, the middle third has half of each. A failed request
     has an infinite TTFT. Fewer than three requests tell nothing, so TTFT may still fall.
     """
-    ttft_s = np.concatenate([[], *(metrics.ttft_s(one)[np.argsort(one.sent_ns, kind="stable")] for one in rounds)])
+    ttft_s = np.concatenate(
+        [[], *(request_metrics.ttft_s(one)[np.argsort(one.sent_ns, kind="stable")] for one in rounds)]
+    )
     third = math.ceil(len(ttft_s) / 3)
     if len(ttft_s) < 3:
         return True
-    middle, last = (metrics.quantile(part, _QUARTILE) for part in (ttft_s[-2 * third : -third], ttft_s[-third:]))
+    middle, last = (
+        request_metrics.quantile(part, _QUARTILE) for part in (ttft_s[-2 * third : -third], ttft_s[-third:])
+    )
     return middle is None or last is None or last < _FALLING * middle
 
 
 def mean_service_s(columns: RequestColumns) -> float | None:
     """Return the mean of actual send to end over successful requests, in seconds; None when none succeeded."""
-    ok = metrics.succeeded(columns)
+    ok = request_metrics.succeeded(columns)
     return float((columns.end_ns[ok] - columns.sent_ns[ok]).mean()) * _NS if ok.any() else None
 
 

@@ -9,9 +9,8 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.load.stamps import audit_refusal, never_stamped
 from benchgate.model.deployment import Arm
 from benchgate.sim.declared import settings_of
-from benchgate.suite.references import reference_name, resolve_secret
-from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.watching import resolve_page
+from benchgate.suite.connection import reference_name, resolve_secret
+from benchgate.suite.schema import DeploymentSpec, Suite, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.deployed import route_of, target_of
 from benchgate.targets.route import tls_context

@@ -1,8 +1,16 @@
-"""What was seen: one record per request, eval item and shadow prompt, and their packing into columns.
+"""What is kept of a shadow comparison's answers beside their digests: facts about each, and about each pair of them.
+
+None of it is text that a model or a user wrote, so all of it may be stored wherever it goes.
+
+What was seen: one record per request, eval item and shadow prompt, and their packing into columns.
 
 Times are integer nanoseconds since the start of the stage on a monotonic clock. In a record, None means "it never
 happened" or "not known"; in a packed integer column the same is -1 (`ABSENT`). Columns are what the store keeps and
 what statistics read; a record is what the load engine makes, one at a time.
+
+What was seen of two models reading the same fixed texts: one record per position, and their packing into columns.
+
+What each arm listed is not kept, only what it comes to: the lists are large, and they would tell the texts.
 """
 
 from __future__ import annotations
@@ -13,13 +21,72 @@ from enum import StrEnum
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 from benchgate.model.text_column import TextColumn
+
+NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"
+UNFIT_JUDGE = "the judge does not find nonsense worse than an answer"
+"""Why a verdict is missing although the judge replied; any other reason is that it did not."""
+
+
+class Label(StrEnum):
+    """How much two answers have in common, most first."""
+
+    EXACT = "exact"  # character by character
+    NORMALISED = "normalised"  # by the rules of the comparison: layout, order of keys, tolerances
+    STRUCTURE = "same-structure"  # JSON of one shape, or calls of the same tools: other values
+    SEMANTIC = "semantic"  # texts whose embeddings are near enough
+    DIFFERENT = "different"
+
+
+class Judged(StrEnum):
+    """What a judge says of an answer beside the primary's, asked in both positions."""
+
+    WIN = "win"  # better, both times
+    LOSS = "loss"  # worse, both times
+    TIE = "tie"  # as good, at least once
+    INCONSISTENT = "inconsistent"  # whichever stood first (or second) was called better
+    MISSING = "missing"  # the judge did not answer, or not in the form it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """One answer. `valid`: it has the form that was asked for; None where no form was, or a call was only offered.
+
+    `characters` counts its text alone: 0 for an answer that only calls tools, and for one that says nothing.
+    """
+
+    characters: int
+    latency_ns: int  # from the send to the last byte
+    refusal: bool
+    tokens: int | None = None  # by the server's own count
+    valid: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """Two answers to one prompt. `differs` is what counts, by the rule that the suite chose; the rest tells why.
+
+    `at_character` and `at_word` are where their texts first differ, counted from 0; None where they do not.
+    `similarity` is the cosine of their embeddings; None where nobody asked for it, or it could not be had (then the
+    item's `similarity_error` says why).
+    """
+
+    label: Label
+    differs: bool
+    exact: bool
+    normalised: bool
+    json: bool | None = None  # the same JSON value by the rules; None where neither is JSON
+    calls: bool | None = None  # the same calls of tools; None where neither calls any
+    structure: bool | None = None  # None where neither is JSON nor calls anything
+    at_character: int | None = None
+    at_word: int | None = None
+    similarity: float | None = None
+
 
 IntArray = npt.NDArray[np.int64]
 NarrowArray = npt.NDArray[np.signedinteger[Any]]
@@ -403,3 +470,111 @@ def _unknown(name: str, rows: int) -> Any:
 
 def _ints(values: Sequence[int | None], dtype: npt.DTypeLike = np.int64) -> Any:
     return np.array([ABSENT if v is None else v for v in values], dtype=dtype)
+
+
+Way = Literal["echo", "n_probs", "cut"]
+"""How a server is brought to tell: the probabilities of the text itself (`echo`), llama.cpp's own endpoint
+(`n_probs`), or a completion of one token after the text cut off at a position (`cut`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceItem:
+    """One position of one piece of a fixed text, as both arms saw it: everything before it was given, not generated.
+
+    `position` is the number of the token in the piece; where a text was cut (`cut`) the number of characters before it.
+    `kld` is KL(baseline || candidate) of the next token in nats, or, where `bound`, a lower bound of it. `same_top1`:
+    both hold the same token for the most probable. `shared` is how many of the tokens that one listed the other listed
+    too. `baseline_ln` and `candidate_ln` are ln p of the token that stands in the text; None where the way cannot tell
+    it. `floor_*` are the same of the baseline against itself, asked once more; None where it was not.
+    """
+
+    text_id: str
+    piece: int
+    position: int
+    kld: float
+    same_top1: bool
+    bound: bool
+    shared: int
+    baseline_ln: float | None
+    candidate_ln: float | None
+    floor_kld: float | None = None
+    floor_same_top1: bool | None = None
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What it is paired by between two runs."""
+        return self.text_id, self.piece, self.position
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceObservation:
+    """The reading of the fixed texts by both arms. `fault` is set when a part of it failed; the rest is kept.
+
+    `way` is None when no way was found. `top` is how many tokens were asked for at each position, and all of the
+    vocabulary where that is known to be no more (`whole`). `passed_over` says why a stronger way was not taken.
+    """
+
+    items: tuple[DivergenceItem, ...]
+    expected_n: int
+    fault: str | None
+    way: Way | None
+    top: int
+    whole: bool
+    passed_over: tuple[str, ...] = ()
+
+
+_FLOATS = ("kld", "baseline_ln", "candidate_ln", "floor_kld")
+_TEXTS = ("text_id",)
+_LATER = ("floor_kld", "floor_same_top1")  # no column where the baseline was asked once
+
+
+def pack_divergence(items: Sequence[DivergenceItem]) -> ColumnMap:
+    """Columns by name, for the store: None is NaN in a column of floats and ABSENT in one of integers."""
+    columns: dict[str, Any] = {}
+    for field in fields(DivergenceItem) if items else ():
+        values = [getattr(item, field.name) for item in items]
+        if field.name in _LATER and all(value is None for value in values):
+            continue
+        if field.name in _TEXTS:
+            columns[field.name] = tuple(values)
+        elif field.name in _FLOATS:
+            columns[field.name] = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+        else:
+            columns[field.name] = np.array([ABSENT if v is None else int(v) for v in values], dtype=np.int64)
+    return columns
+
+
+def unpack_divergence(columns: ColumnMap) -> tuple[DivergenceItem, ...]:
+    """The inverse of `pack_divergence`."""
+    plain = {name: _values(name, column) for name, column in columns.items()}
+    rows = zip(*plain.values(), strict=True)
+    return tuple(DivergenceItem(**dict(zip(plain, row, strict=True))) for row in rows)
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    if name in _TEXTS:
+        return list(column)
+    if name in _FLOATS:
+        return [None if np.isnan(value) else float(value) for value in column]
+    known = [None if value == ABSENT else int(value) for value in column]
+    return [None if v is None else bool(v) for v in known] if name in _DIVERGENCE_TRUTHS else known
+
+
+_DIVERGENCE_TRUTHS = ("same_top1", "bound", "floor_same_top1")
+
+
+def divergence_meta(seen: DivergenceObservation) -> dict[str, object]:
+    """Everything of an observation but its items, as plain JSON."""
+    return {
+        "expected_n": seen.expected_n,
+        "fault": seen.fault,
+        "way": seen.way,
+        "top": seen.top,
+        "whole": seen.whole,
+        "passed_over": list(seen.passed_over),
+    }
+
+
+def divergence_of(items: tuple[DivergenceItem, ...], meta: Mapping[str, Any]) -> DivergenceObservation:
+    """The inverse of `divergence_meta`, with the items put back."""
+    return DivergenceObservation(items, **{**meta, "passed_over": tuple(meta["passed_over"])})

@@ -1,26 +1,104 @@
-"""One execution of a suite: its identity, everything observed in it, and the evidence a verdict rests on."""
+"""What production had spent of an error budget when a run started.
+
+Counts of a deployment's replicas: how many were there at one moment of a run, of how many that are declared.
+
+One execution of a suite: its identity, everything observed in it, and the evidence a verdict rests on.
+
+How long ago a run ended, and whether that is too long: what goes into service rests on what was measured lately.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import numpy as np
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.divergence import DivergenceObservation
-from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.history import Attempt, PastRun
 from benchgate.model.noise import NoiseProfile
-from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
-from benchgate.model.replicas import ReplicaCount
+from benchgate.model.records import DivergenceObservation, EvalItem, RequestColumns, ShadowItem
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSpent:
+    """A reading, kept with the run: deciding it again later asks nobody.
+
+    `spent_ratio` is 0.4 where 40 % of the budget of the whole window is gone, and above 1 where more was spent than
+    there was. `source` says whence it came, without a secret; `read_at` when, RFC 3339 in UTC. ValueError for a number
+    that nobody can have spent.
+    """
+
+    spent_ratio: float
+    source: str
+    read_at: str
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.spent_ratio) or self.spent_ratio < 0:
+            raise ValueError(f"{self.spent_ratio} is no share of a budget that was spent; expected 0 or more")
+
+    @property
+    def blown(self) -> bool:
+        """Whether nothing of the budget is left."""
+        return self.spent_ratio >= 1
+
+
+REPLICAS = "replicas"
+"""The kind of the journal's event whose data is a `ReplicaCount`. The run's hash covers it."""
+
+AT_THE_END = "at the end"
+
+NOT_ALL_READY = "replicas were ready"
+"""Part of a fault's reason where a deployment answers and does not have the declared number of replicas."""
+
+NOT_COUNTABLE = "its replicas cannot be counted"
+"""Part of a fault's reason where no way to count replicas is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCount:
+    """One count. `block` is that before which it was taken, from 0; None for a count that precedes no block.
+
+    `count` is None where the replicas could not be counted; `problem` then says why.
+    """
+
+    arm: Arm
+    when: str
+    block: int | None
+    count: int | None
+    wanted: int
+    problem: str | None = None
+
+    def document(self) -> dict[str, object]:
+        """Return the count as the journal keeps it."""
+        place = {"arm": self.arm.value, "when": self.when, "block": self.block}
+        return {**place, "count": self.count, "wanted": self.wanted, "problem": self.problem}
+
+    @classmethod
+    def from_document(cls, found: Mapping[str, Any]) -> ReplicaCount:
+        """Read what `document` wrote. Raises KeyError, TypeError and ValueError for anything else."""
+        whole = {name: found[name] for name in ("block", "count", "wanted")}
+        if any(value is not None and (type(value) is not int or value < 0) for value in whole.values()):
+            raise ValueError(f"{whole} are no counts")
+        if whole["wanted"] is None:
+            raise ValueError("it does not say how many were declared")
+        problem = None if found["problem"] is None else str(found["problem"])
+        return cls(Arm(found["arm"]), str(found["when"]), problem=problem, **whole)
+
+    @property
+    def shown(self) -> str:
+        """Say the count: `7 of 8 replicas`, or why there is none."""
+        if self.count is None:
+            return f"not counted ({self.problem})"
+        return f"{self.count} of {self.wanted} replicas"
 
 
 class RunStatus(StrEnum):
@@ -335,7 +413,7 @@ class TrendPoint(NamedTuple):
     `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
     `deployment` is what the suite calls the one that the value is of; `lower` and `upper` are the ends of the value's
     95 % interval, None where it has none. `promoted` says how the run was, or that this was withdrawn; None where it
-    never was. `model`, `engine` and `hardware` are what the deployment is known by (`model/served.py`), as far as the
+    never was. `model`, `engine` and `hardware` are what the deployment is known by (`model/identity.py`), as far as the
     run remembers it. `doubt` says why a cost is none of what ran, None where nothing does.
     """
 
@@ -388,3 +466,38 @@ def day_begun(run_id: str) -> date | None:
         return datetime.fromtimestamp((known.int >> 80) / 1000, UTC).date() if known.version == 7 else None
     except (ValueError, OverflowError):
         return None
+
+
+PROMOTED_WITHIN_S = 30 * 86_400.0
+"""How long after its end a run is promoted, unless somebody says otherwise."""
+
+_AHEAD_S = 300.0  # that another machine's clock may be
+
+
+def too_old(ended: str | None, now: str, max_age_s: float) -> str | None:
+    """Why what ended at an instant is not of today; None where it is. Instants are RFC 3339 with an offset.
+
+    By when it was over: a verdict can be reached anew, and what it rests on stays as old as it is. An instant that is
+    missing, unreadable or still to come is too old.
+    """
+    then, today = _instant(ended), _instant(now)
+    if then is None or today is None:
+        return "nobody knows when it was measured"
+    age_s = (today - then).total_seconds()
+    if age_s < -_AHEAD_S:
+        return f"it ended at {ended}, which is still to come: some clock is wrong"
+    if age_s > max_age_s:
+        return f"it ended {_shown(age_s)} ago, and may be {_shown(max_age_s)} old; measure it again"
+    return None
+
+
+def _shown(age_s: float) -> str:
+    return f"{age_s / 86_400:,.1f} days" if age_s >= 172_800 else f"{age_s / 3600:.1f} hours"
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if text is not None else None
+    except ValueError:
+        return None
+    return found.astimezone(UTC) if found is not None and found.tzinfo is not None else None

@@ -1,13 +1,19 @@
-"""What a run would ask, counted from its plan before anything is sent."""
+"""What a run takes, from the first look at its load to the last: requests, tokens, time, money.
+
+What a run would ask, counted from its plan before anything is sent.
+
+The longest request of a plan, for holding it against what a server says its context is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
-from benchgate.plan.demand import (
+from benchgate.model.request import Ask
+from benchgate.plan.client_demand import (
     StageDemand,
     beyond_the_client,
     beyond_the_curve,
@@ -16,15 +22,130 @@ from benchgate.plan.demand import (
     stage_demands,
     workers_needed,
 )
-from benchgate.plan.judged import NOTHING_KNOWN, JudgedCheck, Known
-from benchgate.plan.power import Promotion, foretell
-from benchgate.plan.power_row import CheckPower
-from benchgate.plan.refusals import shortfalls
+from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.plan.power import NOTHING_KNOWN, CheckPower, Earlier, JudgedCheck, Known, Promotion, foretell, shortfalls
+from benchgate.plan.prompts import text_tokens
+from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
-from benchgate.plan.totals import Totals, input_tokens, output_tokens, schedule_s, totals
-from benchgate.stats.search import SearchSettings
-from benchgate.suite.arms import measured_arms
-from benchgate.suite.schema import Suite
+from benchgate.stats.capacity_search import SearchSettings
+from benchgate.suite.schema import Load, Suite, measured_arms
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A run that ends at one look. Requests are of the load, the least warm-up included, of evals and of the shadow
+    comparison, at most; tokens of the load alone. The ramps of closed loops are in both, estimated. None where nobody
+    knows.
+
+    `usd` is what the measured deployments cost in that time, by their prices; judges and the load generator are not in
+    it. Neither are starting and warming up, where the time is only that of the schedules.
+    """
+
+    blocks: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float | None
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The least and the most that a run takes; both are one where the load has a fixed number of blocks.
+
+    `seconds_from`: the earlier run that took so long, or "schedules": then it takes at least so long. None where the
+    time is not known.
+    """
+
+    least: Amount
+    most: Amount
+    seconds_from: str | None
+
+
+def totals(suite: Suite, plan: Plan, other_requests: int, earlier: Earlier | None) -> Totals:
+    """Of the planned run. `other_requests`: of all that is not load."""
+    looks = suite.load.looks if suite.load is not None else ()
+    least, most = (looks[0], looks[-1]) if looks else (len(plan.blocks), len(plan.blocks))
+    source = None
+    if earlier is not None:
+        source = f"run {earlier.run_id}"
+    elif _is_scheduled(suite, plan):
+        source = "schedules"
+    amounts = [_amount(suite, plan, blocks, other_requests, earlier) for blocks in (least, most)]
+    return Totals(amounts[0], amounts[1], source)
+
+
+def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
+    """About as many as the prompts hold: one short word each, or one letter for byte-level models."""
+    levels = suite.load.levels() if suite.load is not None else ()
+    byte_level = {level.name for level in levels if level.workload.text == "letters"}
+    return _with_ramp(
+        stages,
+        lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level),
+    )
+
+
+def output_tokens(stages: Sequence[PlannedStage]) -> int:
+    """At most so many."""
+    return _with_ramp(stages, lambda stage, group, ask: ask.output_tokens or 0)
+
+
+def _with_ramp(stages: Sequence[PlannedStage], tokens: Callable[[PlannedStage, PlannedClass, Ask], int]) -> int:
+    """Sum over the requests of all classes that send each once; a ramp request counts as the mean of its class."""
+    total = 0.0
+    for stage in stages:
+        for group in stage.classes:
+            if not group.background and group.requests:
+                of_class = sum(tokens(stage, group, request.ask) for request in group.requests)
+                total += of_class * (1 + (group.ramp.size if group.ramp is not None else 0) / len(group.requests))
+    return round(total)
+
+
+def schedule_s(stages: Sequence[PlannedStage]) -> float:
+    """From the start of each to its last planned send; 0 for a closed loop, which has no schedule."""
+    return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
+
+
+def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier: Earlier | None) -> Amount:
+    stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
+    arms = len(measured_arms(suite))
+    seconds = None
+    if earlier is not None:
+        seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
+    elif _is_scheduled(suite, plan):
+        seconds = schedule_s(stages) * arms
+    return Amount(
+        blocks=blocks,
+        requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
+        input_tokens=input_tokens(suite, stages) * arms,
+        output_tokens=output_tokens(stages) * arms,
+        seconds=seconds,
+        usd=_usd(suite, seconds),
+    )
+
+
+def _is_scheduled(suite: Suite, plan: Plan) -> bool:
+    """Whether the run is nothing but open loops, whose time is known."""
+    alone = suite.start is None and suite.quality is None and suite.divergence is None and suite.shadow is None
+    searches = suite.load is not None and suite.load.capacity is not None
+    closed = any(group.concurrency is not None for b in plan.blocks for s in b.stages for group in s.classes)
+    return alone and not searches and bool(plan.blocks) and not closed
+
+
+def _usd(suite: Suite, seconds: float | None) -> float | None:
+    """Every measured deployment is there, and paid for, all the time. None where one has no price."""
+    if seconds is None:
+        return None
+    names = {arm.value: getattr(suite, arm.value) for arm in measured_arms(suite)}
+    cost = 0.0
+    for name in set(names.values()):
+        deployment = suite.deployments[name]
+        if deployment.usd_per_hour is None:
+            return None
+        cost += deployment.usd_per_hour * deployment.accelerators * seconds / _SECONDS_PER_HOUR
+    return cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +327,48 @@ def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cp
     for demand in searched_demands(suite):
         found += [beyond_the_client(demand, profile, workers) or beyond_the_curve(demand, profile, workers)]
     return tuple(unknown for unknown in found if unknown is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Longest:
+    """One request: at least `input_tokens` and at most `output_tokens`; of a conversation, with its earlier answers."""
+
+    level: str
+    index: int
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """What its context must hold, the few tokens of a chat template aside."""
+        return self.input_tokens + self.output_tokens
+
+
+def longest_request(load: Load, plan: Plan) -> Longest | None:
+    """The longest of all blocks, by the words of its texts; None without a request that generates or embeds text."""
+    return max(_all(load, plan), key=lambda one: one.tokens, default=None)
+
+
+def _all(load: Load, plan: Plan) -> Iterator[Longest]:
+    letters = {level.name: level.workload.text == "letters" for level in load.levels()}
+    for block in plan.blocks:
+        for stage in block.stages:
+            for group in stage.classes:
+                level, answered = stage.observed_as(group), 0
+                for request in group.requests:
+                    answered = _answered(request, answered)
+                    asked = text_tokens(request.ask.content, letters=letters.get(level, False))
+                    asked += _marks(request) if load.salt else 0
+                    yield Longest(level, request.index, asked + answered, request.ask.output_tokens or 0)
+                    answered += request.ask.output_tokens or 0
+
+
+def _marks(request: PlannedRequest) -> int:
+    """The tokens that salting puts in front of recorded texts: once, or in a conversation before each of its turns."""
+    turns = 1 if request.turn is None else request.turn.turn + 1
+    return turns * MARK_PIECES if request.ask.recorded else 0
+
+
+def _answered(request: PlannedRequest, so_far: int) -> int:
+    """The tokens of the earlier answers that a turn carries on."""
+    return so_far if request.turn is not None and request.turn.carries else 0

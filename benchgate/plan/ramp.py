@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate.plan.arrivals import ramp_offsets_ns
-from benchgate.plan.groups import Group, drawn_requests
-from benchgate.plan.material import Recorded
-from benchgate.plan.planned import PlannedRequest
-from benchgate.suite.levels import Level
+from benchgate.plan.model import PlannedRequest, Recorded
+from benchgate.plan.requests import Group, drawn_requests
+from benchgate.suite.stages import Level
 
 POOL_UNITS = 4
 """Different requests, or conversations, for each slot of a closed loop. They repeat when more are needed."""

@@ -19,10 +19,10 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from benchgate.model.ask import Ask, text_content
-from benchgate.plan.pictures import salted_address
-from benchgate.plan.planned import PlannedRequest
-from benchgate.plan.workloads import Vocabulary
+from benchgate.model.request import Ask, text_content
+from benchgate.plan.model import PlannedRequest
+from benchgate.plan.prompts import salted_address
+from benchgate.plan.vocabulary import Vocabulary
 
 _T = TypeVar("_T", Ask, PlannedRequest)
 

@@ -1,34 +1,104 @@
-"""A suite made concrete: every request's intended instant, prompt and seed, every task, every shadow prompt.
+"""The one spelling of a plan's load: what its hash is taken of, and what the store keeps.
+
+What came after 0.1.0 is written only where it is used: a plan that uses none of it keeps its bytes, and so stored runs
+stay comparable.
+
+A suite made concrete: every request's intended instant, prompt and seed, every task, every shadow prompt.
 
 The plan follows from the suite, its seed and the data files alone: same inputs, same plan, same hash. Both arms of a
 block get the very same requests (common random numbers); different blocks get different ones.
+
+What a look of a capacity search asks.
+
+Which looks are taken follows from what was seen, so a plan cannot hold them; what each asks follows from the suite, its
+seed, the level and how often that was looked at. Two arms that look at one level ask it the same.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
 from benchgate.model.deployment import Arm, canonical_json
-from benchgate.plan.divergence import FixedText, Piece, planned_pieces, spelled_piece
+from benchgate.model.request import Ask
+from benchgate.plan.arrivals import TracedRequest, replayed_rows
 from benchgate.plan.evals import PlannedTask, spelled_task
-from benchgate.plan.groups import Group, planned_class
-from benchgate.plan.material import NOTHING, Material
-from benchgate.plan.planned import Leave, PlannedBlock, PlannedClass, PlannedRequest, PlannedStage, Turn
+from benchgate.plan.model import (
+    NOTHING,
+    Leave,
+    Material,
+    PlannedBlock,
+    PlannedClass,
+    PlannedRequest,
+    PlannedStage,
+    Turn,
+)
+from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
 from benchgate.plan.ramp import Ramp
-from benchgate.plan.recorded import WARMUP, recorded_rows, spare_rows, unsent_rows
-from benchgate.plan.replay import TracedRequest, replayed_rows
+from benchgate.plan.requests import Group, planned_class
 from benchgate.plan.shadow import ShadowPrompt, some_asked_twice, spelled_prompt, text_sha256
-from benchgate.plan.spelling import spelled_block, spelled_stage
-from benchgate.suite.arms import measured_arms
-from benchgate.suite.levels import Level, level_of
-from benchgate.suite.schema import Load, Quality, Shadow, Stage, Suite
-from benchgate.suite.warmup import first_round_of
+from benchgate.plan.texts import FixedText, Piece, planned_pieces, spelled_piece
+from benchgate.stats.capacity_search import Look
+from benchgate.suite.capacity import CAPACITY_STAGE, Capacity
+from benchgate.suite.schema import Load, Quality, Shadow, Stage, Suite, measured_arms
+from benchgate.suite.stages import Level, first_round_of, level_of
+
+
+def spelled_block(block: PlannedBlock) -> dict[str, object]:
+    """A block as plain JSON values."""
+    return {
+        "number": block.number,
+        "order": list(block.order),
+        "stages": [spelled_stage(stage) for stage in block.stages],
+    }
+
+
+def spelled_stage(stage: PlannedStage) -> dict[str, object]:
+    """A stage as plain JSON values; one of a single class without a name as if it were that class."""
+    classes = [_class(group) for group in stage.classes]
+    if len(stage.classes) == 1 and not stage.classes[0].name:
+        return {**classes[0], "name": stage.name}
+    return {"name": stage.name, "classes": classes}
+
+
+def _class(group: PlannedClass) -> dict[str, object]:
+    spelled: dict[str, object] = {
+        "name": group.name,
+        "concurrency": group.concurrency,
+        "rate_rps": group.rate_rps,
+        "requests": [_request(request) for request in group.requests],
+    }
+    return {**spelled, "background": True} if group.background else spelled
+
+
+def _request(request: PlannedRequest) -> dict[str, object]:
+    spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
+    for name in ("turn", "leave"):
+        if (part := getattr(request, name)) is not None:
+            spelled[name] = asdict(part)
+    return {**spelled, **_ask(request.ask)}
+
+
+def _ask(ask: Ask) -> dict[str, object]:
+    """What is asked, by its digest where people wrote it: a plan is stored, and it may be read by many."""
+    spelled: dict[str, object] = {"output_tokens": ask.output_tokens}
+    more = {"fields": dict(ask.fields), "model": ask.model, "schema": ask.schema}
+    spelled.update({name: value for name, value in more.items() if value})
+    if not ask.stream:
+        spelled["stream"] = False
+    if ask.recorded:
+        fields = spelled.pop("fields", None)
+        told = canonical_json({"content": ask.content, "fields": fields})
+        return {**spelled, "asked_sha256": hashlib.sha256(told).hexdigest()}
+    if ask.endpoint in ("chat", "completions") and ask.prompt is not None:
+        return {**spelled, "prompt": ask.prompt}
+    return {**spelled, "endpoint": ask.endpoint, "content": ask.content}
+
 
 __all__ = [
     "Leave", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask", "ShadowPrompt",
@@ -236,3 +306,25 @@ def _asked(task: PlannedTask, quality: Quality, seed: int, number: int) -> Plann
     entry = quality.entry(task.name)
     cut = task.cut(quality.limit if entry is None or entry.limit is None else entry.limit)
     return cut.shuffled(np.random.default_rng([seed, 3, number])) if quality.stop_early else cut
+
+
+_STREAM = 0xCA9AC17  # keeps its random numbers apart from the sweep's
+_LEVEL_STEPS = 10**6
+
+
+def look_stage(
+    load: Load, capacity: Capacity, look: Look, seed: Sequence[int], material: Material = NOTHING
+) -> PlannedStage:
+    """What one look sends, under the name its observation is stored by.
+
+    `seed` are the suite's and how often this level has been looked at: no look asks what an earlier one has warmed up.
+    `material` is what the files of the load hold.
+    """
+    said = {"stage": CAPACITY_STAGE, "requests": look.requests, "workload": capacity.workload}
+    if capacity.over == "rate":
+        stage = Stage.model_validate({**said, "rate": f"{look.level:.12g}/s", "arrival": capacity.arrival})
+    else:
+        stage = Stage.model_validate({**said, "concurrency": int(look.level)})
+    drawn_by = [_STREAM, round(look.level * _LEVEL_STEPS), *seed]
+    asked = planned_stage(load, stage, drawn_by, material, seed=seed[0])
+    return replace(asked, name=f"{CAPACITY_STAGE}/{look.name}")

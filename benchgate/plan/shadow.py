@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from benchgate.model.ask import Ask, text_ask
 from benchgate.model.deployment import canonical_json
+from benchgate.model.request import Ask, text_ask
 
 _DRAW = 2
 """What the draw of the prompts that are asked twice adds to the suite's seed; the load's draws have 0 and 1."""

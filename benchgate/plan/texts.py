@@ -1,96 +1,108 @@
-"""The texts that the requests of one level are made of: beginnings that prompts share, and what is each one's own."""
+"""Fixed texts cut into pieces, how many positions of each are looked at, and which: the same for both arms.
+
+Only the second half of a piece counts: a model that has read little is unsure whatever its weights are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.plan.material import Material
-from benchgate.plan.workloads import VOCABULARIES, Vocabulary, drawn_text, stable_text
-from benchgate.suite.workload import Prefix, Workload
-
-MOONCAKE_BLOCK_TOKENS = 512
-_SHARED, _HASHED = 2, 3  # what tells the generators of shared texts from those of everything else
-_ROUND_KEYS = 2**32  # keeps the keys of later warm-up rounds, whose blocks are negative, apart from those of blocks
+_ROOM = 16
+"""Characters of a piece to a position: its second half then has two tokens or more to draw each from, as a rule."""
+_OF_PIECES, _OF_PLACES = 3, 4  # what the seed is used for; the load's streams begin with other numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """Makes the texts of one level in one block.
+class FixedText:
+    """One row of a file of texts."""
 
-    Beginnings that prompts share are the same in every block and in the warm-up, as a system prompt is the same all
-    day. The pieces that the hashes of a trace stand for are the block's own: what one block has left in a cache is no
-    hit in the next, and so the hits of a block are those that its rows imply.
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a fixed text that is read at once, and how many of its positions are looked at."""
+
+    text_id: str
+    number: int  # of the piece in its text
+    text: str
+    positions: int
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"text {self.text_id}, piece {self.number + 1}"
+
+
+def room_of(texts: Sequence[FixedText], window: int) -> int:
+    """How many positions texts have room for."""
+    return sum(len(part) // _ROOM for text in texts for part in _parts(text, window))
+
+
+def planned_pieces(texts: Sequence[FixedText], window: int, positions: int, seed: int) -> tuple[Piece, ...]:
+    """So many positions dealt out over all pieces as evenly as their room allows; pieces without one are left out.
+
+    Which pieces get one more, or one at all where there are more pieces than positions, is drawn by the seed. Fewer
+    positions come of it where there is no room for more (`room_of`).
     """
-
-    seed: int
-    block: int  # -1 and below in the rounds of the warm-up
-    vocabulary: Vocabulary
-    prefix: Prefix | None
-    block_tokens: int = MOONCAKE_BLOCK_TOKENS
-    _shared: dict[tuple[int, int], str] = field(default_factory=dict)
-    _pieces: dict[int, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, workload: Workload, material: Material, seed: int, block: int, block_tokens: int | None = None
-    ) -> Texts:
-        """Those of a workload."""
-        vocabulary = vocabulary_of(workload, material)
-        return cls(seed, block, vocabulary, workload.prefix, block_tokens or MOONCAKE_BLOCK_TOKENS)
-
-    def prompt(self, tokens: int, generator: np.random.Generator) -> str:
-        """A prompt of so many tokens, the beginning it shares with others among them."""
-        if self.prefix is None:
-            return drawn_text(self.vocabulary, tokens, generator)
-        group = int(generator.integers(self.prefix.groups))
-        shared = min(shared_tokens(self.prefix, tokens), tokens - 1)
-        own = drawn_text(self.vocabulary, tokens - shared, generator)
-        return self._joined([self._beginning(group, shared), own] if shared else [own])
-
-    def own(self, tokens: int, generator: np.random.Generator) -> str:
-        """A text that shares nothing."""
-        return drawn_text(self.vocabulary, tokens, generator)
-
-    def hashed(self, hash_ids: tuple[int, ...], tokens: int, generator: np.random.Generator) -> str:
-        """A prompt whose blocks are told by hashes: equal hashes, equal texts. What they do not cover is its own."""
-        left, parts = tokens, []
-        for hash_id in hash_ids:
-            if left <= 0:
-                break
-            parts.append(self._piece(hash_id, min(left, self.block_tokens)))
-            left -= self.block_tokens
-        if left > 0:
-            parts.append(drawn_text(self.vocabulary, left, generator))
-        return self._joined(parts)
-
-    def _beginning(self, group: int, tokens: int) -> str:
-        if (group, tokens) not in self._shared:
-            self._shared[group, tokens] = stable_text(self.vocabulary, tokens, [self.seed, _SHARED, group])
-        return self._shared[group, tokens]
-
-    def _piece(self, hash_id: int, tokens: int) -> str:
-        if tokens < self.block_tokens:
-            return stable_text(self.vocabulary, tokens, self._key(hash_id))
-        if hash_id not in self._pieces:
-            self._pieces[hash_id] = stable_text(self.vocabulary, tokens, self._key(hash_id))
-        return self._pieces[hash_id]
-
-    def _key(self, hash_id: int) -> list[int]:
-        return [self.seed, _HASHED, (self.block + 1) % _ROUND_KEYS, hash_id]
-
-    def _joined(self, parts: list[str]) -> str:
-        return self.vocabulary.between.join(parts)
+    parts = [(text.id, number, part) for text in texts for number, part in enumerate(_parts(text, window))]
+    room = [len(part) // _ROOM for _, _, part in parts]
+    dealt = [0] * len(parts)
+    generator = np.random.default_rng([seed, _OF_PIECES])
+    order = generator.permutation(len(parts)).tolist()
+    left = min(positions, sum(room))
+    while left:
+        for place in order:
+            if left and dealt[place] < room[place]:
+                dealt[place] += 1
+                left -= 1
+    return tuple(Piece(*part, count) for part, count in zip(parts, dealt, strict=True) if count)
 
 
-def vocabulary_of(workload: Workload, material: Material) -> Vocabulary:
-    """Return what the made-up texts of a workload consist of."""
-    return material.vocabulary(workload.tokenizer, workload.text) or VOCABULARIES[workload.text]
+def drawn_places(piece: Piece, tokens: int, seed: int) -> tuple[int, ...]:
+    """Which tokens of a piece of so many are looked at, ascending: of its second half, without repetition.
+
+    Fewer than the piece's positions where its second half has fewer tokens. The first token of all is never one, for
+    nothing stands before it.
+    """
+    half = range(max(1, tokens // 2), tokens)
+    return _drawn(half, piece, seed)
 
 
-def shared_tokens(prefix: Prefix, tokens: int) -> int:
-    """How much of a prompt of so many tokens is the beginning it shares."""
-    if prefix.prefix_tokens is not None:
-        return prefix.prefix_tokens
-    return round(tokens * (prefix.share_ratio or 0.0))
+def drawn_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
+    """Where a piece is cut off, as numbers of characters, ascending: at the ends of words of its second half.
+
+    A tokenizer makes the same tokens of a text that ends there as of the whole. Where there are too few, anywhere.
+    """
+    text = piece.text
+    half = range(max(1, len(text) // 2), len(text))
+    ends = [place for place in half if text[place].isspace() and not text[place - 1].isspace()]
+    return _drawn(ends if len(ends) >= piece.positions else half, piece, seed)
+
+
+def spelled_piece(piece: Piece) -> dict[str, object]:
+    """A piece as plain JSON values: by the digest of its text, which may be nobody else's to read."""
+    digest = hashlib.sha256(piece.text.encode("utf-8", "surrogatepass")).hexdigest()
+    return {
+        "text_id": piece.text_id,
+        "number": piece.number,
+        "text_sha256": digest,
+        "positions": piece.positions,
+    }
+
+
+def _parts(text: FixedText, window: int) -> list[str]:
+    """A text in pieces of `window` characters; what is left at its end is one of its own."""
+    return [text.text[start : start + window] for start in range(0, len(text.text), window)]
+
+
+def _drawn(places: Sequence[int], piece: Piece, seed: int) -> tuple[int, ...]:
+    whose = int.from_bytes(hashlib.sha256(piece.name.encode("utf-8", "surrogatepass")).digest()[:8])
+    generator = np.random.default_rng([seed, _OF_PLACES, whose])
+    count = min(piece.positions, len(places))
+    return tuple(sorted(generator.choice(np.array(places), size=count, replace=False).tolist()))

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchgate.errors import ExitCode, PublishError
-from benchgate.model.tested import tested
-from benchgate.model.verdict import Verdict
+from benchgate.model.verdict import Verdict, tested
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
 """GitHub drops a step's whole summary above this, and leaves the step green."""

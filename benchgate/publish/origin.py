@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchgate.errors import UsageError
-from benchgate.model.promotion import Origin
+from benchgate.model.history import Origin
 
 _CHANGES = ("refs/pull/", "refs/merge-requests/")
 _BRANCH_OR_TAG = ("refs/heads/", "refs/tags/")

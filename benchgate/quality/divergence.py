@@ -14,14 +14,13 @@ from typing import TypeVar
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation, Way
+from benchgate.model.records import DivergenceItem, DivergenceObservation, Way
 from benchgate.model.run import INTERRUPTED
-from benchgate.plan.divergence import Piece
+from benchgate.plan.texts import Piece
 from benchgate.quality.asking import Asker, asker_of
 from benchgate.quality.divergence_way import Chosen, Seen, choose_way, read_piece
 from benchgate.stats.divergence import exact_kld, kld_bound, same_top1, shared_tokens
-from benchgate.suite.divergence import Divergence
-from benchgate.suite.schema import Limits
+from benchgate.suite.schema import Divergence, Limits
 from benchgate.targets.dialect import Target
 
 _GIVE_UP_AFTER = 5

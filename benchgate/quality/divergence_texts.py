@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.plan.divergence import FixedText, room_of
-from benchgate.suite.divergence import Divergence
-from benchgate.suite.jsonl import Row, parse_rows
+from benchgate.plan.texts import FixedText, room_of
+from benchgate.suite.formats import Row, parse_rows
+from benchgate.suite.schema import Divergence
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 _KEYS = ("id", "text")

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.errors import TargetError
-from benchgate.model.divergence import Way
-from benchgate.plan.divergence import Piece, drawn_cuts, drawn_places
+from benchgate.model.records import Way
+from benchgate.plan.texts import Piece, drawn_cuts, drawn_places
 from benchgate.quality.asking import Asker
 from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
-from benchgate.suite.divergence import Divergence
+from benchgate.suite.schema import Divergence
 
 _STRONGEST_FIRST: tuple[Way, ...] = ("n_probs", "echo", "cut")
 _LARGEST_WHOLE = 4096

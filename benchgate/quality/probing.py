@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from benchgate.errors import TargetError
-from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm
+from benchgate.model.request import Endpoint
 from benchgate.model.run import CANNOT_SCORE
 from benchgate.plan.schedule import PlannedTask
 from benchgate.quality.asking import Asker, asker_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from benchgate.errors import Problem
 from benchgate.model.records import EvalItem
 from benchgate.quality.sample_answers import answer_of, likelihoods
-from benchgate.suite.jsonl import parse_object
+from benchgate.suite.formats import parse_object
 
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
 

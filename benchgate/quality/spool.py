@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from benchgate.model.ask import Endpoint
+from benchgate.model.request import Endpoint
 from benchgate.plan.schedule import PlannedTask
 from benchgate.targets.route import Route
 

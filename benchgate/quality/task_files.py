@@ -24,9 +24,9 @@ from benchgate.quality.taskfile import (
     target_fault,
     template_fault,
 )
-from benchgate.suite.jsonl import Row, parse_rows
+from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.quality import Quality, TaskEntry
-from benchgate.suite.text import Document, Fault, read_text
+from benchgate.suite.yaml import Document, Fault, read_text
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 if TYPE_CHECKING:

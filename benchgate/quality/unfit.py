@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate.errors import Problem
-from benchgate.gate.specs import judged_by, unit_name
+from benchgate.gate.policy import judged_by, unit_name
 from benchgate.plan.evals import PlannedTask
 from benchgate.suite.schema import Suite
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from benchgate import units
 from benchgate.report import show
-from benchgate.suite.lengths import shown_length
 from benchgate.suite.schema import Load
-from benchgate.suite.workload import Workload
+from benchgate.suite.workload import Workload, shown_length
 
 
 def asked_of(load: Load) -> Iterator[tuple[str, str]]:

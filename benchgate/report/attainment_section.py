@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.attainment import FAILED, Attainment, attainment
-from benchgate.model.metrics import Slo
+from benchgate.gate.summary.figures import FAILED, Attainment, attainment
+from benchgate.model.request_metrics import Slo
 from benchgate.report import show
 from benchgate.report.stage_rows import Executions, StageRow
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchgate import units
-from benchgate.gate.capacity import Searched, searched, told
-from benchgate.gate.rule import Problem
+from benchgate.gate.checks.capacity import Searched, searched, told
+from benchgate.gate.decision import Problem
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.report import show
 from benchgate.report.tables import Column, Table
-from benchgate.stats.search import Probe
+from benchgate.stats.capacity_search import Probe
 from benchgate.suite.schema import Suite
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchgate.gate.budget_spent import SPENT
+from benchgate.gate.error_budget import SPENT
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.report import show
 from benchgate.report.levels import own_level

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchgate.gate.places import places
-from benchgate.gate.usable_blocks import strained_blocks
+from benchgate.gate.comparison import places
+from benchgate.gate.evidence.client_strain import strained_blocks
 from benchgate.model.run import Evidence
 from benchgate.suite.schema import Suite
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from benchgate.cost.frontier import saving
-from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN, not_of_what_ran, overpaid
-from benchgate.gate.stage_figures import Estimate
+from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran, overpaid
+from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.report import show
 from benchgate.report.price_words import price_source_told, saving_told, used_told
 from benchgate.report.stage_rows import StageRow
-from benchgate.stats.recovered import Figure, ratio
+from benchgate.sizing.frontier import saving
+from benchgate.stats.meta import Figure, ratio
 
 _OF_CLASSES = (
     "a class of traffic shares its deployment with the others of its stage: its row is the whole price over its own "

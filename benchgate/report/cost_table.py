@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchgate.gate.stage_figures import Estimate
+from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.price_words import price_told

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.model.records import ShadowItem
-from benchgate.model.shadow import Judged, Label, PairFacts
+from benchgate.model.records import Judged, Label, PairFacts, ShadowItem
 from benchgate.report import show
 from benchgate.report.tables import Column, Table
 

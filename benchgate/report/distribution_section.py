@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.gate.block_values import LATENCIES
-from benchgate.model import metrics
+from benchgate.gate.evidence.blocks import LATENCIES
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.report.stage_rows import Executions, StageRow
-from benchgate.stats.ecdf import Ecdf, ecdf
+from benchgate.stats.quantiles import Ecdf, ecdf
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of the table beside a curve; the last one is the slowest."""
@@ -95,7 +95,7 @@ def _side(row: StageRow, seen: Executions, metric: str) -> SideOfOne | None:
         return None
     pooled: FloatArray = np.concatenate([LATENCIES[metric](o.requests) for o in executions])
     curve = ecdf(pooled)
-    return None if curve is None else SideOfOne(row.role, curve, metrics.quantiles(pooled, SHARES))
+    return None if curve is None else SideOfOne(row.role, curve, request_metrics.quantiles(pooled, SHARES))
 
 
 def _bound(row: StageRow, metric: str) -> float | None:

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
-from benchgate.model.metrics import quantile
+from benchgate.model.records import DivergenceItem, DivergenceObservation
+from benchgate.model.request_metrics import quantile
 from benchgate.model.run import Evidence
 from benchgate.report import show
 from benchgate.report.tables import Column, Table

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from benchgate.cost.frontier import Stand, Standing
 from benchgate.escape import terminal_line
-from benchgate.gate.priced_level import GOOD
-from benchgate.gate.right_sizing import RightSizing
-from benchgate.gate.sized import Sized
 from benchgate.model.deployment import Arm
 from benchgate.report.price_words import price_and_use_told, saving_told
 from benchgate.report.tables import Column, Table
 from benchgate.report.untrusted import one_line
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.candidates import Sized
+from benchgate.sizing.frontier import Stand, Standing
+from benchgate.sizing.operating_point import GOOD
+from benchgate.sizing.right_sizing import RightSizing
+from benchgate.stats.meta import Figure
 from benchgate.units import show_percent, show_usd
 
 SCHEMA = "benchgate.frontier/1"

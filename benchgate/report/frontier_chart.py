@@ -11,17 +11,17 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchgate.cost.frontier import Standing
 from benchgate.errors import UsageError
-from benchgate.gate.right_sizing import RightSizing
-from benchgate.gate.sized import Sized
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from benchgate.report.drawing import CONFIG, PAGE_COLOUR, TOLD, multiplied, short_name, svg_of
 from benchgate.report.frontier import judged, last_line, marks, reasons, shown, standing_told, what_of
 from benchgate.report.picture import png_file, svg_file
 from benchgate.report.untrusted import one_line
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.candidates import Sized
+from benchgate.sizing.frontier import Standing
+from benchgate.sizing.right_sizing import RightSizing
+from benchgate.stats.meta import Figure
 
 _Spec = dict[str, object]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate import units
-from benchgate.gate.stage_figures import SHOWN_STATISTICS, Estimate, StageFigures
+from benchgate.gate.summary.figures import SHOWN_STATISTICS, Estimate, StageFigures
 from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.drawing import (

@@ -16,9 +16,8 @@ from benchgate.report.sides import Sides
 from benchgate.report.stage_rows import StageRow, stage_row, stage_table, unmeasured
 from benchgate.report.summary import StageSummary
 from benchgate.report.tables import Column, Table
-from benchgate.suite.levels import Level
 from benchgate.suite.schema import Suite
-from benchgate.suite.slo import SloSpec
+from benchgate.suite.stages import Level, SloSpec
 
 TWO_NUMBERS = (
     "A check takes each block's own number instead, without the blocks that do not count, and the geometric mean of "

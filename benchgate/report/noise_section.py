@@ -11,8 +11,8 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
 from benchgate.report import show
 from benchgate.report.tables import Column, Table
+from benchgate.stats.distributions import deviation_limits
 from benchgate.stats.proportions import clopper_pearson
-from benchgate.stats.spread import deviation_limits
 from benchgate.suite.metric_kinds import SHARE_METRICS
 
 _ALPHA = 0.05

@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.model import metrics
+from benchgate.gate.summary.metric_rows import metric_rows
+from benchgate.model import request_metrics
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.report.stage_rows import Executions, StageRow
 from benchgate.report.terms import Terms
@@ -82,8 +82,8 @@ def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
     """One execution of a stage; `arm` is the part it plays in this report."""
     columns = block.requests
     ttft, tpot, e2e = (
-        metrics.quantiles(values, (0.5, 0.95))
-        for values in (metrics.ttft_s(columns), metrics.tpot_s(columns), metrics.e2e_s(columns))
+        request_metrics.quantiles(values, (0.5, 0.95))
+        for values in (request_metrics.ttft_s(columns), request_metrics.tpot_s(columns), request_metrics.e2e_s(columns))
     )
     return {
         "stage": row.stage,
@@ -93,9 +93,9 @@ def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
         "window_s": _number(block.window_s),
         "scheduled": len(columns),
         "ramp": len(block.ramp),
-        "succeeded": int(metrics.succeeded(columns).sum()),
-        "good": None if row.slo is None else int(metrics.good(columns, row.slo).sum()),
-        "output_tokens_per_s": _number(metrics.output_tokens_per_s(columns, block.window_s)),
+        "succeeded": int(request_metrics.succeeded(columns).sum()),
+        "good": None if row.slo is None else int(request_metrics.good(columns, row.slo).sum()),
+        "output_tokens_per_s": _number(request_metrics.output_tokens_per_s(columns, block.window_s)),
         "ttft_s": {"p50": _number(ttft[0]), "p95": _number(ttft[1])},
         "tpot_s": {"p50": _number(tpot[0]), "p95": _number(tpot[1])},
         "e2e_s": {"p50": _number(e2e[0]), "p95": _number(e2e[1])},

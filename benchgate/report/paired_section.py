@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from benchgate.gate.block_differences import BlockDifferences, block_differences
+from benchgate.gate.summary.figures import BlockDifferences, block_differences
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Verdict
 from benchgate.report import show

@@ -8,7 +8,7 @@ from benchgate import units
 from benchgate.model.deployment import Deployment
 from benchgate.report import show
 from benchgate.report.untrusted import one_line
-from benchgate.stats.recovered import Figure
+from benchgate.stats.meta import Figure
 
 _KINDS = ("input", "cached_input", "output")  # of tokens, in the order in which they are paid for
 

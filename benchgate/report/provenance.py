@@ -20,8 +20,7 @@ from benchgate.report.sides import Side, Sides
 from benchgate.report.stage_rows import executions_of
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
 from benchgate.report.unjudged_slo import unjudged_slo
-from benchgate.suite.arms import arms_of_stored, measured_arms
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
 from benchgate.suite.shadow import Compare, Shadow
 
 

@@ -20,7 +20,7 @@ from benchgate.report.suite_lines import SuiteLines
 from benchgate.report.terms import OWN, Terms
 from benchgate.report.text import row_numbers
 from benchgate.report.untrusted import one_line
-from benchgate.suite.arms import arms_of_stored
+from benchgate.suite.schema import arms_of_stored
 
 _LONGEST = 1000
 _UNKEPT = "the verdict could not be kept or published, so nothing may be promoted by it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.run import MetricRow
 from benchgate.report.openmetrics import DIGITS, exposition, metric_families, verdict_family
 from benchgate.report.results import Told, plain

@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchgate.gate.judge_check import itself
-from benchgate.gate.rule import Problem
-from benchgate.gate.shadow_checks import excess_over
-from benchgate.gate.shadow_notes import LENGTH_BAND, length_ratio
-from benchgate.gate.shadow_rows import usable_rows
-from benchgate.gate.shadow_unread import is_unread
-from benchgate.model.records import ShadowItem
+from benchgate.gate.checks.shadow import LENGTH_BAND, excess_over, itself, length_ratio
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.prompts import is_unread, usable_rows
+from benchgate.model.records import AnswerFacts, Judged, Label, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
-from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 from benchgate.report import show
 from benchgate.report.disagreements import Example, examples, worst
 from benchgate.report.summary import ShadowSummary, summarise_shadow

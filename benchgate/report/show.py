@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from benchgate import units
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from benchgate.suite.metric_kinds import KINDS
 
 NOT_MEASURED = "not measured"

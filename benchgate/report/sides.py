@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation, Run, TargetFault
 from benchgate.model.telemetry import TelemetryWindow
-from benchgate.suite.arms import arms_of_stored
 from benchgate.suite.capacity import level_of_stage
+from benchgate.suite.schema import arms_of_stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)

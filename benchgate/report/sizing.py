@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from benchgate.cost.rehearsal import Rehearsed
-from benchgate.cost.sizing import Cache, Level, Sizing
 from benchgate.escape import terminal_line
 from benchgate.report import show
 from benchgate.report.sizing_run import (
@@ -21,6 +19,8 @@ from benchgate.report.sizing_run import (
     unlimited_lines,
     unpaid_lines,
 )
+from benchgate.sizing.fleet import Cache, Level, Sizing
+from benchgate.sizing.simulation import Rehearsed
 from benchgate.units import show_duration, show_memory, show_number, show_percent
 
 SCHEMA = "benchgate.capacity/1"

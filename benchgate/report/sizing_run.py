@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
-from benchgate.cost.sizing import Cache, Question
-from benchgate.gate.cache_use import CacheCheck, CacheUse, cache_check
-from benchgate.gate.cold_starts import ColdStarts
-from benchgate.gate.level_choice import Choice
-from benchgate.gate.scaling_signal import KV_USAGE, Signal
-from benchgate.gate.stays import Watched
 from benchgate.report.untrusted import one_line
-from benchgate.stats.probe import RESIDENCES
+from benchgate.sizing.fleet import Cache, Question
+from benchgate.sizing.operating_point import Choice, Watched
+from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, Signal, cache_check
+from benchgate.stats.capacity_search import RESIDENCES
 from benchgate.units import show_duration, show_number, show_percent
 
 _UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"

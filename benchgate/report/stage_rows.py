@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.stage_figures import StageFigures, stage_figures
+from benchgate.gate.summary.figures import StageFigures, stage_figures
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metrics import Slo
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation
 from benchgate.report import show
 from benchgate.report.sides import Side, Sides
 from benchgate.report.summary import StageSummary, summarise_stage
 from benchgate.report.tables import Column, Table
-from benchgate.suite.levels import Level
 from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Level
 
 _BEHIND = " in the background"
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from benchgate.errors import BenchgateError, ExitCode
-from benchgate.model.tested import ByResult
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import ByResult, Outcome
 from benchgate.report.document import document_json
 
 TYPE = "https://in-toto.io/Statement/v1"

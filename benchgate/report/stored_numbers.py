@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchgate.escape import terminal_line
-from benchgate.gate.stored_numbers import NumberPair
+from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import Outcome

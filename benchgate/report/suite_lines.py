@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchgate.gate.specs import concrete_checks
+from benchgate.gate.policy import concrete_checks
 from benchgate.model.run import Evidence
 from benchgate.suite.schema import Suite
-from benchgate.suite.text import read_text
+from benchgate.suite.yaml import read_text
 
 
 @dataclass(frozen=True, slots=True)

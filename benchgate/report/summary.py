@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model import metrics
-from benchgate.model.metrics import Slo
+from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, ShadowItem
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation, ShadowObservation
 
 
@@ -58,36 +58,36 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
     if not observations:
         return None
     columns = [o.requests for o in observations]
-    succeeded = [metrics.succeeded(c) for c in columns]
-    good = None if slo is None else [metrics.good(c, slo) for c in columns]
+    succeeded = [request_metrics.succeeded(c) for c in columns]
+    good = None if slo is None else [request_metrics.good(c, slo) for c in columns]
     scheduled = sum(len(c) for c in columns)
-    ttft = _pooled(metrics.ttft_s, columns)
+    ttft = _pooled(request_metrics.ttft_s, columns)
     return StageSummary(
         blocks=len(observations),
         scheduled=scheduled,
         succeeded=_total(succeeded),
         failed=_failures([rows for o in observations for rows in o.with_ramp]),
-        output_tokens_per_s=_mean([metrics.output_tokens_per_s(o.requests, o.window_s) for o in observations]),
-        requests_per_s=_mean([metrics.requests_per_s(o.requests, o.window_s) for o in observations]),
+        output_tokens_per_s=_mean([request_metrics.output_tokens_per_s(o.requests, o.window_s) for o in observations]),
+        requests_per_s=_mean([request_metrics.requests_per_s(o.requests, o.window_s) for o in observations]),
         good_tokens_per_s=None
         if slo is None
-        else _mean([metrics.output_tokens_per_s(o.requests, o.window_s, slo=slo) for o in observations]),
+        else _mean([request_metrics.output_tokens_per_s(o.requests, o.window_s, slo=slo) for o in observations]),
         goodput_ratio=None if good is None or scheduled == 0 else _total(good) / scheduled,
-        ttft_p50_s=metrics.quantile(ttft, 0.5),
-        ttft_p95_s=metrics.quantile(ttft, 0.95),
-        tpot_p50_s=metrics.quantile(_pooled(metrics.tpot_s, columns), 0.5),
-        e2e_p50_s=metrics.quantile(_pooled(metrics.e2e_s, columns), 0.5),
+        ttft_p50_s=request_metrics.quantile(ttft, 0.5),
+        ttft_p95_s=request_metrics.quantile(ttft, 0.95),
+        tpot_p50_s=request_metrics.quantile(_pooled(request_metrics.tpot_s, columns), 0.5),
+        e2e_p50_s=request_metrics.quantile(_pooled(request_metrics.e2e_s, columns), 0.5),
         input_tokens=_known_sum([c.input_tokens for c in columns]),
         output_tokens=sum(_tokens(c, s) for c, s in zip(columns, succeeded, strict=True)),
         token_sources=_token_sources(columns, succeeded),
-        decoding_at_once=_mean([metrics.decoding_at_once(o.requests, o.window_s) for o in observations]),
+        decoding_at_once=_mean([request_metrics.decoding_at_once(o.requests, o.window_s) for o in observations]),
         client_cpu_share=max(o.client.cpu_share for o in observations),
-        send_lag_p99_s=metrics.quantile(_pooled(metrics.client_lag_s, columns), 0.99),
+        send_lag_p99_s=request_metrics.quantile(_pooled(request_metrics.client_lag_s, columns), 0.99),
         read_delay_p99_s=_worst([o.client.read_delay_p99_s for o in observations]),
         left=sum(len(o.left) for o in observations),
         ramp=sum(len(o.ramp) for o in observations),
-        reasoning_ratio=metrics.reasoning_ratio(*columns),
-        validity_ratio=metrics.validity_ratio(*columns),
+        reasoning_ratio=request_metrics.reasoning_ratio(*columns),
+        validity_ratio=request_metrics.validity_ratio(*columns),
     )
 
 
@@ -175,7 +175,7 @@ def _failures(columns: Sequence[RequestColumns]) -> dict[str, int]:
     """Requests that did not succeed by class, most frequent first; without a class it is how they ended."""
     counts: Counter[str] = Counter()
     for c in columns:
-        failed = np.flatnonzero(~metrics.succeeded(c))
+        failed = np.flatnonzero(~request_metrics.succeeded(c))
         for error, finish in zip(c.error.take(failed), c.finish_reason.take(failed), strict=True):
             counts[error or f"finish {finish or 'missing'}"] += 1
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

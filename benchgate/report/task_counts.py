@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.quality_pairs import is_continuous
+from benchgate.gate.evidence.items import is_continuous
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.quality_figures import TaskFigures, pooled_figures, task_figures
-from benchgate.gate.quality_pairs import units_of
-from benchgate.gate.rule import Problem
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.items import units_of
+from benchgate.gate.summary.figures import TaskFigures, pooled_figures, task_figures
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Verdict
 from benchgate.report.task_counts import TaskSummary, pooled_tasks, summarise_task
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from benchgate.suite.schema import Suite
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate import units
-from benchgate.gate.bottleneck import Bottleneck, bottleneck
-from benchgate.gate.saturation import STRAINED_SHARE, strains
+from benchgate.gate.evidence.client_strain import STRAINED_SHARE, strains
+from benchgate.gate.summary.bottleneck import Bottleneck, bottleneck
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import Slo, good, succeeded
 from benchgate.model.records import BoolArray, RequestColumns
+from benchgate.model.request_metrics import Slo, good, succeeded
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.report import show

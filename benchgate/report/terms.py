@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchgate.errors import ExitCode
-from benchgate.gate.reference_doubt import reference_doubt
+from benchgate.gate.judge import reference_doubt
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome, Verdict, policy_sha256
 from benchgate.suite.schema import Suite

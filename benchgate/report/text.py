@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from benchgate.errors import ExitCode
 from benchgate.escape import terminal_line
-from benchgate.gate.budget_spent import SPENT
+from benchgate.gate.error_budget import SPENT
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
 from benchgate.model.verdict import Verdict
@@ -19,7 +19,7 @@ from benchgate.report.sides import deployments
 from benchgate.report.terms import OTHER_POLICY, OWN, Terms
 from benchgate.report.untrusted import one_line
 from benchgate.report.waivers import waiver_lines
-from benchgate.suite.arms import arms_of_stored
+from benchgate.suite.schema import arms_of_stored
 
 _REASON_CHARACTERS = 1000
 _DIFFERENCES = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import LoadObservation
@@ -136,7 +136,7 @@ def _gauged(word: Gauge, windows: Sequence[tuple[Arm, TelemetryWindow]]) -> Gaug
 def _waits(arm: Arm, execution: LoadObservation) -> Iterator[Look]:
     """TTFT by the instant a request was due; of many the slowest in each of equal stretches of the stage."""
     due_s: FloatArray = execution.requests.intended_ns.astype(np.float64) * 1e-9
-    waits_s = metrics.ttft_s(execution.requests)
+    waits_s = request_metrics.ttft_s(execution.requests)
     if len(due_s) == 0:
         return
     stretch = np.minimum((due_s / max(float(due_s.max()), 1e-9) * _STRETCHES).astype(np.int64), _STRETCHES - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchgate import units
-from benchgate.gate.attainment import attainment
+from benchgate.gate.summary.figures import attainment
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Verdict
 from benchgate.report import show

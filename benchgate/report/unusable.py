@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchgate.gate.guard import ALL_OF_LOAD, OF_OWN_LOAD, compared
+from benchgate.gate.guards.base import ALL_OF_LOAD, OF_OWN_LOAD, compared
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from benchgate.errors import ExitCode
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.telemetry_guards import telemetry_notices
-from benchgate.gate.usable_blocks import paced_by_client
+from benchgate.gate.evidence.client_strain import paced_by_client
+from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.model.waiver import WAIVED

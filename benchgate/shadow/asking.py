@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import httpx2
 
 from benchgate.errors import TargetError
-from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.model.request import Endpoint
 from benchgate.shadow.refusal import FILTERED
 from benchgate.suite.schema import Limits
 from benchgate.targets.answer import MAX_BODY_BYTES, Answer, read_answer

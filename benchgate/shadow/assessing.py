@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 
 import httpx2
 
-from benchgate.model.shadow import NO_VERDICT, UNFIT_JUDGE, Judged
+from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, Judged
 from benchgate.shadow.asking import Asking, ask, client_of
 from benchgate.shadow.compare import Said, are_plain_texts
 from benchgate.shadow.helpers import Helpers

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from benchgate.model.shadow import Label, PairFacts
+from benchgate.model.records import Label, PairFacts
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed, same, shape
 from benchgate.shadow.plain_text import plain
 from benchgate.shadow.tool_calls import same_calls, same_tools, spelled_calls

@@ -19,7 +19,7 @@ from benchgate.shadow.asked import Asked
 from benchgate.shadow.logs import Reading, read_logs
 from benchgate.shadow.redaction import Redactor
 from benchgate.shadow.sampling import redacted_at
-from benchgate.stats.stability import stability
+from benchgate.stats.series import stability
 
 SHIFTED, MOVED = 0.1, 0.25
 """Where a change is worth a look, and where the sample no longer stands for the traffic: the usual bounds of the index

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchgate.errors import Problem
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.compare import Said
-from benchgate.suite.json_schema import schema_problem
+from benchgate.suite.formats import schema_problem
 from benchgate.suite.schema import Suite
 from benchgate.targets.answer import ToolCall
 from benchgate.targets.answer_form import accepts, callable_tools, json_value

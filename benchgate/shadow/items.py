@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchgate.model.records import ShadowItem
-from benchgate.model.shadow import AnswerFacts, Judged, PairFacts
+from benchgate.model.records import AnswerFacts, Judged, PairFacts, ShadowItem
 from benchgate.plan.shadow import ShadowPrompt, text_sha256
 from benchgate.shadow.asking import Reply
 from benchgate.shadow.compare import Rules, Said, compared, digest, settled

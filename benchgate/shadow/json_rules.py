@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from benchgate.shadow.plain_text import plain
-from benchgate.suite.json_paths import Step, parse_path
+from benchgate.suite.formats import Step, parse_path
 
 _DEEPEST = 100
 """Levels of nesting; deeper is no answer that anybody reads, and nothing here may run out of stack on it."""

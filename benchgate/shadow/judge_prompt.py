@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.model.shadow import Judged
+from benchgate.model.records import Judged
 from benchgate.text_files import text_of
 
 Choice = Literal["A", "B", "tie"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from benchgate.shadow.asked import Asked, Endpoint
 from benchgate.shadow.sample import ROLES, SENT
-from benchgate.suite.jsonl import holds_half_a_pair, parse_json
+from benchgate.suite.formats import holds_half_a_pair, parse_json
 
 _KEPT_OF_MESSAGES = ("role", "content", "name", "tool_calls", "tool_call_id")
 _OF_COMPLETIONS = ("model", "max_tokens", "max_completion_tokens")  # one of them makes a `prompt` a request of theirs

@@ -15,7 +15,7 @@ from typing import Literal, cast
 from benchgate.errors import Problem, SuiteError
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.form import form_problems
-from benchgate.suite.jsonl import Row, parse_rows
+from benchgate.suite.formats import Row, parse_rows
 from benchgate.text_files import RECORDED_BYTES, text_of
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})

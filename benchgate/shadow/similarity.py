@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import httpx2
 import numpy as np
 
-from benchgate.model.ask import Ask
 from benchgate.model.records import FloatArray
+from benchgate.model.request import Ask
 from benchgate.shadow.asking import Asking, post
 from benchgate.targets.dialect import Target, ask_body
 from benchgate.targets.refusals import json_object

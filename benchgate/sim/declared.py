@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchgate.sim.settings import BatchingCosts, QueueCosts, SimSettings
-from benchgate.suite.practice import ENGINE, QUEUE, Practice
+from benchgate.suite.simulator import ENGINE, QUEUE, Practice
 
 
 def settings_of(declared: Practice) -> SimSettings:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchgate.lining_up import read_stored
 from benchgate.model.deployment import sha256_of
-from benchgate.model.promotion import series, standing
+from benchgate.model.history import series, standing
 from benchgate.report.frontier import frontier_document
 from benchgate.report.site_places import suite_folder
 from benchgate.site.badge import badge_json, badge_of, newest_judging

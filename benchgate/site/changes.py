@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchgate.model import served
+from benchgate.model import identity
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.noise import hardware_of
 from benchgate.model.run import Run
@@ -59,7 +59,7 @@ def place_of(run: Run) -> Place | None:
     if Arm.CANDIDATE not in run.arms:
         return None
     deployment = run.arms[Arm.CANDIDATE]
-    told = deployment.url is None or served.tells_hardware(deployment)
+    told = deployment.url is None or identity.tells_hardware(deployment)
     hardware = hardware_of(deployment, run.environment) if told else None
     return Place(hardware, deployment.accelerators, deployment.url)
 
@@ -68,7 +68,7 @@ def engine_of(run: Run) -> str:
     """The candidate's engine, and its version where that is told."""
     if Arm.CANDIDATE not in run.arms:
         return "none"
-    return served.engine_of(run.arms[Arm.CANDIDATE])
+    return identity.engine_of(run.arms[Arm.CANDIDATE])
 
 
 def price_of(run: Run) -> list[object] | None:

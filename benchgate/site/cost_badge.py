@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from benchgate.gate.alike_runs import StoredRun, unreadable
-from benchgate.gate.priced_level import GOOD, PricedLevel, cost_name
-from benchgate.gate.unfit import OF_LOAD, objection, unfit
 from benchgate.model.deployment import Arm
 from benchgate.report import show
 from benchgate.report.untrusted import one_line
 from benchgate.site.badge import UNKNOWN, Badge, made
+from benchgate.sizing.candidates import OF_LOAD, StoredRun, objection, unfit, unreadable
+from benchgate.sizing.operating_point import GOOD, PricedLevel, cost_name
 from benchgate.suite.schema import Suite
 
 _COLOUR = "#2f5b8f"  # says nothing of good or bad; white on it is 6:1 or more

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchgate.gate.right_sizing import RightSizing, right_sizing
-from benchgate.gate.sized import Sized
 from benchgate.lining_up import newest_of_each, read_stored
 from benchgate.model.deployment import Arm
 from benchgate.report.drawing import Figure
 from benchgate.report.frontier import frontier_table, last_line, reasons, what_of
 from benchgate.report.frontier_chart import frontier_svg
+from benchgate.sizing.candidates import Sized
+from benchgate.sizing.right_sizing import RightSizing, right_sizing
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import Deed, Promotion, standing, told
+from benchgate.model.history import Deed, Promotion, standing, told
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.report.show import MARKS, minute

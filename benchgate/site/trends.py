@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN
+from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN
 from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
@@ -42,7 +42,7 @@ from benchgate.site.changes import (
     price_of,
 )
 from benchgate.site.listed import name_of
-from benchgate.stats.change_point import LEAST_VALUES, level_changes
+from benchgate.stats.series import LEAST_VALUES, level_changes
 from benchgate.store.overview import Glance
 from benchgate.store.repository import Store
 

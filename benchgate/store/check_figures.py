@@ -8,8 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from sqlalchemy import Connection, select, union
 
 from benchgate.errors import BenchgateError
-from benchgate.gate.kept_rows import Unlike, lacking, unlike
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import Unlike, lacking, metric_rows, unlike
 from benchgate.model.run import MetricRow
 from benchgate.store import results, tables, tombstones
 from benchgate.store.engine import fetch

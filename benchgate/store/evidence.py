@@ -16,17 +16,18 @@ from sqlalchemy import Connection, Table, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceObservation
-from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.noise import NoiseProfile, noise_key
-from benchgate.model.replicas import REPLICAS, ReplicaCount
+from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
     LOAD_ENDED,
+    REPLICAS,
     RESUMED,
+    BudgetSpent,
     Evidence,
     LoadEnd,
     LoadObservation,
     QualityObservation,
+    ReplicaCount,
     Run,
     RunStatus,
     ShadowObservation,

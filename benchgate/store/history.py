@@ -14,8 +14,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Attempt, PastCheck, PastRun, past_arm
-from benchgate.model.promotion import Promotion, series
+from benchgate.model.history import Attempt, PastCheck, PastRun, Promotion, past_arm, series
 from benchgate.model.run import RESUMED, SITTING, Run, RunStatus
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.store import promotions, results, rows, tables

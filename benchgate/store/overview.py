@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Select, func, select
 
-from benchgate.model.promotion import Promotion
+from benchgate.model.history import Promotion
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, results, rows, tables

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy import insert as insert_into
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
-from benchgate.model.promotion import Deed, Promotion, series, standing
+from benchgate.model.history import Deed, Promotion, series, standing
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, results, rows, tables, tombstones
 from benchgate.store.engine import fetch

@@ -26,8 +26,8 @@ from sqlalchemy import Connection, select
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
+from benchgate.model.history import Promotion
 from benchgate.model.noise import NoiseKey, NoiseProfile
-from benchgate.model.promotion import Promotion
 from benchgate.model.run import Evidence, MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.store import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, text
 
-from benchgate.model.promotion import Deed, standing
+from benchgate.model.history import Deed, standing
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, promotions, tables, tombstones
 from benchgate.store.checking import run_findings

@@ -9,26 +9,24 @@ from dataclasses import asdict
 from typing import Any
 
 from benchgate.errors import EvidenceError, StoreError
+from benchgate.model.columns import joined, parted
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.divergence import (
+from benchgate.model.records import (
+    ColumnMap,
     DivergenceObservation,
+    RequestColumns,
     divergence_meta,
     divergence_of,
     pack_divergence,
-    unpack_divergence,
-)
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.packing import joined, parted
-from benchgate.model.records import (
-    ColumnMap,
-    RequestColumns,
     pack_rows,
+    unpack_divergence,
     unpack_eval_items,
     unpack_shadow_items,
 )
-from benchgate.model.replicas import REPLICAS
 from benchgate.model.run import (
+    REPLICAS,
     RESUMED,
+    BudgetSpent,
     ClientUse,
     LoadObservation,
     QualityObservation,

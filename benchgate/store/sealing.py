@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, insert, select, union_all, update
 
 from benchgate.errors import EvidenceError, StoreError
-from benchgate.model.replicas import REPLICAS
-from benchgate.model.run import RESUMED, RunStatus
+from benchgate.model.run import REPLICAS, RESUMED, RunStatus
 from benchgate.store import rows, tables
 from benchgate.store.engine import fetch
 from benchgate.store.telemetry_rows import TELEMETRY_SEALED

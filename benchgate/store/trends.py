@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, select
 
-from benchgate.gate.accelerators_paid import NOT_OF_WHAT_RAN, not_of_what_ran
+from benchgate.gate.checks.cost import NOT_OF_WHAT_RAN, not_of_what_ran
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.promotion import told
+from benchgate.model.history import told
+from benchgate.model.identity import engine_of, hardware_told, model_of, tells_hardware
 from benchgate.model.run import TrendPoint
-from benchgate.model.served import engine_of, hardware_told, model_of, tells_hardware
 from benchgate.model.verdict import Outcome
 from benchgate.store import promotions, results, tables
 

@@ -14,11 +14,11 @@ from sqlalchemy import Table, insert
 
 from benchgate.errors import StoreError
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.divergence import DivergenceObservation
-from benchgate.model.error_budget import BudgetSpent
+from benchgate.model.records import DivergenceObservation
 from benchgate.model.run import (
     RESUMED,
     SITTING,
+    BudgetSpent,
     Evidence,
     LoadObservation,
     QualityObservation,

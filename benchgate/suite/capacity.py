@@ -8,8 +8,18 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from benchgate import units
-from benchgate.suite.fields import ArrivalText, Expected, Name, PositivePercent, StrictSection, Whole, is_stored
-from benchgate.suite.written import WHOLE, Written, text
+from benchgate.suite.types import (
+    WHOLE,
+    ArrivalText,
+    Expected,
+    Name,
+    PositivePercent,
+    StrictSection,
+    Whole,
+    Written,
+    is_stored,
+    text,
+)
 
 CAPACITY_STAGE = "capacity"
 """The stage of a search: a level's looks are stored as `capacity/2.5`."""

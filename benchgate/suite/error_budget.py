@@ -9,11 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from benchgate import units
-from benchgate.suite.check_values import PlaceName
-from benchgate.suite.fields import Duration, Expected, StrictSection, Text, is_stored, positive_share
-from benchgate.suite.reach import Headers, Reference, refuse_two_authorizations
-from benchgate.suite.references import check_address, reference_name
-from benchgate.suite.written import Written, text
+from benchgate.suite.checks import PlaceName
+from benchgate.suite.connection import Headers, Reference, check_address, reference_name, refuse_two_authorizations
+from benchgate.suite.types import Duration, Expected, StrictSection, Text, Written, is_stored, positive_share, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
 

@@ -1,104 +1,184 @@
-"""JSON schemas that answers are held to: is it one, and what tells whether a value is as it wants it.
+"""The language of suites, and of files of waivers, as JSON Schema 2020-12: what editors complete and mark from.
 
-The package jsonschema takes a tenth of a second to load, so only a suite that has a schema loads it.
+Read off the same types that a suite is read into. It says shapes: which keys there are, which kind of value each takes
+and how quantities are written. What sections must be to each other only `benchgate validate` knows.
+
+The language of files of prices as JSON Schema 2020-12, as `editor_schema` says that of suites.
+
+What the keys of a suite mean, read off the page that explains them, so that editors say what the page says.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, get_args, get_origin
 
-_REFERENCES = ("$ref", "$dynamicRef")
-_LATEST = "https://json-schema.org/draft/2020-12/schema"
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic import BaseModel
 
+from benchgate.suite.messages import Slot, key_of, sections, slots_of
+from benchgate.suite.price_file import ListedPrice, PriceFile
+from benchgate.suite.pricing import Energy, PriceTerms, TokenPrices
+from benchgate.suite.types import Written
+from benchgate.suite.waivers import EXPECTED, KEYS, PATTERNS, REQUIRED
+from benchgate.suite.yaml import MAX_NODES
 
-class Validator(Protocol):
-    """What tells whether a value is as a schema wants it."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-    def is_valid(self, instance: object) -> bool:
-        """Whether it is."""
+Meanings = Mapping[tuple[str, str], str]
+"""What a key means, by the place of its section as `vocabulary.sections` names it, and the key."""
 
-
-def schema_problem(schema: Mapping[str, object]) -> str | None:
-    """What is wrong with a JSON schema, before anything is asked after it; None when nothing is."""
-    try:
-        validator = validator_of(json.dumps(schema))
-        _check_references(schema)
-        validator.is_valid(None)  # which ends, unless the schema leads back to itself
-    except RecursionError:
-        return "it leads back to itself before it says anything, or is nested too deeply"
-    except ValueError as exc:
-        return str(exc)
-    return None
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_LIMITS = {Ge: ("ge", "minimum"), Gt: ("gt", "exclusiveMinimum"), Le: ("le", "maximum"), Lt: ("lt", "exclusiveMaximum")}
+_SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
-def _check_references(schema: Mapping[str, object]) -> None:
-    """ValueError for the first reference that leads to no schema: what stands outside is not looked up."""
-    from referencing import Registry
-    from referencing.jsonschema import specification_with
-
-    dialect = str(schema.get("$schema", _LATEST))
-    resource = specification_with(dialect).create_resource(schema)
-    waiting, seen = [(resource, Registry().resolver_with_root(resource))], set[int]()
-    while waiting:
-        part, resolver = waiting.pop()
-        if id(part.contents) in seen or not isinstance(part.contents, Mapping):
-            continue
-        seen.add(id(part.contents))
-        if part.contents.get("$schema", dialect) != dialect:
-            raise ValueError(f"`$schema` inside it is another than its own ({dialect})")
-        for reference in _references(part.contents):
-            found = _followed(reference, resolver)
-            _checked(found.contents, schema)  # nobody has looked there, if it stands where no schema is expected
-            waiting.append((specification_with(dialect).create_resource(found.contents), found.resolver))
-        waiting += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
+def suite_schema(meanings: Meanings) -> dict[str, Any]:
+    """The schema of a suite. A key without a meaning is described by nothing."""
+    (_, root), *others = sections()
+    whole = {"$schema": DIALECT, "title": "benchgate suite", **section_schema("", root, meanings)}
+    return {**whole, "$defs": {model.__name__: section_schema(place, model, meanings) for place, model in others}}
 
 
-def _references(part: Mapping[str, object]) -> Iterator[str]:
-    for key in _REFERENCES:
-        reference = part.get(key)
-        if isinstance(reference, str):
-            yield reference
+def waivers_schema() -> dict[str, Any]:
+    """The schema of a file of waivers."""
+    properties = {
+        key: {"type": "string", "description": EXPECTED[key], **({"pattern": PATTERNS[key]} if key in PATTERNS else {})}
+        for key in KEYS
+    }
+    entry = {"type": "object", "properties": properties, "required": list(REQUIRED), "additionalProperties": False}
+    waivers = {"type": "array", "items": entry, "maxItems": MAX_NODES}
+    return {
+        "$schema": DIALECT,
+        "title": "benchgate waivers",
+        "type": "object",
+        "properties": {"waivers": {"description": "Checks that are let through for a while", **waivers}},
+        "required": ["waivers"],
+        "additionalProperties": False,
+    }
 
 
-def _followed(reference: str, resolver: Any) -> Any:
-    from referencing.exceptions import Unresolvable
+def section_schema(place: str, model: type[BaseModel], meanings: Meanings) -> dict[str, Any]:
+    """That of one section; of the sections in it, references to `$defs` by the names of their models."""
+    properties = {}
+    for key, slot in slots_of(model).items():
+        meaning = meanings.get((place, key))
+        properties[key] = {**({} if meaning is None else {"description": meaning}), **_value(slot)}
+    required = [key_of(name, field) for name, field in model.model_fields.items() if field.is_required()]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
 
-    try:
-        return resolver.lookup(reference)
-    except (Unresolvable, ValueError, TypeError) as exc:  # the last two: a pointer into what is no list or mapping
-        raise ValueError(f"{reference} leads nowhere inside the schema, and nothing outside it is looked up") from exc
+
+def _value(slot: Slot) -> dict[str, Any]:
+    """What may stand in a slot; of several forms any."""
+    written = next((mark for mark in reversed(slot.metadata) if isinstance(mark, Written)), None)
+    forms = [dict(form) for form in written.forms] if written is not None else []
+    if slot.model is not None:
+        forms.append({"$ref": f"#/$defs/{slot.model.__name__}"})
+    elif not forms:
+        forms.append(_plain(slot))
+    forms = [{**_limits(form, slot), **form} for form in forms]
+    return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
 
-@lru_cache(maxsize=64)
-def validator_of(schema: str) -> Validator:
-    """Of a schema in JSON; of the draft it names, else the latest. It looks nothing up outside itself.
+def _plain(slot: Slot) -> dict[str, Any]:
+    """A slot whose text is of the type that is read from it."""
+    if slot.kind is Any:
+        return {}
+    if slot.choices:
+        return {"enum": list(slot.choices)}
+    if slot.kind in _KINDS:
+        return {"type": _KINDS[slot.kind]}
+    if slot.names is not None and slot.entry is not None:
+        return {"type": "object", "propertyNames": _value(slot.names), "additionalProperties": _value(slot.entry)}
+    if slot.entry is not None:
+        kinds = get_args(slot.kind)
+        size = {} if kinds[-1] is Ellipsis else {"minItems": len(kinds), "maxItems": len(kinds)}
+        return {"type": "array", "items": _value(slot.entry), **size}
+    raise AssertionError(f"nobody says how {slot.kind} ({get_origin(slot.kind)}) is written; annotate it with Written")
 
-    Raises ValueError when it is no schema.
+
+def _limits(form: Mapping[str, object], slot: Slot) -> dict[str, object]:
+    """What the type says of size where this form is what it counts: how long texts and lists are, how large numbers."""
+    limits: dict[str, object] = {}
+    kind = str(form.get("type"))
+    for mark in slot.metadata:
+        if kind in ("integer", "number") and type(mark) in _LIMITS and _counts(slot):
+            name, word = _LIMITS[type(mark)]
+            limits[word] = getattr(mark, name)
+        elif isinstance(mark, MinLen) and kind in _SIZES:
+            limits[f"min{_SIZES[kind]}"] = mark.min_length
+        elif isinstance(mark, MaxLen) and kind in _SIZES:
+            limits[f"max{_SIZES[kind]}"] = mark.max_length
+    return limits
+
+
+def _counts(slot: Slot) -> bool:
+    """Whether a bare number in the text is in the unit of what is read from it."""
+    return slot.kind is int or not any(isinstance(mark, Written) for mark in slot.metadata)
+
+
+_MEANT = {
+    ("", "prices"): "What deployments cost, each from a day on and until another one.",
+    ("prices[]", "deployment"): "Whose price it is, by its name in the suites; or say `accelerator`.",
+    ("prices[]", "accelerator"): "Of deployments on what their suites call so, and that have none by name.",
+    ("prices[]", "price"): "Of one accelerator for an hour; or say `token_prices`.",
+    ("prices[]", "price_terms"): "How it was bought, and what is paid beside it.",
+    ("prices[]", "token_prices"): "Of a hosted model, by its `deployment`: for a million tokens of each kind.",
+    ("prices[]", "from"): "Its first day, in UTC. Unless said: all days before.",
+    ("prices[]", "until"): "Its last day, in UTC. Unless said: for good.",
+}
+
+
+def prices_schema(meanings: Meanings) -> dict[str, Any]:
+    """The schema of a file of prices; `meanings` are those of suites, with which it shares its terms."""
+    places = {model: place for place, model in sections()}
+    shared = {
+        model.__name__: section_schema(places[model], model, meanings) for model in (PriceTerms, Energy, TokenPrices)
+    }
+    listed = section_schema("prices[]", ListedPrice, _MEANT)
+    whole = {"$schema": DIALECT, "title": "benchgate prices", **section_schema("", PriceFile, _MEANT)}
+    return {**whole, "$defs": {ListedPrice.__name__: listed, **shared}}
+
+
+_HEADING = re.compile(r"^## (?:`(?P<place>[^`]+)`|(?P<top>The top level))$")
+_ROW = re.compile(r"^\| `(?P<key>[^`]+)` \|(?P<rest>.*)\|$")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_METRICS = "| metric | needs"
+
+
+def meanings_of(page: str) -> dict[tuple[str, str], str]:
+    """Meaning and default of every key, by the place of its section and the key; the top level's place is empty.
+
+    `page` is the text of docs/suites.md: one heading for each section, with a row `| key | value | default | meaning |`
+    for each of its keys.
     """
-    from referencing import Registry
-
-    found = json.loads(schema)
-    return cast(Validator, _checked(found, found)(found, registry=Registry()))
+    return dict(_rows(page))
 
 
-def _checked(part: object, whole: Mapping[str, object]) -> Any:
-    """The class of validators that a schema names, once it has found no fault with this part of it."""
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-    from referencing.jsonschema import UnknownDialect, specification_with
+def _rows(page: str) -> Iterator[tuple[tuple[str, str], str]]:
+    place: str | None = None
+    for line in page.splitlines():
+        if line.startswith(("## ", _METRICS)):
+            heading = _HEADING.match(line)
+            place = None if heading is None else heading["place"] or ""
+        row = _ROW.match(line)
+        if row is not None and place is not None:
+            cells = [_bare(cell) for cell in row["rest"].split(" | ")]
+            if len(cells) == 3:
+                yield (place, row["key"]), _sentence(*cells)
 
-    named = whole.get("$schema", _LATEST)
-    try:
-        specification_with(named if isinstance(named, str) else "")
-    except UnknownDialect as exc:
-        what = f"`$schema` is {json.dumps(named)[:80]}, which is no known draft"
-        raise ValueError(f'{what}; write "{_LATEST}" or leave it out') from exc
-    kind: Any = validator_for({"$schema": named}, default=Draft202012Validator)
-    try:
-        kind.check_schema(part, format_checker=kind.FORMAT_CHECKER)  # which reads its patterns too
-    except SchemaError as exc:
-        raise ValueError(f"{exc.json_path}: {exc.message}") from exc
-    return kind
+
+def _sentence(value: str, default: str, meaning: str) -> str:
+    usual = "Required" if default == "required" else f"Unless said: {default}"
+    return f"{meaning.rstrip('.')}. Value: {value}. {usual}."
+
+
+def _bare(cell: str) -> str:
+    """Without the marks of markdown."""
+    return _LINK.sub(r"\1", cell).replace("`", "").replace("\\|", "|").strip()

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from benchgate.errors import SuiteError
-from benchgate.suite.parts import MEASUREMENTS, sound_parts
-from benchgate.suite.references import resolve_secret
-from benchgate.suite.rules import broken_rules
+from benchgate.suite.connection import resolve_secret
+from benchgate.suite.default_checks import with_usual_checks
+from benchgate.suite.messages import faults_of
+from benchgate.suite.rules.parts import MEASUREMENTS, sound_parts
+from benchgate.suite.rules.suite import broken_rules
 from benchgate.suite.schema import Suite
-from benchgate.suite.text import Document, Fault, Path, Plain, read_text
-from benchgate.suite.usual_checks import with_usual_checks
-from benchgate.suite.wording import faults_of
+from benchgate.suite.yaml import Document, Fault, Path, Plain, read_text
 
 __all__ = ["parse_suite", "resolve_secret"]
 

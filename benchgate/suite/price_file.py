@@ -10,13 +10,11 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.suite.fields import Expected, Kind, Price, StrictSection, Text, is_stored
-from benchgate.suite.price_terms import PriceTerms, TokenPrices
-from benchgate.suite.text import Document, Fault, read_text
-from benchgate.suite.vocabulary import Slot, nearest, suggestion
+from benchgate.suite.messages import Slot, faults_of, nearest, suggestion
+from benchgate.suite.pricing import PriceTerms, TokenPrices
+from benchgate.suite.types import Expected, Kind, Price, StrictSection, Text, Written, is_stored, text
 from benchgate.suite.waivers import parse_day
-from benchgate.suite.wording import faults_of
-from benchgate.suite.written import Written, text
+from benchgate.suite.yaml import Document, Fault, read_text
 
 
 def _day(found: object, info: ValidationInfo) -> object:

@@ -8,8 +8,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from benchgate import units
-from benchgate.suite.fields import Duration, Expected, Flag, Percent, Size, StrictSection, Text, Tokens, Whole
-from benchgate.suite.written import Written, text
+from benchgate.suite.types import (
+    Duration,
+    Expected,
+    Flag,
+    Percent,
+    Size,
+    StrictSection,
+    Text,
+    Tokens,
+    Whole,
+    Written,
+    text,
+)
 
 GIB = 1024**3
 

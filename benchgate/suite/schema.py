@@ -1,14 +1,33 @@
-"""The whole language of suites, as types. Text becomes these in `loader`; everything downstream reads only these.
+"""Where telemetry of a deployment comes from, as a suite says it: its page of metrics, what reads its accelerators.
+
+How far the candidate's next-token probabilities lie from the baseline's, on fixed texts: the section's language.
+
+How good the load generator must have been for its times to count as the servers'.
+
+How often the load is looked at before it ends, and what it may cost to go on.
+
+How much may add up over promotions, each of which stays inside its own margin.
+
+How many replicas a deployment has, and what counts those that are there.
+
+The whole language of suites, as types. Text becomes these in `loader`; everything downstream reads only these.
 
 Fields hold base units (`_s`, `_rps`, `_ratio`, `_usd`); in the YAML the same keys carry human units without the suffix,
 like `ttft: 500ms`. Every default is written here and nowhere else, so the stored suite shows them. What one field or
 one section must be is said here; what sections must be to each other is said in `rules`.
+
+Which arms a suite measures: both, or the candidate alone where nothing is compared.
+
+How many tokens a request may come to, prompt and answer together, as far as the suite says.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +36,7 @@ from pydantic import (
     PrivateAttr,
     SerializerFunctionWrapHandler,
     Strict,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -25,32 +45,22 @@ from pydantic import (
 )
 
 from benchgate import units
-from benchgate.errors import EvidenceError
+from benchgate.errors import EvidenceError, UsageError
+from benchgate.model.deployment import Arm
 from benchgate.suite.capacity import Capacity
-from benchgate.suite.check import Check
-from benchgate.suite.check_values import PlaceName
-from benchgate.suite.client_bounds import ClientBounds
-from benchgate.suite.creep import Creep
-from benchgate.suite.divergence import Divergence
-from benchgate.suite.error_budget import ErrorBudget
-from benchgate.suite.fields import (
-    Duration,
-    Expected,
-    Flag,
-    Kind,
-    Name,
-    PositivePercent,
-    Price,
-    Rate,
-    SharedField,
-    StrictSection,
-    Text,
-    Whole,
-    is_stored,
+from benchgate.suite.checks import Check, PlaceName
+from benchgate.suite.connection import (
+    Address,
+    Headers,
+    ProxyAddress,
+    Reference,
+    Tls,
+    is_http_base,
+    reference_name,
+    refuse_two_authorizations,
+    resolve_secret,
 )
-from benchgate.suite.lengths import Count
-from benchgate.suite.levels import Level, level_of
-from benchgate.suite.looks import USUAL_LOOKS, Blocks, LoadLimit, checked_looks, with_blocks
+from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.metric_kinds import (
     FAILURE_METRICS,
     LATENCY_METRICS,
@@ -63,20 +73,289 @@ from benchgate.suite.metric_kinds import (
     Metric,
     Statistic,
 )
-from benchgate.suite.practice import Practice
-from benchgate.suite.price_terms import PriceTerms, TokenPrices
+from benchgate.suite.pricing import PriceTerms, TokenPrices
 from benchgate.suite.quality import Quality
-from benchgate.suite.reach import Address, Headers, ProxyAddress, Reference, Tls, refuse_two_authorizations
-from benchgate.suite.ready import Ready
-from benchgate.suite.references import reference_name
 from benchgate.suite.shadow import Shadow
-from benchgate.suite.slo import SloSpec, with_inherited_slos
-from benchgate.suite.stage import Bursts, Stage, Step
-from benchgate.suite.stage_forms import expanded
-from benchgate.suite.warmup import Warmup, with_renamed_warmup
-from benchgate.suite.watching import AUTO, Gpu, Metrics
-from benchgate.suite.workload import BodyFields, Workload
-from benchgate.suite.written import WHOLE, Written, word
+from benchgate.suite.simulator import Practice
+from benchgate.suite.stages import (
+    Bursts,
+    Level,
+    SloSpec,
+    Stage,
+    Step,
+    Warmup,
+    expanded,
+    level_of,
+    with_inherited_slos,
+    with_renamed_warmup,
+)
+from benchgate.suite.types import (
+    WHOLE,
+    Duration,
+    Expected,
+    Flag,
+    Kind,
+    Money,
+    Name,
+    PositivePercent,
+    Price,
+    Rate,
+    SharedField,
+    StrictSection,
+    Text,
+    Whole,
+    Written,
+    is_stored,
+    text,
+    word,
+)
+from benchgate.suite.workload import BodyFields, Count, Workload
+from benchgate.units import as_written, show_duration, show_percent
+
+if TYPE_CHECKING:
+    pass
+
+AUTO = "auto"
+OFF = "off"
+NVIDIA_SMI = "nvidia-smi"
+
+
+def check_page(text: str) -> str:
+    """Let the address of a page of metrics pass, or a reference to one; ValueError, without credentials, otherwise."""
+    if reference_name(text) is not None:
+        return text
+    if "@" in text:
+        raise ValueError("holds credentials; put the whole address in a variable and write ${env:NAME}")
+    return _page(text)
+
+
+def _page(text: str) -> str:
+    if not is_http_base(text) or urlsplit(text).fragment:
+        raise ValueError(f'"{text[:60]}" is not the address of a page; write it like http://host:9400/metrics')
+    return text
+
+
+def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
+    """What a suite says of `key`, its reference followed. UsageError for one that is not set or holds no address."""
+    if text in (AUTO, OFF, NVIDIA_SMI):
+        return text
+    try:
+        return _page(resolve_secret(text, environment)) if reference_name(text) is not None else check_page(text)
+    except ValueError:
+        # Its message may repeat a part of what the variable holds.
+        raise UsageError(f"`{key}` refers to what is not the address of a page of metrics; correct it") from None
+
+
+def _metrics(text: str) -> str:
+    return text if text in (AUTO, OFF) else check_page(text)
+
+
+def _gpu(text: str) -> str:
+    return text if text == NVIDIA_SMI else check_page(text)
+
+
+Metrics = Annotated[
+    str, AfterValidator(_metrics), Expected('"auto", "off" or the address of a page like "http://host:9090/metrics"')
+]
+Gpu = Annotated[
+    str, AfterValidator(_gpu), Expected('"nvidia-smi" or the page of a DCGM exporter like "http://host:9400/metrics"')
+]
+
+
+class Divergence(StrictSection):
+    """Fixed texts (JSONL: `id`, `text`) that both arms read: given, not generated. Paths are relative to the suite."""
+
+    texts: Text
+    positions: Whole = Field(default=200, ge=10, le=100_000)  # in all; drawn by the suite's seed
+    top: Whole = Field(default=20, ge=2, le=10_000)  # the most probable tokens that are asked for at a position
+    way: Literal["auto", "n_probs", "echo", "cut"] = "auto"
+    window: Whole = Field(default=2048, ge=32, le=1_000_000)  # characters of a piece of a text; its second half counts
+    repeat_baseline: Flag = False  # ask the baseline once more: how far it lies from itself
+    concurrency: Whole = Field(default=8, ge=1, le=1024)
+
+
+_Bound = Annotated[  # above a second hardly any latency would still be the server's
+    Duration, Field(gt=0, le=1), Expected('a duration of at most 1s, like "50ms"')
+]
+
+
+class ClientBounds(StrictSection):
+    """Beyond one of these, a stage execution measured its client. Why they are where they are: docs/decisions.md."""
+
+    send_lag_p99_s: _Bound = Field(default=0.005, alias="send_lag_p99")  # what any scheduler may cost
+    send_lag_max_s: _Bound = Field(default=0.050, alias="send_lag_max")  # of one single send
+    read_delay_p99_s: _Bound = Field(default=0.005, alias="read_delay_p99")  # of stages under 2 s the median
+    read_delay_max_s: _Bound = Field(default=0.050, alias="read_delay_max")
+    cpu_share: PositivePercent = Field(default=0.70, alias="cpu")  # of one core, by the busiest worker over 5 s
+    achieved_ratio: PositivePercent = Field(default=0.99, alias="achieved")  # of the offered rate
+
+    def unusual(self) -> str:
+        """Those that are not the usual ones, as a suite spells them: `send_lag_p99 30 ms`; empty when none."""
+        shown = []
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.default:
+                shown.append(f"{field.alias} {_shown(name, value)}")
+        return ", ".join(shown)
+
+    def widened(self) -> str:
+        """Those that allow more than the usual ones: `send lag p99 100 ms (usual 5 ms)`; empty when none."""
+        told = []
+        for name, field in type(self).model_fields.items():
+            value, usual = getattr(self, name), field.default
+            if value < usual if name in _AT_LEAST else value > usual:
+                words = str(field.alias).replace("_", " ")
+                told.append(f"{words} {as_written(_shown(name, value))} (usual {as_written(_shown(name, usual))})")
+        return ", ".join(told)
+
+
+_AT_LEAST = ("achieved_ratio",)
+
+
+def _shown(name: str, value: float) -> str:
+    return show_duration(value) if name.endswith("_s") else show_percent(value)
+
+
+USUAL_LOOKS = (5, 10, 20)
+"""After how many blocks, where a suite says nothing: the first settles much, each next one doubles what there is."""
+Blocks = Annotated[Whole, Field(ge=2, le=200)]
+_BLOCKS = TypeAdapter(Blocks)
+_MOST_LOOKS = 6
+_WITHOUT_SWEEP = 10  # a search alone has no blocks, and a number all the same: it stands in stored suites
+
+
+class LoadLimit(StrictSection):
+    """What the load may take: no next look is begun that would pass it. The first one is always taken."""
+
+    time_s: Duration | None = Field(default=None, alias="time")
+    cost_usd: Money | None = Field(default=None, alias="cost")  # by the prices of all deployments that are measured
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.time_s is None and self.cost_usd is None:
+            raise ValueError("a limit needs at least one of `time` and `cost`")
+        return self
+
+
+def with_blocks(load: Mapping[str, Any]) -> dict[str, Any]:
+    """A load's plain data in which the most blocks stand: the last look's, and the usual looks where none are said."""
+    if "looks" not in load and "blocks" not in load:
+        if not load.get("sweep"):
+            return {**load, "blocks": _WITHOUT_SWEEP}
+        return {**load, "looks": list(USUAL_LOOKS), "blocks": USUAL_LOOKS[-1]}
+    looks = load.get("looks")
+    if "blocks" in load or not isinstance(looks, list | tuple) or not all(_is_number_of_blocks(one) for one in looks):
+        return dict(load)
+    return {**load, "blocks": looks[-1]} if looks else dict(load)
+
+
+def checked_looks(looks: tuple[int, ...], blocks: int | None) -> tuple[int, ...]:
+    """The looks, none where there is but one: that is a fixed number of blocks. ValueError for what cannot be.
+
+    `blocks` is the most there may be; None where that is wrong itself.
+    """
+    if not looks:
+        raise ValueError("an empty list looks at nothing; write rising numbers of blocks like [5, 10, 20]")
+    if len(looks) > _MOST_LOOKS:
+        raise ValueError(
+            f"{len(looks)} looks; each one costs a little of what can be shown, so write {_MOST_LOOKS} at most"
+        )
+    if any(before >= after for before, after in pairwise(looks)):
+        raise ValueError("looks are numbers of blocks in all, each more than the one before, like [5, 10, 20]")
+    if blocks is not None and blocks != looks[-1]:
+        raise ValueError(f"the last look is after {looks[-1]} blocks, and `blocks` says {blocks}; keep one of the two")
+    return looks if len(looks) > 1 else ()
+
+
+def _is_number_of_blocks(found: object) -> bool:
+    try:
+        _BLOCKS.validate_python(found)
+    except ValidationError:
+        return False
+    return True
+
+
+def _points(found: object, info: ValidationInfo) -> object:
+    return found if is_stored(info) else units.parse_points_ratio(found)
+
+
+def _percent(found: object, info: ValidationInfo) -> object:
+    return found if is_stored(info) else units.parse_percent_ratio(found)
+
+
+Points = Annotated[
+    float, BeforeValidator(_points), Expected('points like "5 points"', quantity=True),
+    Written.of(text(units.PATTERNS[units.parse_points_ratio])),
+]  # fmt: skip
+Percent = Annotated[
+    float, BeforeValidator(_percent), Expected('a percentage like "10%"', quantity=True),
+    Written.of(text(units.PATTERNS[units.parse_percent_ratio])),
+]  # fmt: skip
+
+
+class Creep(StrictSection):
+    """What the candidate may have lost since the release so many promotions ago, this one counted.
+
+    Looked at of every required check that compares the arms and whose harm adds up: latencies, rates and perplexity in
+    percent, shares of requests and of eval items in points. Advisory, unless it is `required`.
+    """
+
+    releases: Whole = Field(default=10, ge=2, le=50)
+    margin: Percent = Field(default=0.10, gt=0, lt=1)
+    points: Points = Field(default=0.05, gt=0, lt=1)
+    required: Flag = False
+
+
+MOST_COUNTED = 10_000
+
+
+def _command(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"is no command: {error}; quote it as for a shell") from None
+    if not words or "\0" in text:
+        raise ValueError("is no command; write a program and its arguments")
+    return text
+
+
+class Ready(StrictSection):
+    """The number of replicas, counted by at most one of `metrics` and `command`; by neither, the server is asked."""
+
+    replicas: Whole = Field(ge=1, le=MOST_COUNTED)
+    metrics: tuple[
+        Annotated[
+            str,
+            AfterValidator(check_page),
+            Expected('the address of a replica\'s page like "http://host-1:8000/health"'),
+        ],
+        ...,
+    ] = Field(default=(), min_length=1)  # one of each replica
+    command: (
+        Annotated[Text, AfterValidator(_command), Expected("a command that prints how many replicas are ready")] | None
+    ) = None  # prints a whole number; run without a shell
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.metrics and self.command is not None:
+            raise ValueError("`metrics` and `command` both count the replicas; keep one of them")
+        if len(set(self.metrics)) < len(self.metrics):
+            raise ValueError("`metrics` names an address twice; each replica has an address of its own")
+        if self.metrics and len(self.metrics) < self.replicas:
+            what = f"`metrics` names {len(self.metrics)} addresses, and there are {self.replicas} replicas"
+            raise ValueError(f"{what}; name the address of every replica, or correct `replicas`")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_said(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = serialise(self)
+        return {key: value for key, value in written.items() if value}
+
+    @property
+    def command_words(self) -> tuple[str, ...]:
+        """Return the command as a program and its arguments; empty without one."""
+        return tuple(shlex.split(self.command)) if self.command is not None else ()
+
 
 __all__ = [
     "ENGINES", "FAILURE_METRICS", "LATENCY_METRICS", "LOAD_METRICS", "METRICS", "RATIO_METRICS", "SHARE_METRICS",
@@ -391,3 +670,35 @@ _UNREADABLE = "the suite that the run keeps is none that this benchgate knows"
 def _first_of(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}"
+
+
+_COMPARING = ("quality", "divergence", "shadow")  # sections that are about both arms
+
+
+def measured_arms(suite: Suite) -> tuple[Arm, ...]:
+    """Both; the candidate alone where one deployment is both of them and every check bounds its own values.
+
+    To measure it twice would cost twice as much and show nothing that any check looks at.
+    """
+    return arms_of_stored(suite.to_stored())
+
+
+def arms_of_stored(stored: Mapping[str, Any]) -> tuple[Arm, ...]:
+    """The same of a suite as a run keeps it."""
+    checks = (stored.get("gate") or {}).get("checks") or ()
+    compares = any(check.get("margin") is not None for check in checks)
+    compares = compares or not checks or any(stored.get(name) is not None for name in _COMPARING)
+    same = stored.get("baseline") is not None and stored.get("baseline") == stored.get("candidate")
+    return (Arm.CANDIDATE,) if same and not compares else (Arm.BASELINE, Arm.CANDIDATE)
+
+
+def context_tokens_of(spec: DeploymentSpec) -> int | None:
+    """What one request may hold at a deployment; None where only the server knows."""
+    ours = spec.embedded or spec.sim
+    return ours.context_tokens if ours is not None else spec.context_tokens
+
+
+def declared_context_tokens(suite: Suite) -> int | None:
+    """What both arms can hold; None where the suite says it of neither."""
+    said = [context_tokens_of(suite.deployments[name]) for name in (suite.baseline, suite.candidate)]
+    return min((tokens for tokens in said if tokens is not None), default=None)

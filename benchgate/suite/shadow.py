@@ -13,9 +13,9 @@ from pydantic import (
     model_validator,
 )
 
-from benchgate.suite.fields import Expected, Flag, PositivePercent, StrictSection, Text, Tokens, Whole
-from benchgate.suite.json_paths import parse_path
-from benchgate.suite.reach import Address, Headers, Reference, refuse_two_authorizations
+from benchgate.suite.connection import Address, Headers, Reference, refuse_two_authorizations
+from benchgate.suite.formats import parse_path
+from benchgate.suite.types import Expected, Flag, PositivePercent, StrictSection, Text, Tokens, Whole
 
 
 def _path(text: str) -> str:

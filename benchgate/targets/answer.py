@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benchgate.errors import TargetError
-from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.model.request import Endpoint
 from benchgate.targets.content import arguments_text, calls_in, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import Secret, json_object, one_line, said, without

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from benchgate.suite.json_schema import validator_of
+from benchgate.suite.formats import validator_of
 
 _LONGEST_S = 0.2  # of processor time, to judge one answer; the slowest sound ones take a hundredth of it
 _CHOICE_OF_ONE = ("function", "custom")

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.suite.addresses import check_proxy
-from benchgate.suite.headers import written_out
-from benchgate.suite.references import resolve_secret
+from benchgate.suite.connection import check_proxy, resolve_secret, written_out
 from benchgate.suite.schema import DeploymentSpec
 from benchgate.targets.dialect import Target, dialect_of
 from benchgate.targets.route import Route, tls_context

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from benchgate.model.ask import GENERATING, Ask, Endpoint, text_ask
 from benchgate.model.deployment import Arm
-from benchgate.suite.schema import DeploymentSpec, MaxTokensField
-from benchgate.suite.watching import OFF
+from benchgate.model.request import GENERATING, Ask, Endpoint, text_ask
+from benchgate.suite.schema import OFF, DeploymentSpec, MaxTokensField
 from benchgate.targets.route import DIRECT, Route
 from benchgate.targets.spelling import spelled_fields
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx2
 
 from benchgate.errors import TargetError
-from benchgate.model.ask import Endpoint
+from benchgate.model.request import Endpoint
 from benchgate.model.run import REFUSES
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.clients import client_of

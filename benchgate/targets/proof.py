@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from benchgate.model.ask import Ask, Endpoint, text_ask
+from benchgate.model.request import Ask, Endpoint, text_ask
 from benchgate.targets.content import holds_call, holds_thinking, text_in
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.refusals import json_object

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchgate.model.ask import Endpoint
+from benchgate.model.request import Endpoint
 
 
 def spelled_fields(engine: str, endpoint: Endpoint, fields: Mapping[str, object]) -> dict[str, object]:

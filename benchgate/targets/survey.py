@@ -14,8 +14,8 @@ from enum import StrEnum
 
 import httpx2
 
-from benchgate.model.ask import Endpoint
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.model.request import Endpoint
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
 from benchgate.targets.finish import finish_reason

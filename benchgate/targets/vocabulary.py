@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx2
 
 from benchgate.errors import UsageError
-from benchgate.plan.workloads import VOCABULARIES, Vocabulary
+from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.targets.address import show_address
 from benchgate.targets.clients import client_of
 from benchgate.targets.dialect import Target

@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchgate.errors import TargetError
-from benchgate.model.replicas import NOT_COUNTABLE
-from benchgate.suite.ready import Ready
-from benchgate.suite.schema import DeploymentSpec
-from benchgate.suite.watching import resolve_page
+from benchgate.model.run import NOT_COUNTABLE
+from benchgate.suite.schema import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.page import BadPageError, samples_of

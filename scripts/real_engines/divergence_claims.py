@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceObservation
-from benchgate.plan.divergence import FixedText, planned_pieces
+from benchgate.model.records import DivergenceObservation
+from benchgate.plan.texts import FixedText, planned_pieces
 from benchgate.quality.divergence import diverge
-from benchgate.suite.divergence import Divergence
-from benchgate.suite.schema import Limits
+from benchgate.suite.schema import Divergence, Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from scripts.real_engines.claims import Notebook
 from scripts.real_engines.servers import MODEL, Running

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchgate.gate.knee_check import knees_by_block
-from benchgate.gate.rule import Problem
-from benchgate.gate.telemetry_values import counted, executions_of
-from benchgate.model import metrics
+from benchgate.gate.checks.capacity import knees_by_block
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.telemetry import counted, executions_of
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import Counter, TelemetryWindow
 from benchgate.stats.knee import ServerKnee
@@ -105,7 +105,7 @@ def capacity_claims(book: Notebook, benchgate: Benchgate, server: Running) -> No
     decided = benchgate.run("capacity", _capacity(server))
     found = next(check for check in decided.document["checks"] if check["metric"] == "capacity")
     peak = max(
-        metrics.requests_per_s(seen.requests, seen.window_s) or 0.0
+        request_metrics.requests_per_s(seen.requests, seen.window_s) or 0.0
         for seen in decided.evidence.load
         if seen.stage == "full"
     )

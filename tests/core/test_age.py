@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchgate.model.age import too_old
+from benchgate.model.run import too_old
 
 NOW, DAY_S = "2026-03-01T00:00:00.000Z", 86_400.0
 

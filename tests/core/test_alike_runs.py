@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchgate.cost.frontier import Cheapest
 from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import StoredRun
-from benchgate.gate.priced_level import OUTPUT
-from benchgate.gate.right_sizing import right_sizing as as_stored
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.candidates import StoredRun
+from benchgate.sizing.frontier import Cheapest
+from benchgate.sizing.operating_point import OUTPUT
+from benchgate.sizing.right_sizing import right_sizing as as_stored
+from benchgate.stats.meta import Figure
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
 from tests.core.test_right_sizing import BASE, DAY, OURS, right_sizing, row, stored, with_rows

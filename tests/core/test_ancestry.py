@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchgate.gate.ancestry import Gap, Place, Promotion, hops, same_pair, start
+from benchgate.gate.history.cumulative import Gap, Place, Promotion, hops, same_pair, start
 from benchgate.model.history import PastArm, PastRun
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.answer_cache import load_not_cached, order_does_not_matter
-from benchgate.gate.guard import SPEED
+from benchgate.gate.guards.base import SPEED
+from benchgate.gate.guards.caches import load_not_cached, order_does_not_matter
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, Evidence, LoadObservation

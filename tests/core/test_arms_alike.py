@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.arms_alike import arms_alike
+from benchgate.gate.guards.arms import arms_alike
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from tests.fakes.measured import SuiteText, measured

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.allowance import Terms
-from benchgate.gate.apart import log_ratio
-from benchgate.gate.between_runs import beside
-from benchgate.gate.block_pairs import Measure
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.checks.margin import Terms
+from benchgate.gate.checks.timing import timing_between_runs
+from benchgate.gate.comparison import Comparison, beside
+from benchgate.gate.evidence.blocks import Measure
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, TargetFault
 from tests.fakes.apart import alone
@@ -30,7 +29,7 @@ def beside_a_slow_baseline() -> Evidence:
 def test_a_live_baseline_of_one_run_is_no_side_of_the_comparison(stored: bool) -> None:
     live = beside_a_slow_baseline()
     judged, reference = (ALONE, live) if stored else (live, ALONE)
-    found = log_ratio(Comparison(judged, reference), "c4", TTFT, Terms(0.1), alpha=0.05)
+    found = timing_between_runs(Comparison(judged, reference), "c4", TTFT, Terms(0.1), alpha=0.05)
     assert found.harm == pytest.approx(0.0, abs=0.05)
     assert [found.baseline, found.candidate] == pytest.approx([0.053, 0.053], rel=0.05)
 

@@ -9,8 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from benchgate.gate.block_differences import BlockDifferences, block_differences
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.figures import BlockDifferences, block_differences
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import CheckResult

@@ -9,10 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.block_pairs import BlockPairs, Measure, block_pairs, grouped
-from benchgate.gate.block_values import in_other_pieces, unpaced
-from benchgate.gate.request_pairs import PairedRequests, paired_lengths, paired_requests
-from benchgate.gate.rule import Problem
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.blocks import (
+    BlockPairs,
+    Measure,
+    PairedRequests,
+    block_pairs,
+    grouped,
+    in_other_pieces,
+    paired_lengths,
+    paired_requests,
+    unpaced,
+)
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import LoadObservation

@@ -8,16 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate import capacity
-from benchgate.gate.arm_search import alternating, search_of
-from benchgate.gate.capacity import Searched, absolute, relative, searched
+from benchgate.gate.checks import capacity
+from benchgate.gate.checks.capacity import (
+    Searched,
+    alternating,
+    capacity_against_baseline,
+    capacity_against_bound,
+    search_of,
+    searched,
+)
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.rule import Finding, Problem, decide
+from benchgate.gate.decision import Finding, Problem, decide
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.stats.probe import ProbeFinding, Standing
-from benchgate.stats.search import Look, Probe, SearchResult, SearchSettings, Stop
+from benchgate.stats.capacity_search import Look, Probe, ProbeFinding, SearchResult, SearchSettings, Standing, Stop
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, searched_run, suite
 from tests.fakes.evidence import run
@@ -68,7 +73,7 @@ def outcome(finding: Finding) -> Outcome:
 
 def against(monkeypatch: pytest.MonkeyPatch, theirs: Searched, ours: Searched, *, breach: bool = False) -> Finding:
     judged(monkeypatch, theirs, ours)
-    return relative(Comparison(NOTHING), suite(), margin=0.2, breach=breach)
+    return capacity_against_baseline(Comparison(NOTHING), suite(), margin=0.2, breach=breach)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,7 @@ def test_a_least_capacity_is_held_by_the_lower_end_and_broken_by_the_upper(
     ends: Ends, least: float, says: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged(monkeypatch, bracket(Arm.CANDIDATE, ends))
-    assert outcome(absolute(Comparison(NOTHING), suite(), slo=least)) is says
+    assert outcome(capacity_against_bound(Comparison(NOTHING), suite(), slo=least)) is says
 
 
 def test_of_whole_numbers_the_most_is_one_less_than_what_missed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +156,7 @@ def test_of_whole_numbers_the_most_is_one_less_than_what_missed(monkeypatch: pyt
     asked = suite(capacity=IN_FLIGHT)
     for least, says in ((3.0, Outcome.BLOCK), (2.0, Outcome.WARN), (1.0, Outcome.PASS)):
         judged(monkeypatch, in_flight((2, 3)))
-        assert outcome(absolute(Comparison(NOTHING), asked, slo=least)) is says
+        assert outcome(capacity_against_bound(Comparison(NOTHING), asked, slo=least)) is says
 
 
 @pytest.mark.parametrize(
@@ -179,9 +184,9 @@ def test_a_search_that_was_not_made_on_one_side_leaves_nothing_to_compare(
     sides: list[Searched | Problem] = [bracket(arm, (20, 22)) for arm in Arm]
     sides[side] = Problem(Outcome.INVALID, "no search", "make one")
     judged(monkeypatch, *sides)
-    assert outcome(relative(Comparison(NOTHING), suite(), margin=0.2, breach=False)) is Outcome.INVALID
+    assert outcome(capacity_against_baseline(Comparison(NOTHING), suite(), margin=0.2, breach=False)) is Outcome.INVALID
     judged(monkeypatch, Problem(Outcome.INVALID, "no search", "make one"))
-    assert outcome(absolute(Comparison(NOTHING), suite(), slo=1.0)) is Outcome.INVALID
+    assert outcome(capacity_against_bound(Comparison(NOTHING), suite(), slo=1.0)) is Outcome.INVALID
 
 
 def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baselines(
@@ -194,7 +199,7 @@ def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baseli
         return bracket(arm, found[evidence.run.id, arm])
 
     monkeypatch.setattr(capacity, "searched", search)
-    finding = relative(Comparison(now, before), suite(), margin=0.2, breach=False)
+    finding = capacity_against_baseline(Comparison(now, before), suite(), margin=0.2, breach=False)
     assert outcome(finding) is Outcome.BLOCK
     assert finding.harm == pytest.approx(math.log(math.sqrt(20 * 22) / math.sqrt(10 * 11)))
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.clouded import Cleared, Tail, cleared
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchgate.cost.prices import usd_per_million_tokens
+from benchgate.model.price import usd_per_million_tokens
 
 
 def test_a_thousand_tokens_per_second_at_36_dollars_an_hour_cost_ten_dollars_a_million() -> None:

@@ -4,10 +4,17 @@ import math
 
 import pytest
 
-from benchgate.cost.demand import Demand, demand_of_hours
-from benchgate.cost.fleet import Replica, in_flight, replicas_while_one_starts, require_places, size
-from benchgate.cost.kv_cache import ConfigError, cache_layout, number_bytes
-from benchgate.cost.sizing import Cache
+from benchgate.sizing.fleet import (
+    Cache,
+    Demand,
+    Replica,
+    demand_of_hours,
+    in_flight,
+    replicas_while_one_starts,
+    require_places,
+    size,
+)
+from benchgate.sizing.kv_cache import ConfigError, cache_layout, number_bytes
 
 LLAMA_70B = {
     "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192,

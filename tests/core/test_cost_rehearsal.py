@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from benchgate.cost.rehearsal import Service, rehearse
-from benchgate.cost.replay import Balance, Scaling, replay
+from benchgate.sizing.simulation import Balance, Scaling, Service, rehearse, replay
 
 RNG_SEED = 20261121
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.cost.replay import Balance, Scaling, hourly_arrivals, replay
+from benchgate.sizing.simulation import Balance, Scaling, hourly_arrivals, replay
 from benchmarks.queueing import erlang_c_wait_s
 
 RNG_SEED = 20261121

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate import decide
+from benchgate.gate import judge
+from benchgate.gate.checks.evaluate import Measured
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.findings import Measured
-from benchgate.gate.looks import Look
-from benchgate.gate.rule import Finding
-from benchgate.gate.second_look import held_to_all_blocks
-from benchgate.gate.specs import CheckSpec, concrete_checks
+from benchgate.gate.decision import Finding, Look
+from benchgate.gate.judge import held_to_all_blocks
+from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured
 
@@ -51,10 +50,10 @@ def judged(
     def find(specs: tuple[CheckSpec, ...], suite: Suite, comparison: Comparison) -> list[Measured]:
         return told
 
-    monkeypatch.setattr(decide, "measured", find)
+    monkeypatch.setattr(judge, "measured", find)
     if untested is None:
-        return decide.check_results(specs, suite, Comparison(evidence), guards)
-    return decide.check_results(specs, suite, Comparison(evidence), guards, untested=untested)
+        return judge.check_results(specs, suite, Comparison(evidence), guards)
+    return judge.check_results(specs, suite, Comparison(evidence), guards, untested=untested)
 
 
 def outcomes(checks: tuple[CheckResult, ...]) -> list[Outcome]:

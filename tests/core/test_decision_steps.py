@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.attempts import attempt_notes
-from benchgate.gate.decide import judge
-from benchgate.gate.decision_steps import decision_steps
-from benchgate.gate.looks import Look
-from benchgate.gate.rule import Finding, Problem, decide
-from benchgate.gate.steps import listed, mean_steps, welch_steps
+from benchgate.gate.decision import Finding, Look, Problem, decide
+from benchgate.gate.derivation import decision_steps, listed, mean_steps, welch_steps
+from benchgate.gate.history.cumulative import attempt_notes
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, past_arm
 from benchgate.model.verdict import Outcome, Scale, Step, Unit
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from tests.fakes.measured import SuiteText, measured
 
 HARM = Finding(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.arms_alike import sides_alike
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
+from benchgate.gate.guards.arms import sides_alike
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Difference, GuardResult, Outcome, Verdict

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.model.divergence import DivergenceItem
+from benchgate.gate.judge import judge
+from benchgate.model.records import DivergenceItem
 from benchgate.model.verdict import CheckResult, Outcome
 from tests.core.test_gate_divergence import (
     EACH,

@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cost.demand import Demand
-from benchgate.cost.fleet import Replica
-from benchgate.cost.kv_cache import cache_layout
-from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizing
-from benchgate.gate.best_row import BestRow
-from benchgate.gate.level_choice import Choice, choose
-from benchgate.gate.scaling_signal import KV_USAGE, TOKENS, WAITING, Seen, Signal
-from benchgate.gate.stays import Watched
 from benchgate.model.deployment import Arm
 from benchgate.report.sizing import sizing_text
 from benchgate.report.sizing_run import NamedRun, RunSeen
+from benchgate.sizing.fleet import OUTPUT_TOKENS, REQUESTS, Cache, Demand, Question, Replica, sizing
+from benchgate.sizing.kv_cache import cache_layout
+from benchgate.sizing.operating_point import BestRow, Choice, Watched, choose
+from benchgate.sizing.signals import KV_USAGE, TOKENS, WAITING, Seen, Signal
 from benchgate.suite.loader import parse_suite
 from tests.core.test_cost_fleet import LLAMA_70B
 

@@ -8,9 +8,9 @@ from annotated_types import Ge, Le
 from pydantic import TypeAdapter
 
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.messages import key_of, sections, slots_of
 from benchgate.suite.schema import Suite
-from benchgate.suite.text import read_text
-from benchgate.suite.vocabulary import key_of, sections, slots_of
+from benchgate.suite.yaml import read_text
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")

@@ -14,14 +14,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from benchgate.errors import SuiteError
-from benchgate.suite.editor_schema import suite_schema, waivers_schema
+from benchgate.suite.json_schema import meanings_of, prices_schema, suite_schema, waivers_schema
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.meanings import meanings_of
+from benchgate.suite.messages import sections, slot_at, slots_of
 from benchgate.suite.price_file import parse_prices
-from benchgate.suite.price_schema import prices_schema
-from benchgate.suite.text import read_text
-from benchgate.suite.vocabulary import sections, slot_at, slots_of
 from benchgate.suite.waivers import parse_waivers
+from benchgate.suite.yaml import read_text
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")

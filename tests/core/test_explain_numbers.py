@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.decide import judge
-from benchgate.gate.decision_steps import decision_steps
-from benchgate.gate.load_steps import own_share_steps
-from benchgate.gate.rule import Finding
-from benchgate.gate.shares import Counts
-from benchgate.gate.steps import welch_steps
+from benchgate.gate.decision import Finding
+from benchgate.gate.derivation import decision_steps, own_share_steps, welch_steps
+from benchgate.gate.evidence.shares import Counts
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Step, Unit
-from benchgate.stats.attainment import attainment_limits
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
+from benchgate.stats.overdispersed import attainment_limits
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate import capacity, findings, load_checks
+from benchgate.gate.checks import capacity, evaluate, timing
+from benchgate.gate.checks.evaluate import Measured
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.findings import Measured
-from benchgate.gate.rule import Finding, Problem
-from benchgate.gate.shares import Tally, tally_of
-from benchgate.gate.specs import CheckSpec, concrete_checks, judged_by, unit_name
+from benchgate.gate.decision import Finding, Problem
+from benchgate.gate.evidence.shares import Tally, tally_of
+from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by, unit_name
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import Slo
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.stats.limits import Limits
-from benchgate.suite.check import Check
+from benchgate.stats.distributions import Limits
+from benchgate.suite.checks import Check
 from benchgate.suite.schema import Suite
 from tests.fakes.drills import drill
 from tests.fakes.measured import SuiteText, measured
@@ -33,7 +33,7 @@ def late(evidence: Evidence, stage: str, block: int) -> Evidence:
 
 
 def found(suite: Suite, comparison: Comparison) -> list[Measured]:
-    return findings.measured(tuple(concrete_checks(suite, comparison.judged)), suite, comparison)
+    return evaluate.measured(tuple(concrete_checks(suite, comparison.judged)), suite, comparison)
 
 
 def one_of(line: Line, evidence: Evidence | None = None, reference: Evidence | None = None) -> Measured:
@@ -132,8 +132,8 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
         assert (stage, of_candidate) == ("c4", "margin" not in line)
         return PROBLEM if evidence is (judged if run == "judged" else reference) else None
 
-    monkeypatch.setattr(findings, "in_other_pieces", pieces)
-    monkeypatch.setattr(findings, "usable", lambda comparison, suite: comparison)
+    monkeypatch.setattr(evaluate, "in_other_pieces", pieces)
+    monkeypatch.setattr(evaluate, "usable", lambda comparison, suite: comparison)
     problem = one_of(line, judged, reference).finding.problem
     assert (problem is PROBLEM) is (asked and (run == "judged" or "margin" in line))  # a bound is of the judged run
 
@@ -152,8 +152,8 @@ def test_a_pace_of_answers_in_other_pieces_is_no_pace_in_either_run(
 def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
     line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "counts_other_tokens", lambda comparison, suite: "other tokens")
-    monkeypatch.setattr(findings, "in_other_pieces", lambda evidence, stage, **_: None)
+    monkeypatch.setattr(evaluate, "counts_other_tokens", lambda comparison, suite: "other tokens")
+    monkeypatch.setattr(evaluate, "in_other_pieces", lambda evidence, stage, **_: None)
     assert (one_of(line).finding.warning == "other tokens") is warned
 
 
@@ -170,7 +170,7 @@ def test_tokens_of_another_kind_are_told_where_tokens_are_compared(
 def test_answers_of_other_lengths_warn_of_every_speed(
     line: Line, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_checks, "length_warning", lambda comparison, stage: f"longer at {stage}")
+    monkeypatch.setattr(timing, "length_warning", lambda comparison, stage: f"longer at {stage}")
     assert one_of(line).finding.warning == ("longer at c4" if warned else None)
 
 
@@ -219,8 +219,8 @@ def test_numbers_between_runs_that_nothing_decides_are_taken_away(
     better = Finding(
         Unit.SECONDS, Scale.LOG_RATIO, 0.1, "made up", 8, "blocks", harm=-0.5, limits=Limits(-0.6, -0.4), p_value=1.0,
     )  # fmt: skip
-    monkeypatch.setattr(findings, "log_ratio", lambda *_, **__: better)
-    monkeypatch.setattr(findings, "cannot_decide", lambda *_: cannot)
+    monkeypatch.setattr(evaluate, "timing_between_runs", lambda *_, **__: better)
+    monkeypatch.setattr(evaluate, "cannot_decide", lambda *_: cannot)
     evidence = single(SuiteText([line]).suite())
     finding = one_of(line, evidence, evidence).finding
     known = cannot is None
@@ -237,11 +237,11 @@ def test_a_capacity_without_a_live_baseline_is_never_decided(
         Unit.REQUESTS_PER_S, Scale.LOG_RATIO, 0.1, "made up", 2, "looks", harm=-0.5, limits=Limits(-0.6, -0.4),
         p_value=1.0, problem=problem,
     )  # fmt: skip
-    monkeypatch.setattr(capacity, "relative", lambda *_, **__: better)
+    monkeypatch.setattr(capacity, "capacity_against_baseline", lambda *_, **__: better)
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     evidence = single(suite) if apart else measured(suite)
     check = Check.model_validate(line)
-    (found,) = findings.measured((CheckSpec(check),), suite, Comparison(evidence, evidence if apart else None))
+    (found,) = evaluate.measured((CheckSpec(check),), suite, Comparison(evidence, evidence if apart else None))
     told = found.finding.problem
     if problem is not None:
         assert told is PROBLEM  # what is broken is told before what is not known
@@ -257,13 +257,13 @@ def test_a_capacity_is_held_to_its_own_bound_or_margin(monkeypatch: pytest.Monke
         told.append(asked)
         return Finding(Unit.REQUESTS_PER_S, Scale.LOG_RATIO, 0.1, "made up", 2, "looks")
 
-    for way in ("absolute", "relative"):
+    for way in ("capacity_against_bound", "capacity_against_baseline"):
         monkeypatch.setattr(capacity, way, recorded)
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     each = {"margin": "10%", "per": "accelerator"}
     for bound in ({"min": "8/s"}, {"margin": "10%"}, {"margin": "10%", "block_when": "breach"}, each):
         check = Check.model_validate({"metric": "capacity", **bound})
-        findings.measured((CheckSpec(check),), suite, Comparison(measured(suite)))
+        evaluate.measured((CheckSpec(check),), suite, Comparison(measured(suite)))
     assert told == [
         {"slo": 8.0, "each": False},
         {"margin": 0.1, "breach": False, "each": False},
@@ -284,7 +284,7 @@ def test_one_kind_of_failure_is_counted_by_itself_whatever_ties_the_runs_togethe
         asked.append(of)
         return tally_of(metric, slo, of)
 
-    monkeypatch.setattr(findings, "tally_of", recorded)
+    monkeypatch.setattr(evaluate, "tally_of", recorded)
     evidence = single(suite) if apart else measured(suite)
     one_of(line, evidence, evidence if apart else None)
     assert asked == ["timeout"]

@@ -9,17 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.cost.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, saving, stands
-from benchgate.gate.own_quality import own_accuracy, tasks_asked, tokens_per_correct
-from benchgate.gate.priced_level import GOOD, OUTPUT, cost_name, priced_level
-from benchgate.gate.unfit import OF_LOAD, OF_QUALITY, objection
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import MetricRow, QualityObservation
-from benchgate.stats.limits import Limits
-from benchgate.stats.recovered import Figure, product, ratio, weighted_sum
+from benchgate.sizing.candidates import OF_LOAD, OF_QUALITY, objection, own_accuracy, tasks_asked, tokens_per_correct
+from benchgate.sizing.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, saving, stands
+from benchgate.sizing.operating_point import GOOD, OUTPUT, cost_name, priced_level
+from benchgate.stats.distributions import Limits
+from benchgate.stats.meta import Figure, product, ratio, weighted_sum
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.price_terms import TokenPrices
+from benchgate.suite.pricing import TokenPrices
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import LEVELS, SUITE
 

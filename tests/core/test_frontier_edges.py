@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.cost.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, stands
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.frontier import Cheapest, Contested, Option, Stand, Standing, cheapest, stands
+from benchgate.stats.meta import Figure
 from tests.core.test_frontier import figure, option
 
 

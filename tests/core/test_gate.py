@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchgate.errors import ExitCode
-from benchgate.gate.decide import judge, roll_up
+from benchgate.gate.judge import judge, roll_up
 from benchgate.model.deployment import Arm
 from benchgate.model.records import TokenSource
 from benchgate.model.run import CANNOT_SCORE, ONE_SERVER, Evidence, RunStatus, TargetFault

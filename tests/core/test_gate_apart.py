@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchgate.gate.apart_steps import apart_steps
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.model.metrics import quantile, ttft_s
+from benchgate.gate.derivation import apart_steps
+from benchgate.gate.judge import judge
 from benchgate.model.noise import Spread
+from benchgate.model.request_metrics import quantile, ttft_s
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.stats.unpaired import Part
+from benchgate.stats.means import Part
 from tests.fakes.apart import TTFT, Line, alone, check_of, known, profile, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 

@@ -10,14 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate import divergence_checks, load_checks, quality_checks, quality_flips, shadow_checks, share_checks
-from benchgate.gate.allowance import Terms
-from benchgate.gate.block_pairs import Measure
+from benchgate.gate.checks import divergence
+from benchgate.gate.checks.accuracy import accuracy_against_baseline, score_against_baseline
+from benchgate.gate.checks.flips import flips_against_baseline
+from benchgate.gate.checks.margin import Terms
+from benchgate.gate.checks.shadow import excess_against_baseline
+from benchgate.gate.checks.shares import share_against_baseline
+from benchgate.gate.checks.timing import timing_against_baseline
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.rule import Finding, decide
+from benchgate.gate.decision import Finding, decide
+from benchgate.gate.evidence.blocks import Measure
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
-from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
+from benchgate.model.records import DivergenceItem, DivergenceObservation, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, LoadObservation
 from benchgate.model.verdict import Outcome
 from tests.fakes.evals import Answers, evidence_of, suite_of
@@ -58,7 +62,7 @@ def latency(generator: np.random.Generator, margins: float) -> Judged:
     slower = math.log1p(0.05) * margins
     times = {arm: (0.05 * np.exp(noise[i] + slower * i)).tolist() for i, arm in enumerate(Arm)}
     comparison, median = loaded(times), Measure("ttft", 0.5, "p50")
-    return lambda breach: load_checks.relative(comparison, "c4", median, Terms(0.05, breach), alpha=ALPHA)
+    return lambda breach: timing_against_baseline(comparison, "c4", median, Terms(0.05, breach), alpha=ALPHA)
 
 
 def errors(generator: np.random.Generator, margins: float) -> Judged:
@@ -67,7 +71,7 @@ def errors(generator: np.random.Generator, margins: float) -> Judged:
         arm: generator.binomial(100, share, 20) for arm, share in zip(Arm, (0.02, 0.02 + 0.02 * margins), strict=True)
     }
     comparison = loaded({arm: [0.05] * 20 for arm in Arm})
-    return lambda breach: share_checks.relative(
+    return lambda breach: share_against_baseline(
         comparison, "error_rate", "c4", lambda o: (int(failed[o.arm][o.block]), 100),
         margin=0.02, breach=breach, alpha=ALPHA,
     )  # fmt: skip
@@ -82,7 +86,7 @@ def _answers(generator: np.random.Generator, lost: float) -> tuple[list[float], 
 def accuracy(generator: np.random.Generator, margins: float) -> Judged:
     theirs, ours = _answers(generator, 0.04 * margins)
     comparison = Comparison(evidence_of(_EVALS, {"mine": (Answers(theirs), Answers(ours))}))
-    return lambda breach: quality_checks.relative(
+    return lambda breach: accuracy_against_baseline(
         comparison, {"mine": ("mine",)}, margin=0.04, breach=breach, alpha=ALPHA
     )
 
@@ -94,7 +98,7 @@ def score(generator: np.random.Generator, margins: float) -> Judged:
         for scores in (theirs, theirs + noise - 0.03 * margins)
     )
     comparison = Comparison(evidence_of(_EVALS, {"mine": (next(both), next(both))}))
-    return lambda breach: quality_checks.score(
+    return lambda breach: score_against_baseline(
         comparison, {"mine": ("mine",)}, margin=0.03, breach=breach, alpha=ALPHA, seed=1
     )
 
@@ -106,7 +110,7 @@ def flips(generator: np.random.Generator, margins: float) -> Judged:
     ]
     first, again, ours = (Answers(one.tolist()) for one in flipped)
     comparison = Comparison(evidence_of(_EVALS, {"mine": (first, ours)}, {"mine": again}))
-    return lambda breach: quality_flips.relative(
+    return lambda breach: flips_against_baseline(
         comparison, {"mine": ("mine",)}, margin=0.05 * 0.96, breach=breach, alpha=ALPHA, allowed=0.01
     )
 
@@ -128,7 +132,7 @@ def shadow(generator: np.random.Generator, margins: float) -> Judged:
         for n in range(300)
     ]
     comparison = Comparison(shadow_evidence(_SHADOW, rows))
-    return lambda breach: shadow_checks.relative(comparison, margin=0.05, breach=breach, alpha=ALPHA)
+    return lambda breach: excess_against_baseline(comparison, margin=0.05, breach=breach, alpha=ALPHA)
 
 
 def perplexity(generator: np.random.Generator, margins: float) -> Judged:
@@ -142,7 +146,7 @@ def perplexity(generator: np.random.Generator, margins: float) -> Judged:
     )  # fmt: skip
     reading = DivergenceObservation(seen, len(seen), None, "n_probs", 264, True)
     comparison = Comparison(replace(_LOADED, divergence=reading))
-    return lambda breach: divergence_checks.perplexity(comparison, margin=0.02, breach=breach, alpha=ALPHA)
+    return lambda breach: divergence.perplexity(comparison, margin=0.02, breach=breach, alpha=ALPHA)
 
 
 FAMILIES: list[Draw] = [latency, errors, accuracy, score, flips, shadow, perplexity]

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.arm_search import alternating, search_of
-from benchgate.gate.capacity import Searched, beside_the_sizing, searched
-from benchgate.gate.decide import judge
-from benchgate.gate.rule import Problem
+from benchgate.gate.checks.capacity import Searched, alternating, beside_the_sizing, search_of, searched
+from benchgate.gate.decision import Problem
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.stats.search import Look
+from benchgate.stats.capacity_search import Look
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.evidence import run

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
+from benchgate.model.columns import parted
 from benchgate.model.deployment import Arm
-from benchgate.model.packing import parted
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.accelerators_paid import unpaid
-from benchgate.gate.allowance import Terms
-from benchgate.gate.block_pairs import Measure
+from benchgate.gate.checks.cost import unpaid
+from benchgate.gate.checks.margin import Terms
+from benchgate.gate.checks.timing import timing_against_baseline, timing_against_bound
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.load_checks import relative
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.gate.rule import Finding
-from benchgate.gate.slo_checks import absolute
+from benchgate.gate.decision import Finding
+from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import ABSENT
 from benchgate.model.run import Evidence, LoadObservation
@@ -210,7 +209,9 @@ def test_baseline_that_never_tells_of_its_cache_makes_no_candidate_cheap() -> No
             else one
             for one in evidence.load
         )
-        return relative(Comparison(replace(evidence, load=load)), "c4", Measure(OUTPUT, 0.5), Terms(0.05), alpha=0.05)
+        return timing_against_baseline(
+            Comparison(replace(evidence, load=load)), "c4", Measure(OUTPUT, 0.5), Terms(0.05), alpha=0.05
+        )
 
     problem = told(Arm.CANDIDATE).problem
     assert problem is not None
@@ -305,7 +306,9 @@ def test_other_token_prices_are_told_as_a_difference() -> None:
 
 def test_bound_of_a_cost_takes_two_blocks() -> None:
     one = compared([both(0, [0.1] * 4, [0.1] * 4)])
-    found = absolute(Comparison(priced(one.judged, 4.0, 4.0)), Measure(OUTPUT, 0.5), "c4", slo=5.0, alpha=0.05)
+    found = timing_against_bound(
+        Comparison(priced(one.judged, 4.0, 4.0)), Measure(OUTPUT, 0.5), "c4", slo=5.0, alpha=0.05
+    )
     assert found.problem is not None
     assert found.problem.outcome is Outcome.INCONCLUSIVE
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.creep import creep_checks
-from benchgate.gate.decide import judge
+from benchgate.gate.history.cumulative import creep_checks
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.noise import NoiseProfile, Spread, noise_key

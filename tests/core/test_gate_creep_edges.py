@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.gate.creep import creep_checks
-from benchgate.gate.decide import judge
+from benchgate.gate.history.cumulative import creep_checks
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastRun
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
-from benchgate.stats.creep import Link, summed
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
+from benchgate.stats.meta import Link, summed
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_creep import CHECK, arm, chain, last_baseline, promoted, run_of, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.arms_alike import arms_alike, sides_alike
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.declared_change import Declared
-from benchgate.gate.differences import between, counts_other_tokens, differences
+from benchgate.gate.evidence.deployments import Declared, between, counts_other_tokens, differences
+from benchgate.gate.guards.arms import arms_alike, sides_alike
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.run import AT_THE_START, Evidence, TargetFault
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow

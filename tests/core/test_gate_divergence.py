@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchgate.gate.checks.divergence import perplexity
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.divergence_checks import perplexity
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.gate.rule import decide
+from benchgate.gate.decision import decide
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.records import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.suite.schema import Suite

@@ -9,13 +9,11 @@ from datetime import date, timedelta
 import pytest
 from scipy.stats import beta
 
-from benchgate.gate.budget_spent import spent_checks
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.error_budget import burn_checks
+from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.interim import GoOn, Settled, next_step
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import Evidence, LoadEnd
+from benchgate.gate.judge import judge
+from benchgate.model.run import BudgetSpent, Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Verdict
 from benchgate.model.waiver import Waiver, Waivers
 from benchgate.report.explained import find_check, render_explanation

@@ -10,7 +10,7 @@ from scipy import optimize
 from scipy import stats as scipy_stats
 
 from benchgate.errors import UsageError
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Step
 from benchgate.report.document import verdict_document
 from benchgate.report.explained import find_check, render_explanation, with_steps

@@ -7,13 +7,12 @@ from typing import Literal
 
 import pytest
 
-from benchgate.gate.findings import Measured
-from benchgate.gate.looks import Look
-from benchgate.gate.rule import Finding
-from benchgate.gate.sentences import check_advice, check_reason
+from benchgate.gate.checks.evaluate import Measured
+from benchgate.gate.decision import Finding, Look
+from benchgate.gate.reasons import check_advice, check_reason
 from benchgate.model.run import LoadEnd
 from benchgate.model.verdict import Outcome, Scale
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from tests.core.test_decide_edges import BEYOND, E2E, ERRORS, INSIDE, NOTICED, TTFT, judged
 
 FIRST = Look(1, 2, 4, 8, 0.00882, (0.5, 1.0), LoadEnd(4, 8, "decided"))

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.model.records import ShadowItem
-from benchgate.model.shadow import NO_VERDICT, UNFIT_JUDGE, Judged
+from benchgate.gate.judge import judge
+from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, Judged, ShadowItem
 from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.suite.rules import rule_problems
+from benchgate.suite.rules.suite import rule_problems
 from tests.fakes.shadow_rows import (
     JUDGE,
     N,

@@ -8,18 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate import over_checks, share_checks, slo_checks
-from benchgate.gate.allowance import Terms
-from benchgate.gate.block_pairs import Measure
+from benchgate.gate.checks import shares, timing
+from benchgate.gate.checks.margin import Terms
+from benchgate.gate.checks.timing import Span, length_warning, timing_against_baseline
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.load_checks import length_warning, relative
-from benchgate.gate.over_checks import Span
-from benchgate.gate.rule import Finding, decide
-from benchgate.gate.shares import Counts, tally_of, widened
+from benchgate.gate.decision import Finding, decide
+from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.evidence.shares import Counts, tally_of, widened
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
-from benchgate.stats.attainment import attainment_limits
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
+from benchgate.stats.overdispersed import attainment_limits
 from tests.fakes.blocks import Blocks, block, both, compared
 
 ALPHA = 0.05
@@ -36,7 +35,7 @@ def said(finding: Finding) -> str:
 
 
 def against_baseline(blocks: Blocks, metric: str = "ttft", reference: Blocks | None = None) -> Finding:
-    return relative(compared(blocks, reference), "c4", Measure(metric, 0.5), Terms(0.05), alpha=ALPHA)
+    return timing_against_baseline(compared(blocks, reference), "c4", Measure(metric, 0.5), Terms(0.05), alpha=ALPHA)
 
 
 SOUND = [both(i, [0.02, 0.021], [0.02, 0.021]) for i in range(1, 8)]
@@ -69,12 +68,12 @@ def test_a_reference_that_cannot_be_held_against_is_invalid_and_shows_the_candid
 
 def test_a_stage_whose_requests_have_no_such_value_has_no_mean() -> None:
     blocks = [(block(Arm.BASELINE, i, []), block(Arm.CANDIDATE, i, [])) for i in range(4)]
-    finding = relative(compared(blocks), "c4", Measure("ttft", 0.5, "mean"), Terms(0.05), alpha=ALPHA)
+    finding = timing_against_baseline(compared(blocks), "c4", Measure("ttft", 0.5, "mean"), Terms(0.05), alpha=ALPHA)
     assert "no request has a ttft" in said(finding)
 
 
 def slo(blocks: Blocks, metric: str = "ttft", q: float = 0.5, bound: float = 0.05) -> Finding:
-    return slo_checks.absolute(compared(blocks), Measure(metric, q), "c4", slo=bound, alpha=ALPHA)
+    return timing.timing_against_bound(compared(blocks), Measure(metric, q), "c4", slo=bound, alpha=ALPHA)
 
 
 def spread_s(centre_s: float, requests: int, seed: int) -> list[float]:
@@ -176,7 +175,7 @@ def test_an_slo_of_a_rate_is_held_broken_or_has_no_rate_to_judge() -> None:
 
 def test_an_slo_of_a_pace_that_answers_do_not_have_is_invalid() -> None:
     blocks = [(block(Arm.BASELINE, i, [0.02]), block(Arm.CANDIDATE, i, [0.02] * 4, tokens=1)) for i in range(4)]
-    finding = slo_checks.absolute(compared(blocks), Measure("tpot", 0.5), "c4", slo=0.05, alpha=ALPHA)
+    finding = timing.timing_against_bound(compared(blocks), Measure("tpot", 0.5), "c4", slo=0.05, alpha=ALPHA)
     assert "have no pace" in said(finding)
 
 
@@ -186,7 +185,7 @@ def test_goodput_without_an_slo_is_no_tally() -> None:
 
 
 def test_a_share_of_one_block_has_no_interval_against_a_baseline() -> None:
-    one = share_checks.relative(
+    one = shares.share_against_baseline(
         compared(SOUND[:1]), "error_rate", "c4", tally_of("error_rate", None), margin=0.01, breach=False, alpha=ALPHA
     )
     assert "was not measured in two blocks" in said(one)
@@ -242,17 +241,17 @@ def over(blocks: int, metric: str = "ttft", tokens: int = 8) -> Comparison:
 
 def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
     span = Span("c4", "c1", 1.2, at_least=False)
-    few = over_checks.ratio(over(1).judged, "ttft", span, 0.5, alpha=ALPHA)
+    few = timing.timing_over_stage(over(1).judged, "ttft", span, 0.5, alpha=ALPHA)
     assert "1 blocks give no interval" in said(few)
-    none = over_checks.ratio(over(0).judged, "ttft", span, 0.5, alpha=ALPHA)
+    none = timing.timing_over_stage(over(0).judged, "ttft", span, 0.5, alpha=ALPHA)
     assert "no block has both stage c4 and stage c1" in said(none)
-    paceless = over_checks.ratio(over(4, tokens=1).judged, "tpot", span, 0.5, alpha=ALPHA)
+    paceless = timing.timing_over_stage(over(4, tokens=1).judged, "tpot", span, 0.5, alpha=ALPHA)
     assert "have no pace" in said(paceless)
     failures = tally_of("error_rate", None)
     share = Span("c4", "c1", 0.05, at_least=False)
-    one = over_checks.difference(over(1).judged, "error_rate", share, failures, alpha=ALPHA)
+    one = timing.share_over_stage(over(1).judged, "error_rate", share, failures, alpha=ALPHA)
     assert "1 blocks give no interval" in said(one)
-    nothing = over_checks.difference(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
+    nothing = timing.share_over_stage(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
     assert outcome(nothing) is Outcome.INVALID
     assert math.isclose(share.bound, 0.05)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.run import ClientUse
 from benchgate.model.verdict import Outcome
 from tests.fakes.drills import Line, checked, drill, seen

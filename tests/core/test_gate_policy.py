@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.allowance import Terms
-from benchgate.gate.block_pairs import Measure
+from benchgate.gate.checks.margin import Terms
+from benchgate.gate.checks.timing import timing_against_baseline
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.load_checks import relative
-from benchgate.gate.rule import Finding, decide
+from benchgate.gate.decision import Finding, decide
+from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
@@ -37,7 +37,7 @@ MEDIAN, MEAN = Measure("ttft", 0.5, "p50"), Measure("ttft", 0.5, "mean")
 
 
 def found(comparison: Comparison, terms: Terms, measure: Measure = MEDIAN) -> Finding:
-    return relative(comparison, "c4", measure, terms, alpha=ALPHA)
+    return timing_against_baseline(comparison, "c4", measure, terms, alpha=ALPHA)
 
 
 def outcome(finding: Finding) -> Outcome:

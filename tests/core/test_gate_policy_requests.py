@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.allowance import Terms
-from benchgate.gate.block_pairs import Measure
-from benchgate.gate.rule import Finding
+from benchgate.gate.checks.margin import Terms
+from benchgate.gate.decision import Finding
+from benchgate.gate.evidence.blocks import Measure
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import LoadObservation

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.gate.quality_figures import TaskFigures, pooled_figures, task_figures
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.figures import TaskFigures, pooled_figures, task_figures
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of, wrong_first

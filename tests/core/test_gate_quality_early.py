@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_early import shows_harm
+from benchgate.gate.checks.accuracy import shows_harm
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome, Unit
 from tests.core.test_gate_quality import ACCURACY, BY_DEGREES, EACH, answers, losing, only, verdict_on
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastCheck, PastRun, past_arm
-from benchgate.model.records import EvalItem, RequestColumns
+from benchgate.model.records import AnswerFacts, EvalItem, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
-from benchgate.model.shadow import AnswerFacts
 from benchgate.model.verdict import Outcome, Scale, Unit, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes import shadow_rows

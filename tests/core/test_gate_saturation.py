@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.saturation import doubtful_failures, losses, saturation_reasons, strains
+from benchgate.gate.evidence.client_strain import doubtful_failures, losses, saturation_reasons, strains
 from benchgate.model.records import ABSENT, ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
-from benchgate.suite.client_bounds import ClientBounds
+from benchgate.suite.schema import ClientBounds
 
 MS = 1_000_000
 IDLE = ClientUse(cpu_s=0.1, wall_s=10, workers=1)  # as an older run recorded it: nothing but CPU

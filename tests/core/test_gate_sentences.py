@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.rule import Finding
-from benchgate.gate.sentences import check_advice, check_reason
-from benchgate.gate.verdict_sentence import verdict_reason
+from benchgate.gate.decision import Finding
+from benchgate.gate.reasons import check_advice, check_reason, verdict_reason
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 
 ALPHA = 0.05
 

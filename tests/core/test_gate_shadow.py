@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.gate.decide import judge
-from benchgate.model.records import ShadowItem
+from benchgate.gate.judge import judge
+from benchgate.model.records import Judged, Label, ShadowItem
 from benchgate.model.run import Evidence
-from benchgate.model.shadow import Judged, Label
 from benchgate.model.verdict import Outcome
-from benchgate.suite.rules import rule_problems
-from benchgate.suite.shadow_rules import only_shadow
+from benchgate.suite.rules.suite import only_shadow, rule_problems
 from tests.fakes.measured import SuiteText
 from tests.fakes.shadow_rows import (
     EQUAL,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import measured_twice
-from benchgate.gate.decide import judge
-from benchgate.gate.sittings import MOST_RESUMPTIONS, sitting_notes, to_its_end
+from benchgate.gate.guards.run import MOST_RESUMPTIONS, sitting_notes, to_its_end
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, Resumption, RunStatus
 from benchgate.model.telemetry import Reading, TelemetryWindow

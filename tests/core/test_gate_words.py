@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.what_differs import what_differs
+from benchgate.gate.guards.run import what_differs
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus, StartUp, TargetFault
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word

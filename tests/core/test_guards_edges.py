@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.arms_alike import arms_alike
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.guards import run_guards
+from benchgate.gate.guards.arms import arms_alike
+from benchgate.gate.guards.run import run_guards
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import (
     CANNOT_SCORE,

@@ -20,8 +20,8 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "errors escape units",
         "model",
         "stats suite",
-        "cost",
         "plan gate",
+        "sizing",
         "escaped_streams stamping clocks",
         "clocks",
         "embedded sim targets text_files",
@@ -37,7 +37,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "__main__",
     )
 )
-CORE = frozenset({"errors", "escape", "units", "model", "stats", "suite", "plan", "gate", "cost"})
+CORE = frozenset({"errors", "escape", "units", "model", "stats", "suite", "plan", "gate", "sizing"})
 
 # fmt: off
 OUTSIDE_WORLD = frozenset({
@@ -59,7 +59,7 @@ CHILD_ONLY: dict[str, frozenset[str]] = {
     "distributed": frozenset({"benchgate.load.cluster_client"}),
 }
 HEAVY_AT_START_UP = ("distributed", "lm_eval", "scipy", "sqlalchemy", "vl_convert", "xllamacpp")
-MAX_LINES = 600  # a module holds one concept whole
+MAX_LINES = 900  # a module holds one concept whole; 200 to 600 lines are usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +224,12 @@ def test_the_command_line_starts_without_heavy_libraries() -> None:
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("benchgate.stats.paired", "from benchgate.gate.decide import decide"),  # up
+        ("benchgate.stats.means", "from benchgate.gate.judge import decide"),  # up
         ("benchgate.load.worker", "from benchgate.store.repository import Repository"),  # sideways
         ("benchgate.model.run", "from benchgate import cli"),  # up, by the package
         ("benchgate.model.run", "def late():\n    import benchgate.pipeline"),  # hidden in a function
         ("benchgate.model.run", "if TYPE_CHECKING:\n    from benchgate.store import tables"),  # for a type only
-        ("benchgate.gate.decide", "from ..report import html"),  # relative
+        ("benchgate.gate.judge", "from ..report import html"),  # relative
         ("benchgate", "from benchgate.model import run"),  # the package itself imports nothing
     ],
 )
@@ -242,8 +242,8 @@ def test_an_import_pointing_the_wrong_way_is_seen(importer: str, line: str) -> N
     [
         ("benchgate.pipeline", "from benchgate.store import repository"),
         ("benchgate.load.worker", "from benchgate.targets.dialect import Dialect"),
-        ("benchgate.gate.decide", "from . import rule"),
-        ("benchgate.gate.decide", "from benchgate.gate.rule import Rule"),
+        ("benchgate.gate.judge", "from . import rule"),
+        ("benchgate.gate.judge", "from benchgate.gate.decision import Rule"),
         ("benchgate.report.html", "from benchgate import __version__"),
         ("benchgate.store.codec", "import numpy as np"),
     ],
@@ -259,7 +259,7 @@ def test_a_room_without_a_floor_is_an_error() -> None:
 
 
 def test_the_other_checks_see_what_they_look_for() -> None:
-    (clock,) = imports_of("benchgate.gate.decide", "from time import monotonic")
+    (clock,) = imports_of("benchgate.gate.judge", "from time import monotonic")
     (early,) = imports_of("benchgate.quality.harness", "import lm_eval.api")
     (late,) = imports_of("benchgate.quality.harness", "def f():\n    import lm_eval")
     (through,) = imports_of("benchgate.quality.harness", "from benchgate.quality.lm import RecordedModel")

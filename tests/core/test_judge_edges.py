@@ -7,8 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from benchgate.gate import decide
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, RunStatus
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Verdict
@@ -120,7 +119,7 @@ def test_what_the_history_blocks_is_blocked_and_no_waiver_of_another_check_helps
         assert [check.metric for check in checks] == ["ttft", "error_rate"]
         return (replace(any_check("creep", Outcome.BLOCK), family=HISTORY),)
 
-    monkeypatch.setattr(decide, "creep_checks", creeping)
+    monkeypatch.setattr("benchgate.gate.judge.creep_checks", creeping)
     assert judge(SUITE, EQUAL).outcome is Outcome.BLOCK
     waived = judge(SUITE, SLOW, waivers=waivers())
     assert (waived.outcome, shown(waived)) == (Outcome.BLOCK, ["WAIVED", "PASS", "BLOCK"])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.kept_rows import Unlike, lacking, unlike
+from benchgate.gate.summary.metric_rows import Unlike, lacking, unlike
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 

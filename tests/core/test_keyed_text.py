@@ -4,7 +4,7 @@ from collections import Counter
 
 from scipy import stats
 
-from benchgate.plan.workloads import VOCABULARIES, Vocabulary, keyed_text
+from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, keyed_text
 
 WORDS = VOCABULARIES["words"]
 

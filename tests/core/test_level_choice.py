@@ -6,16 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.cost.demand import Demand
-from benchgate.cost.fleet import Replica
-from benchgate.cost.sizing import OUTPUT_TOKENS, Question, sizing
-from benchgate.gate.best_row import BestRow, known, levels_of, lightest
-from benchgate.gate.level_choice import Choice, LeftOut, choose
-from benchgate.gate.stays import Watched
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import NamedRun, RunSeen
+from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Question, Replica, sizing
+from benchgate.sizing.operating_point import BestRow, Choice, LeftOut, Watched, choose, known, levels_of, lightest
 from tests.core.test_sizing import CLASSES, LEVELS, SUITE, a_suite, level
 
 ARM = Arm.CANDIDATE

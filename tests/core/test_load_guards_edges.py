@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.guard import SPEED, TOKENS, compared, spoils_of
-from benchgate.gate.load_guards import load_guards
-from benchgate.gate.paired_guards import same_rows
-from benchgate.gate.who_answers import two_deployments
+from benchgate.gate.evidence.tokens import same_rows
+from benchgate.gate.guards.arms import two_deployments
+from benchgate.gate.guards.base import SPEED, TOKENS, compared, spoils_of
+from benchgate.gate.guards.load import load_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation

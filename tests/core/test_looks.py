@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from benchgate.gate.decide import judge
+from benchgate.gate.comparison import look_of
+from benchgate.gate.decision import Finding, Look, at_look, decide
 from benchgate.gate.interim import next_step
-from benchgate.gate.looks import Look, look_of
-from benchgate.gate.rule import Finding, at_look, decide
+from benchgate.gate.judge import judge
 from benchgate.model.run import Evidence, LoadEnd
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Step, Unit, Verdict
-from benchgate.stats.limits import Limits
-from benchgate.stats.paired import paired_t
+from benchgate.stats.distributions import Limits
+from benchgate.stats.means import paired_t
 from benchgate.stats.sequential import look_tails
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured

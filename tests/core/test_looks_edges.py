@@ -7,9 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from benchgate.gate.comparison import Comparison
+from benchgate.gate.comparison import Comparison, blocks_measured, fractions_of, look_of, stricter_look
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
-from benchgate.gate.looks import blocks_measured, fractions_of, look_of, stricter_look
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd
 from benchgate.model.verdict import Outcome

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from benchgate.gate.decide import judge
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
+from benchgate.gate.judge import judge
 from benchgate.model.run import LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.model.waiver import Waiver, Waivers

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.model import metrics
+from benchgate.gate.summary.metric_rows import metric_rows
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -25,7 +25,7 @@ def test_mean_of_a_latency_is_the_geometric_one_over_all_requests_of_the_arm() -
     found = means(evidence)
     assert {name for name, _ in found} == {"ttft_s", "tpot_s", "e2e_s"}
     for arm in Arm:
-        values = np.concatenate([metrics.ttft_s(o.requests) for o in evidence.load if o.arm is arm])
+        values = np.concatenate([request_metrics.ttft_s(o.requests) for o in evidence.load if o.arm is arm])
         assert found["ttft_s", arm] == pytest.approx(float(np.exp(np.mean(np.log(values)))))
     assert found["ttft_s", Arm.CANDIDATE] > 1.05 * found["ttft_s", Arm.BASELINE]
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.arm_search import most_looks, search_of
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.checks.capacity import most_looks, search_of
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT
+from benchgate.model.records import ABSENT, AnswerFacts
 from benchgate.model.run import Evidence, MetricRow
-from benchgate.model.shadow import AnswerFacts
 from benchgate.suite.loader import parse_suite
 from tests.core.test_gate_capacity import IN_FLIGHT, searched_run
 from tests.fakes import evidence as fake

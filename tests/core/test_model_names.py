@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.model_names import model_names, unexpected_names
+from benchgate.gate.guards.arms import model_names, unexpected_names
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome

@@ -8,9 +8,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.false_blocks import false_blocks
-from benchgate.gate.noise_figures import disagreements, spreads
+from benchgate.gate.calibration import disagreements, false_blocks, spreads
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.noise import (
     Disagreement,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.noise_figures import spreads
+from benchgate.gate.calibration import spreads
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from tests.fakes.measured import Effect, SuiteText, measured

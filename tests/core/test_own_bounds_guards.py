@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.guard import gravest, held, tripped
+from benchgate.gate.guards.base import gravest, held, tripped
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.own_quality import own_accuracy, tasks_asked, tokens_per_correct
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, QualityObservation
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.candidates import own_accuracy, tasks_asked, tokens_per_correct
+from benchgate.stats.meta import Figure
 from benchgate.suite.loader import parse_suite
 from tests.core.test_frontier import accuracy, answered, evals
 from tests.core.test_sizing import SUITE

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.model import packing
-from benchgate.model.packing import ColumnBuilder, in_order, joined, parted
+from benchgate.model import columns as packed
+from benchgate.model.columns import ColumnBuilder, in_order, joined, parted
 from benchgate.model.records import LATER, NARROW, TEXT_COLUMNS, ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.text_column import TextColumn
 
@@ -62,8 +62,8 @@ def test_rows_added_one_by_one_are_those_packed_at_once(records: list[RequestRec
 def test_rows_are_the_same_however_many_are_packed_at_once(records: list[RequestRecord], held: int, rows: int) -> None:
     """Also where they fill many blocks, and one answer's chunks more than one."""
     with pytest.MonkeyPatch.context() as few:
-        few.setattr(packing, "_MOST_HELD", held)
-        few.setattr(packing, "_BLOCK_ROWS", rows)
+        few.setattr(packed, "_MOST_HELD", held)
+        few.setattr(packed, "_BLOCK_ROWS", rows)
         columns = built(records)
     assert plain(columns) == plain(RequestColumns.pack(records))
 

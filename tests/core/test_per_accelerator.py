@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.decide import judge
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Unit, policy_sha256
 from benchgate.report import show
-from benchgate.suite.ceiling import bounded
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
+from benchgate.suite.waivers import bounded
 from tests.core.test_gate_capacity import capacity_check, searched_run, suite
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 

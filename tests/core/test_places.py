@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.gate.places import Place, places
-from benchgate.model.metrics import Slo
+from benchgate.gate.comparison import Place, places
+from benchgate.model.request_metrics import Slo
 from benchgate.suite.schema import Suite
-from benchgate.suite.stage import Stage
+from benchgate.suite.stages import Stage
 from tests.fakes.drills import Line, drill
 
 SUITE = drill({"metric": "error_rate", "max": "5%"})

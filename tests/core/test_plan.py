@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.plan.replay import TracedRequest
+from benchgate.plan.arrivals import TracedRequest
 from benchgate.plan.schedule import Plan, PlannedRequest, PlannedTask, ShadowPrompt, make_plan, measurement_sha256
-from benchgate.plan.workloads import prompt_text
+from benchgate.plan.vocabulary import prompt_text
 from benchgate.suite.schema import Suite
 
 TASK = PlannedTask(

@@ -7,12 +7,9 @@ import pytest
 from scipy.stats import binom
 
 from benchgate.foretelling import judged_checks
-from benchgate.plan.judged import NOTHING_KNOWN
-from benchgate.plan.power import Foretold, foretell
-from benchgate.plan.power_row import CheckPower
-from benchgate.plan.refusals import shortfalls
+from benchgate.plan.power import NOTHING_KNOWN, CheckPower, Foretold, foretell, shortfalls
 from benchgate.plan.schedule import make_plan
-from benchgate.stats.attainment import attainment_limits
+from benchgate.stats.overdispersed import attainment_limits
 from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
 

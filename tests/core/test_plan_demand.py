@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.ask import Ask, text_ask
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
-from benchgate.plan.demand import (
+from benchgate.model.request import Ask, text_ask
+from benchgate.plan.client_demand import (
     StageDemand,
     beyond_the_client,
     beyond_the_curve,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
-from benchgate.plan.divergence import FixedText, Piece, drawn_cuts, drawn_places, planned_pieces, room_of
 from benchgate.plan.schedule import make_plan, measurement_sha256
+from benchgate.plan.texts import FixedText, Piece, drawn_cuts, drawn_places, planned_pieces, room_of
 from benchgate.suite.schema import Suite
 
 WORDS = "the quick brown fox jumps over the lazy dog and goes home again "

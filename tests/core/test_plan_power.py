@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 
 from benchgate.foretelling import judged_checks
-from benchgate.gate.decide import judge
-from benchgate.gate.shares import Counts, widened
+from benchgate.gate.evidence.shares import Counts, widened
+from benchgate.gate.judge import judge
 from benchgate.model.noise import Disagreement, NoiseKey, NoiseProfile, Spread
 from benchgate.model.verdict import Outcome
-from benchgate.plan.judged import NOTHING_KNOWN, Known
-from benchgate.plan.power import Foretold, foretell
-from benchgate.plan.power_row import CheckPower
+from benchgate.plan.power import NOTHING_KNOWN, CheckPower, Foretold, Known, foretell, shortfalls
 from benchgate.plan.preview import Preview, preview
-from benchgate.plan.refusals import shortfalls
 from benchgate.plan.schedule import Plan, make_plan
-from benchgate.stats.paired import paired_t
+from benchgate.stats.means import paired_t
 from benchgate.stats.power import chance_shown
 from benchgate.stats.sequential import look_tails
 from benchgate.suite.schema import Suite

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from benchgate.model.noise import Disagreement
-from benchgate.plan.divergence import Piece
 from benchgate.plan.evals import PlannedTask
-from benchgate.plan.power_row import CheckPower
-from benchgate.plan.refusals import shortfalls
+from benchgate.plan.power import CheckPower, shortfalls
 from benchgate.plan.schedule import Plan
 from benchgate.plan.shadow import ShadowPrompt
+from benchgate.plan.texts import Piece
 from benchgate.suite.schema import Suite
 from tests.core.test_plan_power import Line, calibrated, only, told
 from tests.fakes.evals import suite_of

@@ -9,12 +9,10 @@ import pytest
 
 from benchgate.model.arrivals import Arrival
 from benchgate.plan.arrivals import ramp_offsets_ns
-from benchgate.plan.capacity import look_stage
-from benchgate.plan.material import Material, Recorded
-from benchgate.plan.planned import PlannedClass, RampSource
+from benchgate.plan.model import Material, PlannedClass, RampSource, Recorded
 from benchgate.plan.ramp import POOL_UNITS
-from benchgate.plan.schedule import Plan
-from benchgate.stats.search import Look
+from benchgate.plan.schedule import Plan, look_stage
+from benchgate.stats.capacity_search import Look
 from tests.core.test_workload_plan import planned, suite
 
 S = 1_000_000_000

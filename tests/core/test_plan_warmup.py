@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from benchgate.errors import EvidenceError
-from benchgate.plan.material import Material, Recorded
-from benchgate.plan.planned import PlannedStage
-from benchgate.plan.replay import TracedRequest
+from benchgate.plan.arrivals import TracedRequest
+from benchgate.plan.model import Material, PlannedStage, Recorded
 from benchgate.plan.schedule import Plan, make_plan, warmup_round
 from benchgate.suite.schema import Load, Suite
 

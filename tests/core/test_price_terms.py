@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.deploying import declared
 from benchgate.errors import SuiteError
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchgate.gate.checks.cost import repriced_between
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.priced_between import repriced_between
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome

@@ -6,8 +6,8 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from benchgate.gate.checks.cost import repriced_between
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.priced_between import repriced_between
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.priced_level import GOOD, OUTPUT, PricedLevel, priced_level
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.operating_point import GOOD, OUTPUT, PricedLevel, priced_level
+from benchgate.stats.meta import Figure
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.price_terms import TokenPrices
+from benchgate.suite.pricing import TokenPrices
 from benchgate.suite.schema import Suite
 from tests.core.test_frontier import CLASSES, NO_SLO, PRICED, costs
 from tests.core.test_sizing import LEVELS, SUITE, level

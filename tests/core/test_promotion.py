@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion, series, standing, told
+from benchgate.model.history import Deed, Grounds, Origin, Promotion, series, standing, told
 from benchgate.model.verdict import Outcome
 
 GROUNDS = Grounds(Outcome.PASS, "v", "e", "s", "p", "m", "r")

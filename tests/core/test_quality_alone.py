@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchgate.gate import quality_checks
+from benchgate.gate.checks import accuracy
+from benchgate.gate.checks.accuracy import Alone, broken_alone
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_alone import Alone, broken_alone
-from benchgate.gate.quality_pairs import Pairs
-from benchgate.gate.rule import Problem
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.items import Pairs
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 
@@ -122,7 +122,7 @@ def looked_at(
     """The parts by name, each with whether its clusters counted, and what is said of those that broke."""
     suite = suite_of([FLOOR], list(units))
     comparison = Comparison(evidence_of(suite, {name: (arm, arm) for name, arm in tasks.items()}))
-    paired = quality_checks.all_paired(comparison, units)
+    paired = accuracy.all_paired(comparison, units)
     assert not isinstance(paired, Problem)
     seen: dict[str, bool] = {}
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_answers import Units, answers_not_empty, answers_readable, is_empty, too_many
+from benchgate.gate.evidence.items import Units, answers_not_empty, answers_readable, is_empty, too_many
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from tests.fakes.evals import Answers, evidence_of, observation, right_but, suite_of

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate import quality_checks
+from benchgate.gate.checks import accuracy
+from benchgate.gate.checks.flips import excess_flips
+from benchgate.gate.checks.shadow import excess_over
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_flips import excess_flips
-from benchgate.gate.quality_pairs import pair_unit
-from benchgate.gate.rule import Problem
-from benchgate.gate.shadow_checks import excess_over
-from benchgate.gate.telemetry_guards import telemetry_guards
-from benchgate.gate.unjudged import failures_judged
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.items import pair_unit
+from benchgate.gate.guards.load import failures_judged
+from benchgate.gate.guards.server import telemetry_guards
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
@@ -140,7 +140,7 @@ def test_what_was_not_run_on_an_arm_or_has_no_item_is_no_result(line: Line) -> N
 
 
 def test_without_a_task_there_is_nothing_to_judge() -> None:
-    found = quality_checks.all_paired(Comparison(run()), {})
+    found = accuracy.all_paired(Comparison(run()), {})
     assert isinstance(found, Problem)
     assert (found.outcome, found.reason) == (Outcome.INVALID, "no eval task was run")
 
@@ -219,7 +219,7 @@ def test_scores_by_degrees_reach_no_floor_of_right_answers() -> None:
 def test_scores_of_several_tasks_have_no_mean_and_one_item_has_no_spread() -> None:
     scores = Answers([0.4, 0.6, 0.9] * 20, harness=BY_DEGREES)
     evidence = evidence_of(suite_of([SCORE], ["t", "u"]), {"t": (scores, scores), "u": (scores, scores)})
-    found = quality_checks.score(
+    found = accuracy.score_against_baseline(
         Comparison(evidence), {"t": ("t",), "u": ("u",)}, margin=0.02, breach=False, alpha=0.05, seed=1
     )
     assert found.problem is not None and found.problem.outcome is Outcome.INVALID
@@ -236,7 +236,7 @@ def test_a_baseline_has_something_to_lose_only_where_its_lower_limit_is_beyond_t
     comparison = Comparison(evidence_of(SUITE, {"t": (theirs, ours)}))
     lower = clopper_pearson(10, 60, 0.05).lower
     for margin, refused in ((lower, True), (lower + 1e-6, True), (lower - 1e-6, False)):
-        found = quality_checks.relative(comparison, UNITS, margin=margin, breach=False, alpha=0.05)
+        found = accuracy.accuracy_against_baseline(comparison, UNITS, margin=margin, breach=False, alpha=0.05)
         assert (found.problem is not None and "only 10 of 60" in found.problem.reason) is refused
         assert (found.limits is None) is refused
 

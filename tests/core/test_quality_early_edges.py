@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_early import shows_harm
+from benchgate.gate.checks.accuracy import shows_harm
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.stats.e_process import anytime_p
+from benchgate.stats.sequential import anytime_p
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 
 EACH: Line = {"metric": "accuracy", "task": "each", "margin": "5 points"}

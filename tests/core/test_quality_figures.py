@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_figures import TaskFigures, pooled_figures, task_figures
-from benchgate.gate.rule import Problem
+from benchgate.gate.decision import Problem
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.figures import TaskFigures, pooled_figures, task_figures
 from benchgate.model.verdict import Outcome
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from benchgate.gate.checks.flips import ExcessFlips, excess_flips, unlike_askings
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_flips import ExcessFlips, excess_flips
-from benchgate.gate.quality_floor import unlike_askings
+from benchgate.gate.judge import judge
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
-from benchgate.stats.recovery import ScorePairs
+from benchgate.stats.evals import ScorePairs
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 
 FLIPS: Line = {"metric": "flips", "margin": "5 points", "required": True}

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_known import baseline_as_known
+from benchgate.gate.guards.answers import baseline_as_known
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.quality_guards import quality_guards
+from benchgate.gate.guards.answers import quality_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
-from benchgate.stats.item_harm import answers_harm
-from benchgate.stats.recovery import ScorePairs
+from benchgate.stats.evals import ScorePairs, answers_harm
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
 
 ACCURACY: Line = {"metric": "accuracy", "margin": "2 points"}

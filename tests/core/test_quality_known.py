@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.quality_known import baseline_as_known
+from benchgate.gate.guards.answers import baseline_as_known
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.run import Evidence

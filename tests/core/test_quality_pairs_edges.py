@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.quality_pairs import Pairs, pair_unit
-from benchgate.gate.rule import Problem
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.items import Pairs, pair_unit
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.gate import quality_checks
+from benchgate.gate.checks.accuracy import accuracy_against_baseline
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.rule import Finding, decide
+from benchgate.gate.decision import Finding, decide
 from benchgate.model.verdict import Outcome
-from benchgate.stats.item_harm import answers_harm
-from benchgate.stats.recovery import ScorePairs
+from benchgate.stats.evals import ScorePairs, answers_harm
 from tests.fakes.evals import Answers, evidence_of, suite_of
 
 SUITE = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["t"])
@@ -27,7 +26,7 @@ def accuracy(
     )
     ours = Answers([0.0 if i < lost else 1.0 for i in range(N)], finish=dict.fromkeys(range(cut), "length"))
     comparison = Comparison(evidence_of(SUITE, {"t": (theirs, ours)}))
-    return quality_checks.relative(comparison, {"t": ("t",)}, margin=margin, breach=breach, alpha=0.05)
+    return accuracy_against_baseline(comparison, {"t": ("t",)}, margin=margin, breach=breach, alpha=0.05)
 
 
 def outcome(finding: Finding) -> Outcome:

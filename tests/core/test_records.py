@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from benchgate.model.records import (
     ABSENT,
     NARROW,
+    AnswerFacts,
     ErrorClass,
     EvalItem,
+    Judged,
+    Label,
+    PairFacts,
     RequestColumns,
     RequestRecord,
     ShadowItem,
@@ -22,7 +26,6 @@ from benchgate.model.records import (
     unpack_eval_items,
     unpack_shadow_items,
 )
-from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 
 
 def record(index: int, chunk_ns: tuple[int, ...] = ()) -> RequestRecord:

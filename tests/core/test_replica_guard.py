@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.replicas import AT_THE_END, ReplicaCount
-from benchgate.model.run import AT_THE_START, Evidence, RunStatus
+from benchgate.model.run import AT_THE_END, AT_THE_START, Evidence, ReplicaCount, RunStatus
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured, with_status

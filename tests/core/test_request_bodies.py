@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.load.request_bodies import RequestBodies, whole_body
-from benchgate.model.ask import Ask, Endpoint, text_ask
 from benchgate.model.deployment import Arm
+from benchgate.model.request import Ask, Endpoint, text_ask
 from benchgate.targets.dialect import DIALECTS, Target
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "responses", "embeddings")

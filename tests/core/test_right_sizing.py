@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from benchgate.cost.frontier import Cheapest, Stand, Standing
 from benchgate.errors import UsageError
-from benchgate.gate.alike_runs import Newer, StoredRun, WaivedCheck
-from benchgate.gate.metric_rows import metric_rows
-from benchgate.gate.priced_level import GOOD
-from benchgate.gate.right_sizing import RightSizing
-from benchgate.gate.right_sizing import right_sizing as as_stored
-from benchgate.gate.sized import Sized
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver
 from benchgate.report.document import verdict_document
 from benchgate.report.frontier import frontier_text
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.candidates import Newer, Sized, StoredRun, WaivedCheck
+from benchgate.sizing.frontier import Cheapest, Stand, Standing
+from benchgate.sizing.operating_point import GOOD
+from benchgate.sizing.right_sizing import RightSizing
+from benchgate.sizing.right_sizing import right_sizing as as_stored
+from benchgate.stats.meta import Figure
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.cost.frontier import Cheapest, Stand, Standing
-from benchgate.gate.alike_runs import StoredRun
 from benchgate.model.deployment import Arm
-from benchgate.stats.recovered import Figure
+from benchgate.sizing.candidates import StoredRun
+from benchgate.sizing.frontier import Cheapest, Stand, Standing
+from benchgate.stats.meta import Figure
 from tests.core.test_right_sizing import (
     BASE,
     OURS,

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.looks import Look
-from benchgate.gate.rule import Finding, Problem, at_look, decide, slo_share, too_soon
+from benchgate.gate.decision import Finding, Look, Problem, at_look, decide, slo_share, too_soon
 from benchgate.model.verdict import Outcome, Scale, Step, Unit
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 
 ALPHA, MARGIN = 0.05, 0.1
 BELOW, ABOVE = math.nextafter(MARGIN, 0), math.nextafter(MARGIN, 1)

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.errors import EvidenceError
-from benchgate.model.ask import Ask, Endpoint, carried_on, text_ask
+from benchgate.model.request import Ask, Endpoint, carried_on, text_ask
 from benchgate.model.run import LOAD_SALT
-from benchgate.plan.longest import longest_request
-from benchgate.plan.material import Material, Recorded
-from benchgate.plan.pictures import data_address, noise_png, salted_address
-from benchgate.plan.replay import TracedRequest
+from benchgate.plan.arrivals import TracedRequest
+from benchgate.plan.model import Material, Recorded
+from benchgate.plan.preview import longest_request
+from benchgate.plan.prompts import data_address, noise_png, salted_address
 from benchgate.plan.salt import LARGEST_SALT, MARK_PIECES, Salter, run_salt, salted_vocabulary
 from benchgate.plan.schedule import Plan, PlannedRequest, make_plan, measurement_sha256
-from benchgate.plan.workloads import VOCABULARIES, Vocabulary, drawn_text
+from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, drawn_text
 from benchgate.suite.schema import Suite
 from tests.fakes.evidence import run
 

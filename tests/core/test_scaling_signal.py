@@ -5,17 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.cost.demand import Demand
-from benchgate.cost.fleet import Replica
-from benchgate.cost.sizing import OUTPUT_TOKENS, Question, sizing
-from benchgate.gate.best_row import BestRow, best_of, known, levels_of
-from benchgate.gate.level_choice import Choice, choose
-from benchgate.gate.scaling_signal import Seen, Signal, scaling_signals
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow, Word
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import RunSeen
+from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Question, Replica, sizing
+from benchgate.sizing.operating_point import BestRow, Choice, best_of, choose, known, levels_of
+from benchgate.sizing.signals import Seen, Signal, scaling_signals
 from tests.core.test_sizing import LEVELS, a_suite, level
 from tests.fakes.measured import SuiteText, measured
 

@@ -7,8 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from benchgate.stats.probe import Backlog, LookCounts, Standing
-from benchgate.stats.search import Look, SearchResult, SearchSettings, Stop, TakenLook, next_look, search_result
+from benchgate.stats.capacity_search import (
+    Backlog,
+    Look,
+    LookCounts,
+    SearchResult,
+    SearchSettings,
+    Standing,
+    Stop,
+    TakenLook,
+    next_look,
+    search_result,
+)
 
 Server = Callable[[float], float]
 

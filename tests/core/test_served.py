@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchgate.model.deployment import Deployment
-from benchgate.model.served import engine_of, hardware_told, model_of
+from benchgate.model.identity import engine_of, hardware_told, model_of
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 MACHINE = {"cpu": "a processor", "cpus": 8, "os": "Linux"}

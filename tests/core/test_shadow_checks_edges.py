@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.model.records import ShadowItem
+from benchgate.gate.judge import judge
+from benchgate.model.records import Judged, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
-from benchgate.model.shadow import Judged
 from benchgate.model.verdict import CheckResult, Outcome
 from tests.fakes.shadow_rows import (
     EXCESS,

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.shadow_guards import shadow_guards
-from benchgate.model.records import ShadowItem
-from benchgate.model.shadow import AnswerFacts
+from benchgate.gate.guards.answers import shadow_guards
+from benchgate.model.records import AnswerFacts, ShadowItem
 from benchgate.model.verdict import GuardResult
 from tests.fakes.shadow_rows import FACTS, JUDGE, N, different, evidence, item, items, range_of, suite
 

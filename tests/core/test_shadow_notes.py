@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.shadow_notes import warnings_on
+from benchgate.gate.checks.shadow import warnings_on
 from benchgate.model.records import ShadowItem
 from tests.fakes.shadow_rows import FACTS, N, item, items, range_of
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
+from benchgate.model.columns import taken
 from benchgate.model.deployment import Arm
-from benchgate.model.packing import taken
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome

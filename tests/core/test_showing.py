@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.showing import change_of, show_margin, show_numbers, show_value
+from benchgate.gate.judge import judge
+from benchgate.gate.reasons import change_of, show_margin, show_numbers, show_value
 from benchgate.model.verdict import Scale, Unit
 from tests.fakes.measured import SuiteText, measured
 

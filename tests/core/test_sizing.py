@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
-from benchgate.cost.demand import Demand
-from benchgate.cost.fleet import Replica
-from benchgate.cost.kv_cache import cache_layout
-from benchgate.cost.sizing import OUTPUT_TOKENS, REQUESTS, Cache, Question, sizing
-from benchgate.cost.traffic import REQUESTS as REQUEST_COLUMN
-from benchgate.cost.traffic import TOKENS, read_traffic
 from benchgate.errors import UsageError
-from benchgate.gate.best_row import BestRow, best_row, known, levels_of
-from benchgate.gate.level_choice import Choice
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import RunSeen
+from benchgate.sizing.fleet import (
+    OUTPUT_TOKENS,
+    REQUESTS,
+    TOKENS,
+    Cache,
+    Demand,
+    Question,
+    Replica,
+    read_traffic,
+    sizing,
+)
+from benchgate.sizing.fleet import TRAFFIC_REQUESTS as REQUEST_COLUMN
+from benchgate.sizing.kv_cache import cache_layout
+from benchgate.sizing.operating_point import BestRow, Choice, best_row, known, levels_of
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 

@@ -8,20 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.cost.demand import Demand
-from benchgate.cost.fleet import Replica
-from benchgate.cost.kv_cache import cache_layout
-from benchgate.cost.sizing import OUTPUT_TOKENS, Cache, Question, sizing
-from benchgate.gate.best_row import BestRow
-from benchgate.gate.cache_use import CacheCheck, CacheUse, cache_check, cache_use
-from benchgate.gate.cold_starts import ColdStarts, cold_starts
-from benchgate.gate.level_choice import Choice
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import Evidence, LoadObservation, StartUp
 from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow
 from benchgate.report.sizing import sizing_document, sizing_text
 from benchgate.report.sizing_run import RunSeen
+from benchgate.sizing.fleet import OUTPUT_TOKENS, Cache, Demand, Question, Replica, sizing
+from benchgate.sizing.kv_cache import cache_layout
+from benchgate.sizing.operating_point import BestRow, Choice
+from benchgate.sizing.signals import CacheCheck, CacheUse, ColdStarts, cache_check, cache_use, cold_starts
 from tests.fakes import evidence as fake
 
 ARM = Arm.CANDIDATE

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.quality_pairs import units_of
-from benchgate.gate.specs import concrete_checks, judged_units, scales_of
+from benchgate.gate.evidence.items import units_of
+from benchgate.gate.policy import concrete_checks, judged_units, scales_of
 from benchgate.model.run import Evidence
 from benchgate.suite.schema import Suite
-from benchgate.suite.stage import Stage
+from benchgate.suite.stages import Stage
 from tests.fakes.drills import drill
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of
 from tests.fakes.measured import measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.stats.attainment import attainment_limits, attainment_p, requests_needed
+from benchgate.stats.overdispersed import attainment_limits, attainment_p, requests_needed
 from benchgate.stats.proportions import clopper_pearson
 
 

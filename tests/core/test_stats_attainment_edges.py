@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.attainment import attainment_limits, attainment_p, effective_requests, requests_needed
+from benchgate.stats.overdispersed import attainment_limits, attainment_p, effective_requests, requests_needed
 from benchgate.stats.proportions import clopper_pearson
 
 

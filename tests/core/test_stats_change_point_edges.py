@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.change_point import best_split, change_points, level_changes
+from benchgate.stats.series import best_split, change_points, level_changes
 
 STEP = np.array([0.0, 0.1, 0.2, 0.1, 0.0, 5.0, 5.1, 5.2, 5.1, 5.0])
 

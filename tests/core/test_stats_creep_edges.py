@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.creep import Link, across_runs, summed
-from benchgate.stats.limits import Limits
-from benchgate.stats.paired import paired_t
+from benchgate.stats.distributions import Limits
+from benchgate.stats.means import paired_t
+from benchgate.stats.meta import Link, across_runs, summed
 
 
 def link(harm: float, error: float, n: int = 6, alpha: float = 0.05, up: float | None = None) -> Link:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pooled
+from benchgate.stats.clusters import cluster_mean, pooled, upper_limit
 from benchgate.stats.divergence import exact_kld, kld_bound, same_top1, shared_tokens
-from benchgate.stats.skewed import upper_limit
 
 
 def ln(**probabilities: float) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import beta, betainc
 
-from benchgate.stats.e_process import anytime_p, e_values, independent_differences
+from benchgate.stats.sequential import anytime_p, e_values, independent_differences
 
 
 def is_harm(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.e_process import anytime_p, e_values, independent_differences
+from benchgate.stats.sequential import anytime_p, e_values, independent_differences
 
 
 def test_losses_alone_reach_exactly_what_the_closed_form_says() -> None:

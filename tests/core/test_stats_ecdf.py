@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.ecdf import MOST_POINTS, ecdf
+from benchgate.stats.quantiles import MOST_POINTS, ecdf
 
 
 def test_each_value_has_the_share_at_or_below_it() -> None:

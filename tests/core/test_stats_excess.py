@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.excess import (
+from benchgate.stats.evals import (
     Excess,
     excess_change,
     excess_change_of_tasks,

@@ -9,7 +9,7 @@ import pytest
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.clusters import cluster_mean, pooled
-from benchgate.stats.excess import (
+from benchgate.stats.evals import (
     WIDEST,
     Excess,
     excess_change,
@@ -18,7 +18,7 @@ from benchgate.stats.excess import (
     excess_of_tasks,
     excess_sampled,
 )
-from benchgate.stats.paired import paired_t
+from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import clopper_pearson, newcombe_difference, score_limits, score_statistic
 
 

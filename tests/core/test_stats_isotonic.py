@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
-from benchgate.stats.isotonic import falling_fit
+from benchgate.stats.capacity_search import falling_fit
 
 
 def test_fit_agrees_with_isoreg_of_r() -> None:

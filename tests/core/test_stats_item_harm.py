@@ -13,12 +13,18 @@ from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.clusters import cluster_mean, pooled
-from benchgate.stats.item_harm import answers_harm, scores_harm
-from benchgate.stats.item_shares import mean_share_limits, p_at_least
-from benchgate.stats.proportions import mcnemar_harm_p, tango_limits, tango_p_margin
-from benchgate.stats.recovery import ScorePairs, recovery
-from benchgate.stats.strata import Counts, stratified_harm_p, stratified_limits, stratified_p_above
-from benchgate.stats.subsets import subset_mean_limits
+from benchgate.stats.evals import ScorePairs, answers_harm, recovery, scores_harm
+from benchgate.stats.means import subset_mean_limits
+from benchgate.stats.overdispersed import mean_share_limits, p_at_least
+from benchgate.stats.proportions import (
+    Counts,
+    mcnemar_harm_p,
+    stratified_harm_p,
+    stratified_limits,
+    stratified_p_above,
+    tango_limits,
+    tango_p_margin,
+)
 
 
 def pairs(b: int, c: int, n: int, right: int | None = None, clusters: tuple[str, ...] | None = None) -> ScorePairs:

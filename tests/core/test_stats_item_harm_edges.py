@@ -10,20 +10,22 @@ from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.clusters import cluster_mean, pooled
-from benchgate.stats.item_harm import ItemHarm, answers_harm, scores_harm
-from benchgate.stats.item_shares import mean_share_limits, p_at_least, share_limits_of
-from benchgate.stats.limits import Limits
-from benchgate.stats.paired import paired_t, sign_flip_p
-from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, score_limits, tango_limits, tango_p_margin
-from benchgate.stats.recovery import ScorePairs, recovery
-from benchgate.stats.strata import (
+from benchgate.stats.distributions import Limits
+from benchgate.stats.evals import ItemHarm, ScorePairs, answers_harm, recovery, scores_harm
+from benchgate.stats.means import paired_t, sign_flip_p, subset_mean_limits
+from benchgate.stats.overdispersed import mean_share_limits, p_at_least, share_limits_of
+from benchgate.stats.proportions import (
     Counts,
+    clopper_pearson,
+    mcnemar_harm_p,
+    score_limits,
     stratified_difference,
     stratified_harm_p,
     stratified_limits,
     stratified_p_above,
+    tango_limits,
+    tango_p_margin,
 )
-from benchgate.stats.subsets import subset_mean_limits
 
 
 def answers(b: int, c: int, n: int, clusters: tuple[str, ...] | None = None) -> ScorePairs:

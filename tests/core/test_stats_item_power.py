@@ -9,13 +9,8 @@ import pytest
 
 from benchgate.stats.clusters import cluster_mean
 from benchgate.stats.distributions import binom_pmf, norm_ppf
-from benchgate.stats.excess import excess_disagreement
-from benchgate.stats.item_power import (
-    chance_of_excess_pass,
-    chance_of_pass,
-    excess_sd,
-    independent_items,
-)
+from benchgate.stats.evals import excess_disagreement
+from benchgate.stats.power import chance_of_excess_pass, chance_of_pass, excess_sd, independent_items
 from benchgate.stats.proportions import tango_limits
 
 

@@ -7,13 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.gate.looks import Look
-from benchgate.gate.rule import Finding, decide
+from benchgate.gate.decision import Finding, Look, decide
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import norm_sf
-from benchgate.stats.look_power import DRAWS, Course, Looks, Rule, Seen, drawn_course, ends, seen
-from benchgate.stats.paired import paired_t
-from benchgate.stats.power import chance_shown
+from benchgate.stats.means import paired_t
+from benchgate.stats.power import DRAWS, Course, Looks, Rule, Seen, chance_shown, drawn_course, ends, seen
 from benchgate.stats.sequential import look_tails
 
 MARGIN = math.log1p(0.05)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.item_harm import answers_harm, scores_harm
-from benchgate.stats.recovery import ScorePairs
+from benchgate.stats.evals import ScorePairs, answers_harm, scores_harm
 
 
 def largest_size(n: int, loss: float, limit: Callable[[int], float]) -> float:

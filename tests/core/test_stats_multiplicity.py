@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.stats.multiplicity import holm
+from benchgate.stats.sequential import holm
 
 P_VALUES = st.lists(st.floats(0, 1), max_size=12)
 

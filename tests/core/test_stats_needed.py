@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchgate.stats.needed import observations_needed
-from benchgate.stats.paired import paired_t
+from benchgate.stats.distributions import observations_needed
+from benchgate.stats.means import paired_t
 
 
 def test_few_observations_need_fewer_more_than_the_root_of_their_number_says() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from benchgate.stats.needed import observations_needed
+from benchgate.stats.distributions import observations_needed
 
 
 def reach(n: int, alpha: float = 0.05) -> float:

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.bootstrap import block_length, moving_block_error
-from benchgate.stats.spread import deviation_limits, pooled_deviation
-from benchgate.stats.unpaired import Part, combined_t
+from benchgate.stats.distributions import deviation_limits, pooled_deviation
+from benchgate.stats.means import Part, combined_t
+from benchgate.stats.series import block_length, moving_block_error
 
 
 def mean(values: FloatArray) -> float:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.stats.paired import Paired, paired_t, sign_flip_p, sign_p, two_sample_t
+from benchgate.stats.means import Paired, paired_t, sign_flip_p, sign_p, two_sample_t
 
 DIFFERENCES = np.array([0.02, -0.01, 0.03, 0.05, 0.00, 0.04])
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.paired import paired_t, sign_flip_p, sign_p, two_sample_t
+from benchgate.stats.means import paired_t, sign_flip_p, sign_p, two_sample_t
 
 NARROW = np.array([0.10, 0.12, 0.11, 0.13])
 WIDE = np.array([0.30, 0.10, 0.20])

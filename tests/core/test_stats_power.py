@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.stats.item_power import excess_sd
-from benchgate.stats.paired import paired_t
+from benchgate.stats.means import paired_t
 from benchgate.stats.power import (
     blocks_needed,
     chance_shown,
     detectable_difference,
     detectable_harm,
+    excess_sd,
     items_needed,
     values_needed,
 )

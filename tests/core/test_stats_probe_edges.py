@@ -7,9 +7,9 @@ import math
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.attainment import effective_requests
+from benchgate.stats.capacity_search import Backlog, LookCounts, ProbeFinding, Standing, judge_probe
 from benchgate.stats.divergence import exact_kld, kld_bound
-from benchgate.stats.probe import Backlog, LookCounts, ProbeFinding, Standing, judge_probe
+from benchgate.stats.overdispersed import effective_requests
 
 
 def closed(good: int, *, stretches: int = 10, scheduled: int = 100) -> LookCounts:

@@ -6,9 +6,18 @@ import math
 
 import pytest
 
+from benchgate.stats.capacity_search import (
+    LOOK_SHARES,
+    Backlog,
+    Look,
+    LookCounts,
+    SearchSettings,
+    Standing,
+    TakenLook,
+    judge_probe,
+    search_result,
+)
 from benchgate.stats.divergence import kld_bound
-from benchgate.stats.probe import LOOK_SHARES, Backlog, LookCounts, Standing, judge_probe
-from benchgate.stats.search import Look, SearchSettings, TakenLook, search_result
 
 STILL = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
 GROWS = Backlog(0, 3000, 100.0, 2000.0, residence_s=10.0)

@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.stats.attainment import attainment_limits
-from benchgate.stats.share_power import (
-    chance_within,
-    least_shown,
-    most_misses,
-    share_shown,
-    zero_misses_needed,
-)
+from benchgate.stats.overdispersed import attainment_limits
+from benchgate.stats.power import chance_within, least_shown, most_misses, share_shown, zero_misses_needed
 
 
 @pytest.mark.parametrize(("share", "n"), [(0.01, 299), (0.005, 598), (0.001, 2995)])

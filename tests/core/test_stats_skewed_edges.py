@@ -9,8 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.clusters import cluster_mean, pooled
-from benchgate.stats.skewed import Units, unseen_limit, upper_limit
+from benchgate.stats.clusters import Units, cluster_mean, pooled, unseen_limit, upper_limit
 
 TAILED = np.array([0.1, 0.2, 0.15, 0.3, 0.1, 0.9, 0.2, 0.25, 1.6, 0.1, 0.2, 0.12])
 

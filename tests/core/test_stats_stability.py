@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchgate.stats.stability import stability
+from benchgate.stats.series import stability
 
 
 def test_index_is_the_sum_over_categories_of_the_textbook() -> None:

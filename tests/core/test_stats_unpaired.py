@@ -9,7 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
-from benchgate.stats.unpaired import Part, combined_t
+from benchgate.stats.means import Part, combined_t
 
 THEIRS = np.array([1.02, 0.97, 1.01, 1.05, 0.99])
 OURS = np.array([1.10, 1.21, 1.07, 1.15, 1.30, 1.18, 1.09])

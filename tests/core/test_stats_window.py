@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.model.metrics import Slo
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
-from benchgate.stats.probe import Backlog, judge_probe
-from benchgate.stats.window import look_counts, steady_window
+from benchgate.model.request_metrics import Slo
+from benchgate.stats.capacity_search import Backlog, judge_probe, look_counts, steady_window
 
 S = 1_000_000_000
 SLO = Slo(e2e_s=5.0)

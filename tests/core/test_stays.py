@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.stays import Watched, mean_stays_s, watched_stages
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
+from benchgate.sizing.operating_point import Watched, mean_stays_s, watched_stages
 from benchgate.suite.schema import Suite
 from tests.core.test_sizing import CLASSES, SUITE, a_suite
 from tests.fakes import evidence as fake

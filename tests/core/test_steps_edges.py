@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from benchgate.gate.item_steps import scores_steps
-from benchgate.gate.load_steps import own_share_steps
-from benchgate.gate.shares import Counts
-from benchgate.stats.limits import Limits
-from benchgate.stats.recovery import ScorePairs
+from benchgate.gate.derivation import own_share_steps, scores_steps
+from benchgate.gate.evidence.shares import Counts
+from benchgate.stats.distributions import Limits
+from benchgate.stats.evals import ScorePairs
 
 ALPHA = 0.05
 

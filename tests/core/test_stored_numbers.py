@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.stored_numbers import number_pairs
+from benchgate.gate.summary.metric_rows import number_pairs
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
 from benchgate.report.stored_numbers import (

@@ -7,9 +7,8 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
 from benchgate.plan.schedule import make_plan
-from benchgate.suite.arms import measured_arms
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, measured_arms
 
 SUITE = """\
 suite: drill

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.suite.arms import measured_arms
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, measured_arms
 
 TEXT = """
 suite: texts

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.suite.ceiling import bounded
 from benchgate.suite.error_budget import fewest_requests, show_objective, show_window
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.rules.suite import only_shadow
 from benchgate.suite.schema import Suite
-from benchgate.suite.shadow_rules import only_shadow
+from benchgate.suite.waivers import bounded
 
 SUITE = """\
 suite: budget

@@ -7,10 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.model.metrics import Slo
+from benchgate.model.request_metrics import Slo
+from benchgate.suite.connection import resolve_secret
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.references import resolve_secret
-from benchgate.suite.rules import rule_problems, with_arms
+from benchgate.suite.rules.suite import rule_problems, with_arms
 from benchgate.suite.schema import Gate, Suite
 from tests.core.test_suite_problems import SUITE
 

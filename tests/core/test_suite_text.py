@@ -3,7 +3,7 @@
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.suite.text import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, Fault, Place, read_text
+from benchgate.suite.yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, Fault, Place, read_text
 
 LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.decide import judge
-from benchgate.gate.shares import Counts, widened
+from benchgate.gate.evidence.shares import Counts, widened
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
-from benchgate.stats.paired import paired_t
+from benchgate.stats.means import paired_t
 from benchgate.stats.sequential import look_tails
+from benchgate.suite.default_checks import line_of
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
-from benchgate.suite.usual_checks import line_of
 from tests.fakes.measured import measured
 
 DEPLOYMENTS = """\

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.bottleneck import NOT_KNOWN, bottleneck, parts_of
+from benchgate.gate.summary.bottleneck import NOT_KNOWN, bottleneck, parts_of
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, LoadObservation

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.telemetry_guards import telemetry_guards, telemetry_notices
-from benchgate.gate.telemetry_values import block_telemetry, counted
+from benchgate.gate.evidence.telemetry import block_telemetry, counted
+from benchgate.gate.guards.server import telemetry_guards, telemetry_notices
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guard import SPEED, TOKENS, kinds_of_metric, looked_at, spoils_of, tripped, unknown
-from benchgate.gate.telemetry_guards import telemetry_guards
+from benchgate.gate.guards.base import SPEED, TOKENS, kinds_of_metric, looked_at, spoils_of, tripped, unknown
+from benchgate.gate.guards.server import telemetry_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence

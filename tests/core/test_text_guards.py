@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
-from benchgate.gate.guard import SPEED, spoils_of
-from benchgate.gate.load_guards import guards_apart
-from benchgate.gate.text_guards import answers_there, same_text, text_not_degenerate
+from benchgate.gate.guards.base import SPEED, spoils_of
+from benchgate.gate.guards.load import guards_apart
+from benchgate.gate.guards.text import answers_there, same_text, text_not_degenerate
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.block_differences import block_differences
-from benchgate.gate.decide import judge
-from benchgate.gate.text_guards import same_text
-from benchgate.gate.token_inflation import shown_inflation, text_ratios
+from benchgate.gate.evidence.tokens import shown_inflation, text_ratios
+from benchgate.gate.guards.text import same_text
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.figures import block_differences
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
-from benchgate.gate.who_answers import two_deployments
+from benchgate.gate.guards.arms import two_deployments
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Counter, Reading, TelemetryWindow

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.guard import SPEED, TOKENS
-from benchgate.gate.unfit import OF_LOAD, OF_QUALITY, objection, unfit
+from benchgate.gate.guards.base import SPEED, TOKENS
 from benchgate.model.run import MEASURED_BY, Run, RunStatus
+from benchgate.sizing.candidates import OF_LOAD, OF_QUALITY, objection, unfit
 from tests.fakes import evidence as fake
 
 RUN = fake.run()

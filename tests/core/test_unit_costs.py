@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.unit_costs import (
+from benchgate.gate.evidence.costs import (
     block_cost,
     cost_in_use,
     idles_more,
@@ -20,7 +20,7 @@ from benchgate.gate.unit_costs import (
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import ABSENT
 from benchgate.model.run import LoadObservation
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from tests.fakes import evidence as fake
 
 HOURLY = Deployment("b", "m", "vllm", None, price_usd_per_hour=1.8, accelerators=2)

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load, quality_of
-from benchgate.gate.places import places
-from benchgate.gate.usable_blocks import StrainedBlocks, left_out_notes, strained_blocks, usable
+from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load, places, quality_of
+from benchgate.gate.evidence.client_strain import StrainedBlocks, left_out_notes, strained_blocks, usable
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.suite.schema import Suite

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from benchgate.errors import ExitCode
-from benchgate.gate.decide import roll_up
+from benchgate.gate.judge import roll_up
 from benchgate.model.verdict import HISTORY, CheckResult, GuardResult, Outcome, policy_sha256
 from benchgate.model.waiver import Waiver
 from tests.fakes.evidence import check, verdict

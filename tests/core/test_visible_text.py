@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.model.visible_text import redundancy_percent, visible_characters
+from benchgate.model.request_metrics import redundancy_percent, visible_characters
 
 ENGLISH = (
     "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a "

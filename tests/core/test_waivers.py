@@ -11,17 +11,16 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.gate.decide import judge
 from benchgate.gate.interim import GoOn, next_step
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.model.waiver import Waiver, Waivers, WaiverUse
 from benchgate.report.document import document_json, verdict_document
 from benchgate.report.markdown import render_markdown
 from benchgate.report.text import render_text
-from benchgate.suite.ceiling import check_ceiling
 from benchgate.suite.schema import Suite
-from benchgate.suite.waivers import check_persons, parse_waivers
+from benchgate.suite.waivers import check_ceiling, check_persons, parse_waivers
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 TODAY = date(2026, 3, 1)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.answer_cache import load_not_cached, order_does_not_matter
-from benchgate.gate.decide import judge
-from benchgate.gate.guard import spoils_of
-from benchgate.gate.same_work import same_work
-from benchgate.gate.unjudged import failures_judged
+from benchgate.gate.guards.base import spoils_of
+from benchgate.gate.guards.caches import load_not_cached, order_does_not_matter
+from benchgate.gate.guards.load import failures_judged, same_work
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation

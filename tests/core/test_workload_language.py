@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.suite.lengths import Lengths
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
+from benchgate.suite.workload import Lengths
 
 HEAD = """
 suite: s

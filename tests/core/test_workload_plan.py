@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.model.ask import Ask, carried_on
-from benchgate.plan.longest import longest_request
-from benchgate.plan.material import Material, Recorded, SeenLengths
-from benchgate.plan.pictures import noise_png
-from benchgate.plan.replay import TracedRequest
+from benchgate.model.request import Ask, carried_on
+from benchgate.plan.arrivals import TracedRequest
+from benchgate.plan.model import Material, Recorded, SeenLengths
+from benchgate.plan.preview import longest_request
+from benchgate.plan.prompts import noise_png
 from benchgate.plan.schedule import Leave, Plan, PlannedClass, PlannedRequest, PlannedStage, make_plan, planned_stage
-from benchgate.plan.workloads import Vocabulary
+from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Load, Suite
 
 

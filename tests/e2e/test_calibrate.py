@@ -12,8 +12,8 @@ from benchgate.errors import ExitCode, UsageError
 from benchgate.model.noise import FalseBlocks, NoiseProfile, Spread
 from benchgate.model.run import Evidence
 from benchgate.store.repository import Store
-from benchgate.suite.arms import measured_arms
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.schema import measured_arms
 from tests.e2e.command import STORE, here
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time

@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from benchgate.cli.app import app
-from benchgate.gate.metric_rows import TREND_METRICS
+from benchgate.gate.summary.metric_rows import TREND_METRICS
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import benchgate, here
 

@@ -11,8 +11,7 @@ import pytest
 from benchgate.circumstances import client_machine, utc_now
 from benchgate.cli.plan_checks import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
-from benchgate.plan.power import Promotion
-from benchgate.plan.power_row import CheckPower
+from benchgate.plan.power import CheckPower, Promotion
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 

@@ -16,8 +16,7 @@ from benchgate import pipeline, resuming
 from benchgate.deciding import Decision, decide_stored
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.replicas import AT_THE_END, REPLICAS
-from benchgate.model.run import AT_THE_START
+from benchgate.model.run import AT_THE_END, AT_THE_START, REPLICAS
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.pipeline import RunOptions
 from benchgate.sim.process import Sim, serve_sim

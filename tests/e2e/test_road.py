@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.gate.telemetry_values import counted
+from benchgate.gate.evidence.telemetry import counted
 from tests.e2e.command import benchgate, document, here, latest_evidence
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules import each_candidate, with_arms
+from benchgate.suite.rules.suite import each_candidate, with_arms
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.suite_warnings import suite_warnings
+from benchgate.suite.rules.warnings import suite_warnings
 from tests.e2e.command import here
 
 SUITE = """suite: slots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.run import Evidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult
 from benchgate.suite.schema import Suite

@@ -10,12 +10,10 @@ from enum import Enum
 from typing import TypeVar
 
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
-from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.history import PastArm, PastCheck, PastRun
 from benchgate.model.noise import Disagreement, FalseBlocks, NoiseKey, NoiseProfile, Spread
-from benchgate.model.records import EvalItem, RequestColumns
-from benchgate.model.run import Evidence, LoadObservation, Resumption, Run, TargetFault
+from benchgate.model.records import DivergenceItem, DivergenceObservation, EvalItem, RequestColumns
+from benchgate.model.run import BudgetSpent, Evidence, LoadObservation, Resumption, Run, TargetFault
 from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Difference, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.model.waiver import Waiver, WaiverState, WaiverUse

@@ -16,7 +16,7 @@ from sqlalchemy import insert
 from benchgate import promoting
 from benchgate.deciding import decide_stored
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
+from benchgate.model.history import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import rows, tables

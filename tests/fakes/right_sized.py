@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, QualityObservation, Run, RunStatus
 from benchgate.model.verdict import GuardResult, Outcome

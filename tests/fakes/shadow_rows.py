@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchgate.gate.decide import judge
-from benchgate.model.records import ShadowItem
+from benchgate.gate.judge import judge
+from benchgate.model.records import AnswerFacts, Label, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
-from benchgate.model.shadow import AnswerFacts, Label, PairFacts
 from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import measured

@@ -7,9 +7,9 @@ import uuid
 from dataclasses import replace
 
 from benchgate.deciding import decide_stored
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
+from benchgate.model.history import Deed, Grounds, Origin, Promotion
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.store.repository import Store
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation, Run, RunStatus, StartUp
 from benchgate.model.telemetry import Gauge, Reading, TelemetryWindow

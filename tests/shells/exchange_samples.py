@@ -15,9 +15,8 @@ from sqlalchemy import Connection, insert, select
 
 from benchgate.exchange.bundle import write_bundle
 from benchgate.model.deployment import Arm
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.promotion import Deed, Grounds, Origin, Promotion
-from benchgate.model.run import LOAD_ENDED, MetricRow, Run, RunStatus, StartUp
+from benchgate.model.history import Deed, Grounds, Origin, Promotion
+from benchgate.model.run import LOAD_ENDED, BudgetSpent, MetricRow, Run, RunStatus, StartUp
 from benchgate.model.text_column import TextColumn
 from benchgate.store import results, rows, tables
 from benchgate.store.engine import Database

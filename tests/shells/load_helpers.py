@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchgate.load.worker import StageResult, run_shard, stage_shard
-from benchgate.model.ask import Endpoint, text_ask
 from benchgate.model.deployment import Arm
+from benchgate.model.request import Endpoint, text_ask
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
 from benchgate.model.noise import Disagreement, FalseBlocks, NoiseProfile, Spread, noise_key
 from benchgate.model.records import (
+    DivergenceItem,
+    DivergenceObservation,
     ErrorClass,
     EvalItem,
     RequestColumns,

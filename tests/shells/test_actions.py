@@ -18,9 +18,9 @@ from benchgate.model.run import ClientUse
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
 from benchgate.sim.steering import kill_replica, replicas_of
-from benchgate.suite.action import Action
-from benchgate.suite.practice import Practice
 from benchgate.suite.schema import DeploymentSpec, Limits
+from benchgate.suite.simulator import Practice
+from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target, dialect_of
 
 NONE = RequestColumns.pack([])

@@ -18,7 +18,7 @@ from benchgate.answering.question import question
 from benchgate.answering.server import Served, VerdictServer
 from benchgate.deciding import decide_stored
 from benchgate.errors import UsageError
-from benchgate.model.promotion import Deed, Grounds
+from benchgate.model.history import Deed, Grounds
 from benchgate.model.run import RunStatus
 from benchgate.store.repository import Store
 from tests.fakes.measured import SuiteText

@@ -8,8 +8,8 @@ import pytest
 
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.tickets import request_wire, tickets_of
-from benchgate.model.ask import Ask, Endpoint, text_ask
 from benchgate.model.deployment import Arm
+from benchgate.model.request import Ask, Endpoint, text_ask
 from benchgate.plan.schedule import PlannedRequest, Turn
 from benchgate.targets.dialect import DIALECTS, Target, ask_body
 from benchgate.targets.probe import wait_ready

@@ -9,11 +9,11 @@ import pytest
 
 from benchgate.errors import UsageError
 from benchgate.load.bare_search import SearchOptions, run_search
-from benchgate.model.metrics import Slo, good
+from benchgate.model.request_metrics import Slo, good
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from benchgate.stats.search import SearchSettings
-from benchgate.suite.client_bounds import ClientBounds
+from benchgate.stats.capacity_search import SearchSettings
+from benchgate.suite.schema import ClientBounds
 from benchmarks.capacity_search import SERVERS, ask, grid_levels, holds, search
 
 pytestmark = pytest.mark.alone

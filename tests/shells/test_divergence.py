@@ -18,16 +18,14 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
-from benchgate.model.divergence import DivergenceObservation, Way
-from benchgate.model.records import FloatArray
-from benchgate.plan.divergence import FixedText, Piece, planned_pieces
+from benchgate.model.records import DivergenceObservation, FloatArray, Way
+from benchgate.plan.texts import FixedText, Piece, planned_pieces
 from benchgate.quality.asking import Asker
 from benchgate.quality.divergence import diverge
 from benchgate.quality.divergence_texts import load_texts
 from benchgate.quality.divergence_way import Seen, read_piece
 from benchgate.quality.n_probs import read_next
-from benchgate.suite.divergence import Divergence
-from benchgate.suite.schema import Embedded, Limits
+from benchgate.suite.schema import Divergence, Embedded, Limits
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import tiny_reference
 from tests.fakes.echoing import Echoing, told

@@ -17,9 +17,9 @@ from benchgate.doctor.budget import examine_budget
 from benchgate.doctor.client import client_step, measure_client
 from benchgate.doctor.machine import State, Symptom, examine
 from benchgate.load.worker import StageResult
-from benchgate.model.ask import text_ask
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.request import text_ask
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.lining_up import newest_of_each, read_stored
-from benchgate.model.promotion import Deed, Promotion
+from benchgate.model.history import Deed, Promotion
 from benchgate.store.repository import Store
 from tests.fakes.promotable import begun
 from tests.fakes.quick_command import answer

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.importing import live_only
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome

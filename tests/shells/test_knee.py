@@ -14,7 +14,7 @@ import pytest
 from benchgate.embedded.server import serve
 from benchgate.load.bare import run_load, target_of
 from benchgate.load.options import BareOptions
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
 from benchgate.sim.engine import Engine
 from benchgate.sim.jobs import Job
@@ -30,9 +30,9 @@ Stage = tuple[RequestColumns, float]
 
 def knee_of(levels: Sequence[int], stages: Sequence[Stage]) -> ServerKnee | NoKnee:
     """Of one sweep."""
-    rates = [metrics.output_tokens_per_s(columns, window_s) or 0.0 for columns, window_s in stages]
-    decoding = [metrics.decoding_at_once(columns, window_s) or 0.0 for columns, window_s in stages]
-    waits = [metrics.quantile(metrics.e2e_s(columns), 0.5) or 0.0 for columns, _ in stages]
+    rates = [request_metrics.output_tokens_per_s(columns, window_s) or 0.0 for columns, window_s in stages]
+    decoding = [request_metrics.decoding_at_once(columns, window_s) or 0.0 for columns, window_s in stages]
+    waits = [request_metrics.quantile(request_metrics.e2e_s(columns), 0.5) or 0.0 for columns, _ in stages]
     return find_server_knee(levels, rates, decoding, waits)
 
 

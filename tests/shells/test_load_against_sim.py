@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from benchgate.model import metrics
-from benchgate.model.metrics import Slo
+from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass, RequestColumns
+from benchgate.model.request_metrics import Slo
 from benchgate.sim.faults import KINDS
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
@@ -131,7 +131,7 @@ def test_tokens_and_chunks_of_a_success_are_those_that_were_sent(stage: Stage) -
 
 def test_goodput_counts_every_request_that_was_due(stage: Stage) -> None:
     sound = sum(EXPECTED[fault] in ("usage", "chunks") for fault in stage.met)
-    assert metrics.goodput_ratio(stage.columns, Slo(e2e_s=1000)) == sound / REQUESTS
+    assert request_metrics.goodput_ratio(stage.columns, Slo(e2e_s=1000)) == sound / REQUESTS
     failed = [row for row in range(REQUESTS) if stage.columns.error[row] is not None]
     assert len(failed) == REQUESTS - sound
-    assert np.isposinf(metrics.ttft_s(stage.columns)[failed]).all()
+    assert np.isposinf(request_metrics.ttft_s(stage.columns)[failed]).all()

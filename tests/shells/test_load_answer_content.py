@@ -16,9 +16,9 @@ from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
 from benchgate.load.raw_body import RawBody
-from benchgate.model.ask import Ask, Endpoint
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestRecord
+from benchgate.model.request import Ask, Endpoint
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.streams import reads_of
 

@@ -19,10 +19,10 @@ from benchgate.load.merging import merged
 from benchgate.load.ticket_file import kept_tickets
 from benchgate.load.tickets import tickets_of
 from benchgate.load.worker import Shard, StageResult
-from benchgate.model.ask import text_ask
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
+from benchgate.model.request import text_ask
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedRequest
 from benchgate.targets.dialect import DIALECTS, Target

@@ -18,8 +18,8 @@ from benchgate.load.shard import stage_shard
 from benchgate.load.sockets import Sockets
 from benchgate.load.spool import Spool, Spooled
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model.ask import text_ask
 from benchgate.model.records import ErrorClass
+from benchgate.model.request import text_ask
 from benchgate.plan.schedule import PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, stream_head, token
 from tests.shells.load_helpers import asking, limits, target_at

@@ -7,8 +7,8 @@ from benchgate.errors import TargetError
 from benchgate.load.decode import decode, heard
 from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
-from benchgate.model.ask import Ask
 from benchgate.model.records import ErrorClass, RequestRecord, TokenSource
+from benchgate.model.request import Ask
 from benchgate.targets.answer import read_answer
 from benchgate.targets.refusals import Secret
 

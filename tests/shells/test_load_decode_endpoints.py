@@ -13,9 +13,9 @@ import pytest
 from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Fault, Response
 from benchgate.load.http1 import Head
-from benchgate.model.ask import Ask, Endpoint
-from benchgate.model.metrics import succeeded, ttft_s
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
+from benchgate.model.request import Ask, Endpoint
+from benchgate.model.request_metrics import succeeded, ttft_s
 
 EPOCH = 1000
 

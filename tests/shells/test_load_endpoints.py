@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model import metrics
-from benchgate.model.ask import Ask, Endpoint, text_ask
+from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
+from benchgate.model.request import Ask, Endpoint, text_ask
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     DONE,
@@ -73,11 +73,11 @@ def test_every_endpoint_is_asked_in_its_way_and_its_answer_is_a_success(ask: Ask
         }
     columns = result.requests
     assert columns.error_detail == (None, None)
-    assert metrics.succeeded(columns).all()
+    assert request_metrics.succeeded(columns).all()
     assert columns.output_tokens.tolist() == [tokens, tokens]
-    assert (metrics.ttft_s(columns) >= 0.02).all()
+    assert (request_metrics.ttft_s(columns) >= 0.02).all()
     if not ask.stream:
-        assert metrics.ttft_s(columns).tolist() == metrics.e2e_s(columns).tolist()
+        assert request_metrics.ttft_s(columns).tolist() == request_metrics.e2e_s(columns).tolist()
 
 
 def test_answer_in_one_piece_may_take_longer_than_a_first_token() -> None:

@@ -20,8 +20,8 @@ from benchgate.load.decode import fault_and_words
 from benchgate.load.exchange import Exchange, Fault, Response
 from benchgate.load.flowing import PythonFlows
 from benchgate.load.raw_body import RawBody
-from benchgate.model.ask import Ask
 from benchgate.model.records import ErrorClass
+from benchgate.model.request import Ask
 from tests.fakes.streams import MadeBody, chunked_bodies, ends_once, reads_of
 from tests.shells.load_helpers import limits
 from tests.shells.wires import END, HEAD, TOKEN, Wire, hear, looking, over_a_wire, payload, turns

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model.ask import Ask, text_ask
+from benchgate.model.request import Ask, text_ask
 from benchgate.plan.schedule import Leave, PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     ABORT,

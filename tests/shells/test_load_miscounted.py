@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.arm_search import ArmSearch
-from benchgate.gate.token_counts import miscounted
+from benchgate.gate.checks.capacity import ArmSearch
+from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.bare import BareOptions, run_bare
-from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
-from benchgate.stats.search import SearchSettings
-from benchgate.suite.client_bounds import ClientBounds
+from benchgate.stats.capacity_search import SearchSettings
+from benchgate.suite.schema import ClientBounds
 from tests.fakes.blocks import record
 from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, role_event, stream_head, token, usage
 

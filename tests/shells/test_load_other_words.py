@@ -13,8 +13,8 @@ from benchgate.load.decode import decode, heard, words_of
 from benchgate.load.exchange import Fault, Heard, Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
-from benchgate.model.ask import Ask
 from benchgate.model.records import ErrorClass, RequestRecord
+from benchgate.model.request import Ask
 from benchgate.targets.answer import ToolCall, read_answer
 from benchgate.targets.finish import finish_reason
 from benchgate.targets.proof import missing

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchgate.load.shard import Planned
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model.ask import Ask
+from benchgate.model.request import Ask
 from benchgate.plan.schedule import Leave, PlannedClass, PlannedRequest, PlannedStage, Turn
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import limits, target_at

@@ -13,8 +13,8 @@ from benchgate.load import stamps
 from benchgate.load.bare import BareOptions, run_bare
 from benchgate.load.stamps import ReadDelays, audit_refusal
 from benchgate.load.worker import StageResult, run_stage
-from benchgate.model.ask import text_ask
 from benchgate.model.records import ErrorClass
+from benchgate.model.request import text_ask
 from benchgate.plan.schedule import PlannedRequest, PlannedStage
 from benchgate.targets.address import ServerAddress
 from tests.fakes.scripted_server import (

@@ -17,7 +17,7 @@ from benchgate.load.result import ClassResult, StageResult
 from benchgate.load.shard import Cycled, Part, Planned, Ramp, stage_shard
 from benchgate.load.spool import Phase, Spool, Spooled
 from benchgate.load.worker import run_stage
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import ClientUse
 from benchgate.plan.schedule import PlannedStage, make_plan
@@ -293,7 +293,7 @@ def test_failures_of_the_ramp_are_in_its_rows_and_nowhere_else() -> None:
         found = run_stage(target_at(server.url), stage, limits=limits(), service_s={"": 0.01}).only
     assert set(found.requests.error) == {None}
     assert set(found.ramp.error) == {ErrorClass.HTTP_5XX}
-    assert metrics.requests_per_s(found.requests, found.window_s) == pytest.approx(12 / found.window_s)
+    assert request_metrics.requests_per_s(found.requests, found.window_s) == pytest.approx(12 / found.window_s)
 
 
 def test_open_loop_has_the_same_schedule_after_its_lead() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from benchgate.model import metrics
-from benchgate.model.metrics import Slo
+from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
+from benchgate.model.request_metrics import Slo
 from tests.fakes.scripted_server import (
     ABORT,
     CLOSE,
@@ -100,8 +100,8 @@ def test_only_a_whole_answer_is_a_success(case: str) -> None:
         columns = run(server.url, closed(1)).requests
     assert columns.error == (expected,)
     assert bool(columns.error_detail[0]) is (expected is not None)
-    assert metrics.succeeded(columns).tolist() == [expected is None]
-    assert metrics.good(columns, Slo(ttft_s=1000)).tolist() == [expected is None]
+    assert request_metrics.succeeded(columns).tolist() == [expected is None]
+    assert request_metrics.good(columns, Slo(ttft_s=1000)).tolist() == [expected is None]
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_failures_of_every_kind_stay_in_the_denominator_and_count_as_infinite() 
     with ScriptedServer(respond) as server:
         columns = run(server.url, closed(len(broken))).requests
     assert len(columns) == len(broken)
-    assert metrics.goodput_ratio(columns, Slo(ttft_s=1000, e2e_s=1000)) == 0
-    assert np.isposinf(metrics.ttft_s(columns)).all()
-    assert np.isposinf(metrics.e2e_s(columns)).all()
-    assert metrics.output_tokens_per_s(columns, 1.0) == 0
+    assert request_metrics.goodput_ratio(columns, Slo(ttft_s=1000, e2e_s=1000)) == 0
+    assert np.isposinf(request_metrics.ttft_s(columns)).all()
+    assert np.isposinf(request_metrics.e2e_s(columns)).all()
+    assert request_metrics.output_tokens_per_s(columns, 1.0) == 0
 
 
 def test_whole_stream_is_the_same_when_split_at_any_byte() -> None:

@@ -12,8 +12,8 @@ from benchgate.load.decode import decode, words_of
 from benchgate.load.exchange import Response
 from benchgate.load.http1 import Head
 from benchgate.load.validity import is_valid
-from benchgate.model.ask import Ask
-from benchgate.suite.json_schema import schema_problem
+from benchgate.model.request import Ask
+from benchgate.suite.formats import schema_problem
 
 TOOLS: dict[str, object] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 OFFER = Ask("chat", {}, 8, stream=False, fields=TOOLS)

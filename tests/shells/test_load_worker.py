@@ -14,7 +14,7 @@ import pytest
 from benchgate.errors import TargetError
 from benchgate.load.native import LEFT_ASIDE
 from benchgate.load.worker import run_stage
-from benchgate.model import metrics
+from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, ErrorClass
 from benchgate.plan.schedule import PlannedStage
 from benchgate.suite.schema import Limits
@@ -149,7 +149,7 @@ def test_latency_counts_from_the_intended_send() -> None:
     """Both are due at once; the lateness of whichever goes second is the client's, and is in its TTFT."""
     with ScriptedServer(always(WHOLE)) as server:
         columns = run(server.url, opened([0, 0, 0])).requests
-    own_delay_s = metrics.ttft_s(columns) - metrics.ttft_sent_s(columns)
+    own_delay_s = request_metrics.ttft_s(columns) - request_metrics.ttft_sent_s(columns)
     assert own_delay_s.tolist() == pytest.approx((columns.sent_ns / 1e9).tolist())
     assert (own_delay_s > 0).all()
 
@@ -162,7 +162,7 @@ def test_dead_server_gives_one_failed_record_per_request(dead_url: str, stage: P
     assert columns.index.tolist() == list(range(40))
     assert set(columns.error) == {ErrorClass.CONNECT}
     assert set(columns.sent_ns.tolist()) == {ABSENT}
-    assert not metrics.succeeded(columns).any()
+    assert not request_metrics.succeeded(columns).any()
 
 
 def test_dead_server_does_not_keep_a_long_stage_busy(dead_url: str) -> None:
@@ -369,7 +369,7 @@ def test_target_that_refuses_some_connections_is_not_given_up() -> None:
     columns = result.requests
     assert ErrorClass.CONNECT in columns.error
     assert result.down_after_s is None
-    assert columns.intended_ns[metrics.succeeded(columns)].max() > 1500 * MS
+    assert columns.intended_ns[request_metrics.succeeded(columns)].max() > 1500 * MS
 
 
 def test_stage_that_reached_its_target_gave_nothing_up() -> None:

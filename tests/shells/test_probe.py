@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm
+from benchgate.model.request import Endpoint
 from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine, still_alive, wait_ready

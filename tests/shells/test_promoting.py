@@ -15,8 +15,8 @@ from benchgate import promoting
 from benchgate.deciding import decide_stored, report_html, write_report
 from benchgate.deploying import declared
 from benchgate.errors import ExitCode, SuiteError, UsageError
+from benchgate.model.history import Deed, Origin
 from benchgate.model.identity import Pin, identity_of
-from benchgate.model.promotion import Deed, Origin
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.model.waiver import Waiver, Waivers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.model.promotion import Origin
+from benchgate.model.history import Origin
 from benchgate.publish.origin import origin_of, unprotected_because
 
 GITHUB = {

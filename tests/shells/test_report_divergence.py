@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
+from benchgate.model.records import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
 from benchgate.report import show
 from benchgate.report.divergence_section import DivergenceSection, divergence_section

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from jinja2 import Environment
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html

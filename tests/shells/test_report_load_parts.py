@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome, Verdict
@@ -31,7 +31,7 @@ from benchgate.report.paired_section import PairedSection
 from benchgate.report.tables import Table
 from benchgate.report.text import render_text
 from benchgate.report.view import ReportView, report_view
-from benchgate.suite.client_bounds import ClientBounds
+from benchgate.suite.schema import ClientBounds
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.measured import Effect, SuiteText, measured

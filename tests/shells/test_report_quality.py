@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decide import judge
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Scale, Verdict

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.records import ShadowItem
+from benchgate.model.records import AnswerFacts, Judged, Label, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
-from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from benchgate.report.shadow_section import ShadowSection, shadow_section

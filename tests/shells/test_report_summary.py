@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import Slo
 from benchgate.model.records import RequestColumns, ShadowItem
+from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
 from benchgate.report.knee_lines import knee_lines
 from benchgate.report.summary import StageSummary, summarise_shadow, summarise_stage

@@ -7,10 +7,9 @@ import pytest
 
 from benchgate.errors import ExitCode
 from benchgate.escape import terminal_line
-from benchgate.gate.budget_spent import spent_checks
-from benchgate.gate.decide import judge
-from benchgate.gate.reference_doubt import doubted
-from benchgate.model.error_budget import BudgetSpent
+from benchgate.gate.error_budget import spent_checks
+from benchgate.gate.judge import doubted, judge
+from benchgate.model.run import BudgetSpent
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.markdown import render_markdown
 from benchgate.report.terms import Terms

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.gate.stage_figures import Estimate
+from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
@@ -22,7 +22,7 @@ from benchgate.report.site_places import SITE_INDEX, suite_page
 from benchgate.report.stage_rows import StageRow
 from benchgate.report.unusable import unusable
 from benchgate.report.view import ReportView, report_view
-from benchgate.stats.limits import Limits
+from benchgate.stats.distributions import Limits
 from tests.fakes import evidence as fake
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,11 +11,11 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.load.sse import EventParser
-from benchgate.model import metrics
-from benchgate.model.ask import Endpoint
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.metrics import Slo
 from benchgate.model.records import ErrorClass, RequestColumns
+from benchgate.model.request import Endpoint
+from benchgate.model.request_metrics import Slo
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.schema import Limits, Shadow
@@ -80,13 +80,13 @@ def test_refusal_inside_http_200_is_a_failure_in_the_words_of_the_server(case: s
     assert columns.http_status.tolist() == [200]
     assert columns.error == (ErrorClass.STREAM_BROKEN,)
     assert words in str(columns.error_detail[0])
-    assert metrics.good(columns, Slo(e2e_s=1000)).tolist() == [False]
+    assert request_metrics.good(columns, Slo(e2e_s=1000)).tolist() == [False]
 
 
 def test_tokens_of_a_stream_that_broke_are_no_output() -> None:
     columns = answered([engine_killed(), CLOSE])
     assert len(columns.chunk_ns) > 0
-    assert metrics.output_tokens_per_s(columns, 1.0) == 0
+    assert request_metrics.output_tokens_per_s(columns, 1.0) == 0
 
 
 def test_abort_by_a_server_that_shuts_down_is_a_failure_though_the_stream_looks_whole() -> None:
@@ -170,7 +170,7 @@ def test_events_are_not_tokens_and_both_are_counted(name: str) -> None:
     assert chunks < 64
     assert columns.output_tokens.tolist() == [64]
     assert len(columns.chunk_ns) == chunks
-    assert len(metrics.itl_s(columns)) == chunks - 1
+    assert len(request_metrics.itl_s(columns)) == chunks - 1
 
 
 # --- 5, 6: the end of the stream is not the end of the connection, and may never come

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.errors import SuiteError
-from benchgate.model.shadow import Judged
+from benchgate.model.records import Judged
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.shadow.compare import Said
 from benchgate.shadow.form import form_problems, has_form

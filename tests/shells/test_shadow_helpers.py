@@ -13,9 +13,8 @@ import pytest
 
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ShadowItem
+from benchgate.model.records import Judged, Label, ShadowItem
 from benchgate.model.run import ShadowObservation
-from benchgate.model.shadow import Judged, Label
 from benchgate.plan.schedule import ShadowPrompt
 from benchgate.plan.shadow import some_asked_twice
 from benchgate.shadow.helpers import NOBODY, Helpers, helpers_of

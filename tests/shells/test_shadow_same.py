@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchgate.model.shadow import Label, PairFacts
+from benchgate.model.records import Label, PairFacts
 from benchgate.shadow.compare import By, Rules, Said, compared, digest, settled
 from benchgate.shadow.json_rules import JsonRules, NotJson, parsed
 from benchgate.shadow.refusal import refuses
-from benchgate.suite.json_paths import parse_path
+from benchgate.suite.formats import parse_path
 from benchgate.targets.answer import Answer, ToolCall
 
 

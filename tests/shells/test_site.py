@@ -18,7 +18,7 @@ from sqlalchemy import text
 from benchgate.cli import site_command
 from benchgate.deciding import decide_stored, report_html
 from benchgate.errors import PublishError, UsageError
-from benchgate.model.promotion import Origin
+from benchgate.model.history import Origin
 from benchgate.model.run import RunStatus
 from benchgate.report.site_places import suite_folder
 from benchgate.site import reports

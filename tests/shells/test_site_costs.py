@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.alike_runs import StoredRun
-from benchgate.gate.metric_rows import metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, RunStatus
 from benchgate.site.cost_badge import cost_badge
 from benchgate.site.trends import KINDS, trends
+from benchgate.sizing.candidates import StoredRun
 from tests.fakes.right_sized import candidate
 from tests.shells.test_site_trends import TTFT, changed, glance, points
 

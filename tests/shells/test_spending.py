@@ -9,8 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from benchgate.errors import BudgetError, ExitCode, StoreError, SuiteError, UsageError
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import RunStatus
+from benchgate.model.run import BudgetSpent, RunStatus
 from benchgate.spending import budget_lines, read_spent, require_askable
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite

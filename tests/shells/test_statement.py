@@ -18,8 +18,7 @@ from benchgate.cli.statements import StatementPlace, statement_place
 from benchgate.deciding import Decision
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.tested import ByResult
-from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.model.verdict import ByResult, GuardResult, Outcome, Verdict
 from benchgate.publish.run_url import run_url
 from benchgate.report.document import verdict_document
 from benchgate.report.statement import NotAStatement, StatedFile, read_statement

@@ -17,8 +17,7 @@ from benchgate.done import Done
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.measuring import Sitting
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.error_budget import BudgetSpent
-from benchgate.model.run import SITTING, Resumption, Run, RunStatus, TargetFault
+from benchgate.model.run import SITTING, BudgetSpent, Resumption, Run, RunStatus, TargetFault
 from benchgate.resuming import ResumedSitting
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings

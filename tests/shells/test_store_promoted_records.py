@@ -6,7 +6,7 @@ import pytest
 
 from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError
-from benchgate.model.promotion import Deed, Origin
+from benchgate.model.history import Deed, Origin
 from benchgate.model.run import RunStatus
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy, older_than

@@ -15,7 +15,7 @@ from benchgate.circumstances import utc_now
 from benchgate.errors import EvidenceError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.exchange.taking_in import copy_store
 from benchgate.model.deployment import Arm
-from benchgate.model.promotion import Deed, Origin, Promotion
+from benchgate.model.history import Deed, Origin, Promotion
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.promoting import NotPromoted, require_to_follow, withdraw

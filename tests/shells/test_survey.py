@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchgate.model.ask import Endpoint
 from benchgate.model.deployment import Arm
+from benchgate.model.request import Endpoint
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.route import Route
 from benchgate.targets.survey import Trial, Trouble, look_up, try_out

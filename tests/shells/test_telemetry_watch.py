@@ -14,7 +14,7 @@ import pytest
 
 from benchgate.embedded.server import serve
 from benchgate.errors import UsageError
-from benchgate.gate.telemetry_values import counted
+from benchgate.gate.evidence.telemetry import counted
 from benchgate.load.ways import run_problems
 from benchgate.load.worker import StageResult
 from benchgate.model.deployment import Arm

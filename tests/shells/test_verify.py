@@ -21,14 +21,12 @@ from benchgate.cli.verify_command import verify as command
 from benchgate.deciding import Decision, decide_stored, write_report
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
-from benchgate.model.tested import ByResult
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import ByResult, Outcome
 from benchgate.model.waiver import Waiver, Waivers
 from benchgate.report.statement import StatedArm, StatedFile, Statement, read_statement
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.rules import with_arms
-from benchgate.suite.shadow_rules import only_shadow
+from benchgate.suite.rules.suite import only_shadow, with_arms
 from benchgate.verifying import Answer, Asked, Line, Verified, verify
 from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, judged

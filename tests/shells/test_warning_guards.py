@@ -7,12 +7,11 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from benchgate.errors import ExitCode
-from benchgate.gate.decide import roll_up
-from benchgate.gate.guard import held, looked_at, tripped, warned
-from benchgate.gate.next_step import next_step
-from benchgate.gate.verdict_sentence import verdict_reason
-from benchgate.model.tested import tested as by_result
+from benchgate.gate.guards.base import held, looked_at, tripped, warned
+from benchgate.gate.judge import next_step, roll_up
+from benchgate.gate.reasons import verdict_reason
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.model.verdict import tested as by_result
 from benchgate.report.annotations import render_annotations
 from benchgate.report.html import page_of
 from benchgate.report.junit import render_junit

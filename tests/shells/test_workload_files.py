@@ -14,9 +14,9 @@ from benchgate.load.room import require_room
 from benchgate.load.shard import stage_shard
 from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
-from benchgate.plan.material import Material, SeenLengths
+from benchgate.plan.model import Material, SeenLengths
 from benchgate.plan.schedule import make_plan
-from benchgate.plan.workloads import VOCABULARIES
+from benchgate.plan.vocabulary import VOCABULARIES
 from benchgate.suite.schema import Suite
 from tests.shells.load_helpers import limits, target_at
 

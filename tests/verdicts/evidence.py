@@ -16,23 +16,31 @@ from typing import Any
 
 import numpy as np
 
-from benchgate.gate.decide import judge
+from benchgate.gate.checks.accuracy import shows_harm
 from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
-from benchgate.gate.quality_early import shows_harm
-from benchgate.gate.reference_doubt import doubted
+from benchgate.gate.judge import doubted, judge
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.divergence import DivergenceItem, DivergenceObservation
-from benchgate.model.error_budget import BudgetSpent
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
-from benchgate.model.records import EvalItem, RequestColumns, ShadowItem
-from benchgate.model.replicas import ReplicaCount
+from benchgate.model.records import (
+    AnswerFacts,
+    DivergenceItem,
+    DivergenceObservation,
+    EvalItem,
+    Judged,
+    Label,
+    PairFacts,
+    RequestColumns,
+    ShadowItem,
+)
 from benchgate.model.run import (
+    BudgetSpent,
     ClientUse,
     Evidence,
     LoadEnd,
     LoadObservation,
     QualityObservation,
+    ReplicaCount,
     Resumption,
     Run,
     RunStatus,
@@ -40,14 +48,12 @@ from benchgate.model.run import (
     StartUp,
     TargetFault,
 )
-from benchgate.model.shadow import AnswerFacts, Judged, Label, PairFacts
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
 from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.model.waiver import Waivers
-from benchgate.suite.arms import measured_arms
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.metric_kinds import KINDS
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.waivers import parse_waivers
 from tests.verdicts.servers import MS, Server, normal, queue_columns, request_columns, uniform
 

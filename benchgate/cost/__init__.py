@@ -1,1 +1,0 @@
-"""Prices into dollars per token. Pure arithmetic; the prices come from the suite."""

@@ -1,0 +1,159 @@
+"""The policy's lines made concrete: one metric, at one place of the load or on one task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchgate.gate.comparison import Comparison, Place, places
+from benchgate.gate.evidence.blocks import Measure
+from benchgate.gate.evidence.items import is_continuous, units_of
+from benchgate.model.request_metrics import Slo
+from benchgate.model.run import Evidence
+from benchgate.suite.checks import looks_at, looks_at_background
+from benchgate.suite.metric_kinds import (
+    KINDS,
+    LATENCY_METRICS,
+    STAGE_METRICS,
+    STATISTICS,
+    TASK_METRICS,
+    TELEMETRY_METRICS,
+)
+from benchgate.suite.schema import Check, Suite
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """One check of the policy made concrete. `stage` is the name under which its load was stored.
+
+    `slo` and `target_ratio` are what requests there must meet. `levels` are the closed-loop stages of the sweep, by
+    name, with how many requests each keeps in flight: what a knee is looked for in.
+    """
+
+    check: Check
+    statistic: str | None = None
+    stage: str | None = None
+    task: str | None = None
+    slo: Slo | None = None
+    target_ratio: float | None = None
+    levels: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Stable name, like `ttft-p95@c4`, `accuracy@tiny_add`, `goodput@c4:slo` or `capacity:per-accelerator`."""
+        parts = (self.check.metric, self.check.of, self.statistic)
+        name = "-".join(part for part in parts if part is not None)
+        place = self.stage or self.task
+        per = f":per-{self.check.per}" if self.check.per is not None else ""
+        absolute = "" if self.check.margin is not None else f":{self._bound}"
+        return f"{name}@{place}{per}{absolute}" if place else f"{name}{per}{absolute}"
+
+    @property
+    def _bound(self) -> str:
+        """Which absolute bound it is, where there may be several."""
+        side = "max" if self.check.max is not None else "min"
+        if self.check.over is not None:
+            return f"{side}-over-{self.check.over}"
+        return side if len(KINDS[self.check.metric].sides) > 1 else "slo"
+
+    @property
+    def q(self) -> float:
+        """The quantile that is judged of a latency; of a mean the one that it stands beside."""
+        return STATISTICS.get(self.statistic or "p50", 0.5)
+
+    @property
+    def measure(self) -> Measure:
+        """What is judged of a latency, a rate, a length or a cost."""
+        return Measure(self.check.metric, self.q, self.statistic, self.slo, each=self.check.per is not None)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Every place of the load that it looks at."""
+        if self.levels:
+            return tuple(name for name, _ in self.levels)
+        return tuple(stage for stage in (self.stage, self.check.over) if stage is not None)
+
+
+def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
+    """The policy's checks, one per place of the load and per task where it names none."""
+    return specs_over(suite, scales_of(evidence))
+
+
+def scales_of(evidence: Evidence) -> dict[str, bool]:
+    """Every observed task, and whether either arm's items have a score of some scale, not just right and wrong."""
+    scales: dict[str, bool] = {}
+    for observation in evidence.quality:
+        if observation.repeat == 0:
+            scales[observation.task] = scales.get(observation.task, False) or is_continuous(observation)
+    return scales
+
+
+def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSpec]:
+    """The same over the observed tasks: each with whether its items have a score of some scale."""
+    names = {unit_name(suite, task): scored for task, scored in continuous.items()}
+    for check in suite.gate.checks:
+        if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
+            for stage in dict.fromkeys(place.stage for place in places(suite) if check.stage in (None, place.stage)):
+                yield CheckSpec(check, stage=stage)
+        elif check.metric in STAGE_METRICS:
+            statistic = (check.statistic or "p50") if check.metric in LATENCY_METRICS else None
+            for place in places(suite):
+                if _judges(check, place, suite):
+                    yield CheckSpec(check, statistic, place.name, slo=place.slo, target_ratio=place.target_ratio)
+        elif check.metric == "capacity":
+            yield CheckSpec(check)
+        elif check.metric == "knee":
+            yield CheckSpec(check, levels=_closed_loops(suite))
+        elif check.metric in TASK_METRICS and (check.task == "each" or (check.task, check.metric) == (None, "score")):
+            tasks = judged_by(check, suite.gate.checks, names)
+            yield from (CheckSpec(check, task=task) for task in tasks)
+            if not tasks:
+                yield CheckSpec(check, task=check.task)
+        else:
+            yield CheckSpec(check, task=check.task)
+
+
+def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) -> list[str]:
+    """The tasks that a check of all of them judges, by name: those of its kind of score.
+
+    Accuracy and flips leave a task that is scored by degrees to a check of its score, where there is one, and a score
+    leaves the others to their accuracy; where there is none they keep it, and find that they cannot judge it: no task
+    goes unjudged without a word. A required check leaves nothing to one that is advisory.
+    """
+    of_scores = check.metric == "score"
+    others = "accuracy" if of_scores else "score"
+    elsewhere = {c.task for c in checks if c.metric == others and (c.required or not check.required)}
+    return [n for n, scored in names.items() if scored == of_scores or not elsewhere & {None, "each", n}]
+
+
+def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ...]]:
+    """What a check of evals judges: one task or group with the observed tasks that it consists of, or several."""
+    units = units_of(suite, comparison)
+    if spec.task is not None and spec.task != "each":
+        return {spec.task: units.get(spec.task, (spec.task,))}
+    scales = scales_of(comparison.judged)
+    names = {name: any(scales[task] for task in tasks) for name, tasks in units.items()}
+    return {name: units[name] for name in judged_by(spec.check, suite.gate.checks, names)}
+
+
+def unit_name(suite: Suite, task: str) -> str:
+    """What the suite calls an observed task: its own name, or that of the group it belongs to."""
+    entry = suite.quality.entry(task) if suite.quality is not None else None
+    return entry.name if entry is not None else task
+
+
+def _closed_loops(suite: Suite) -> tuple[tuple[str, int], ...]:
+    stages = suite.load.sweep if suite.load is not None else ()
+    return tuple((stage.name, stage.concurrency) for stage in stages if stage.concurrency is not None)
+
+
+def _judges(check: Check, place: Place, suite: Suite) -> bool:
+    """Whether a check looks at a place."""
+    if place.requests is not None:
+        return looks_at(check, place.stage, place.class_name)
+    return looks_at_background(check, suite.gate.checks, place.stage, place.class_name, own_slo=place.own_slo)
+
+
+def family_of(metric: str) -> str:
+    """Which kind of evidence a metric rests on: load, quality or shadow."""
+    return KINDS[metric].needs

@@ -1,0 +1,395 @@
+"""What one stage came to on one side, each number with its 95 % interval: the points of the report's curves.
+
+They show and decide nothing. The intervals are those that the history keeps (`metric_limits`), each of one number by
+itself: two that overlap can still differ.
+
+How many requests met their SLO, and which bound the others missed. It shows and decides nothing.
+
+The paired difference of each block that a check of the load rests on: what its mean and its limits are made of.
+
+It shows what the check was given and decides nothing. The blocks are those that the check itself looked at: without
+those in which the load generator set the pace, or clouded the tail.
+
+What is shown of an eval beside its verdict: the very numbers that checks decide by, task by task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchgate import units as shown
+from benchgate.gate.checks.flips import ExcessFlips, excess_flips
+from benchgate.gate.comparison import Comparison, paired_load
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence.blocks import LATENCIES, block_pairs
+from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared, usable
+from benchgate.gate.evidence.costs import output_tokens, unit_cost
+from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
+from benchgate.gate.evidence.items import Pairs, few_clusters, invalid, pair_unit
+from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
+from benchgate.gate.evidence.tokens import RESTATED_METRICS, shown_inflation
+from benchgate.gate.guards.base import SPEED_METRICS
+from benchgate.gate.policy import CheckSpec, concrete_checks
+from benchgate.model import request_metrics
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.request_metrics import Slo
+from benchgate.model.run import Evidence, LoadObservation
+from benchgate.stats.distributions import Limits
+from benchgate.stats.evals import ItemHarm, Recovery, answers_harm, recovery, scores_harm
+from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS
+from benchgate.suite.schema import Suite
+
+SHOWN_LATENCIES = ("ttft", "tpot")
+SHOWN_STATISTICS: Mapping[str, float] = {"p50": 0.5, "p95": 0.95}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number and its 95 % limits, None where the evidence carries none; +inf where too many requests failed."""
+
+    value: float
+    limits: Limits | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """Over all blocks of a stage. None means that it was not measured, does not apply, or has no price or SLO.
+
+    `quantiles` are seconds by latency and statistic, as `ttft_p95`; costs are dollars per million output tokens.
+    """
+
+    quantiles: Mapping[str, Estimate]
+    output_tokens_per_s: Estimate | None
+    goodput_ratio: Estimate | None
+    usd_per_million_output: Estimate | None
+    usd_per_million_good: Estimate | None
+
+
+def stage_figures(blocks: Sequence[LoadObservation], slo: Slo | None, deployment: Deployment) -> StageFigures | None:
+    """Of the executions of one stage, or of one class of it, on one side; None where there are none."""
+    if not blocks:
+        return None
+    tokens = [request_metrics.output_tokens_per_s(o.requests, o.window_s) for o in blocks]
+    goodput, of_good = None, None
+    if slo is not None:
+        counts = Counts.of(blocks, tally_of("goodput", slo))
+        goodput = _estimate(sum(counts.kept) / counts.scheduled if counts.scheduled else None, kept_limits(counts))
+        of_good = _estimate(*unit_cost(deployment, blocks, output_tokens(slo)))
+    return StageFigures(
+        quantiles=_quantiles(blocks),
+        output_tokens_per_s=_estimate(block_mean(tokens), block_limits(tokens)),
+        goodput_ratio=goodput,
+        usd_per_million_output=_estimate(*unit_cost(deployment, blocks, output_tokens())),
+        usd_per_million_good=of_good,
+    )
+
+
+def _quantiles(blocks: Sequence[LoadObservation]) -> dict[str, Estimate]:
+    found: dict[str, Estimate] = {}
+    for latency in SHOWN_LATENCIES:
+        each = [LATENCIES[latency](o.requests) for o in blocks]
+        estimates = quantiles_with_limits(each, tuple(SHOWN_STATISTICS.values()), single=True)
+        for statistic, (value, limits) in zip(SHOWN_STATISTICS, estimates, strict=True):
+            if value is not None:
+                found[f"{latency}_{statistic}"] = Estimate(value, limits)
+    return found
+
+
+def _estimate(value: float | None, limits: Limits | None) -> Estimate | None:
+    return None if value is None else Estimate(value, limits)
+
+
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """Of all `scheduled` requests of a stage on one side, `good` met every bound.
+
+    `missed` counts by reason: `failed` for requests that did not succeed, and `ttft`, `tpot` and `e2e` for answered
+    ones past that bound, as far as there is one. One answer may miss several, so the counts may add up to more than
+    `scheduled - good`, never to less. `limits` are 95 % limits of the share that is good; None where there are none.
+    """
+
+    scheduled: int
+    good: int
+    missed: Mapping[str, int]
+    limits: Limits | None
+
+    @property
+    def share(self) -> float | None:
+        """Good of scheduled; None where nothing was scheduled."""
+        return self.good / self.scheduled if self.scheduled else None
+
+
+def attainment(blocks: Sequence[LoadObservation], slo: Slo) -> Attainment | None:
+    """Over all blocks of a stage, or of a class of it, on one side; None where there are none."""
+    if not blocks:
+        return None
+    counts = Counts.of(blocks, tally_of("goodput", slo))
+    missed = {FAILED: 0} | {name: 0 for name, bound in _bounds(slo).items() if bound is not None}
+    for block in blocks:
+        for name, number in _missed(block, slo).items():
+            missed[name] += number
+    return Attainment(counts.scheduled, sum(counts.kept), missed, kept_limits(counts))
+
+
+def _bounds(slo: Slo) -> dict[str, float | None]:
+    return {"ttft": slo.ttft_s, "tpot": slo.tpot_s, "e2e": slo.e2e_s}
+
+
+def _missed(block: LoadObservation, slo: Slo) -> dict[str, int]:
+    """By the rule of `metrics.good`: what does not apply is met."""
+    columns = block.requests
+    answered = request_metrics.succeeded(columns)
+    values = {"ttft": request_metrics.ttft_s, "tpot": request_metrics.tpot_s, "e2e": request_metrics.e2e_s}
+    past = {
+        name: int(np.count_nonzero(answered & (values[name](columns) > bound)))
+        for name, bound in _bounds(slo).items()
+        if bound is not None
+    }
+    return {FAILED: int(np.count_nonzero(~answered)), **past}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDifferences:
+    """Of the check `id`: its harm in each block, or group of `together` blocks, in order; positive is worse.
+
+    On the scale of the check: ln of a ratio, or a difference of two shares. +inf where the candidate alone has no
+    finite value. `blocks` are the numbers, counted from 0, of those it looked at, `left_out` those of the others with
+    why it did not.
+    """
+
+    id: str
+    harms: tuple[float, ...]
+    together: int = 1
+    blocks: tuple[int, ...] = ()
+    left_out: tuple[tuple[int, str], ...] = ()
+
+
+def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifferences, ...]:
+    """One for every check of the load against the live baseline, in the order of the policy; none without blocks.
+
+    Two stored runs have no such blocks: their checks rest on two groups that were not paired.
+    """
+    comparison = Comparison(evidence)
+    timed = usable(comparison, suite)
+    found = (
+        _of_check(spec, comparison, timed, suite)
+        for spec in concrete_checks(suite, evidence)
+        if spec.stage is not None and spec.check.margin is not None and KINDS[spec.check.metric].needs == "load"
+    )
+    return tuple(one for one in found if one is not None and one.harms)
+
+
+def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite: Suite) -> BlockDifferences | None:
+    assert spec.stage is not None, "only checks of a stage are asked for"
+    metric = spec.check.metric
+    looked_at = timed if metric in SPEED_METRICS else comparison
+    clear = cleared(Cleared(looked_at), Tail(metric, spec.q, spec.stage), tuple(Arm))
+    if clear.problem is not None:
+        return None
+    seen = clear.comparison.judged
+    share = metric in SHARE_METRICS
+    found = _of_shares(spec, spec.stage, seen) if share else _of_values(spec, spec.stage, seen, suite)
+    return found and _numbered(found, spec.stage, comparison.judged, looked_at.judged, seen)
+
+
+def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
+    inflation = shown_inflation(judged, stage, suite) if spec.check.metric in RESTATED_METRICS else None
+    pairs = block_pairs(
+        judged, stage, spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
+    )
+    return None if isinstance(pairs, Problem) else BlockDifferences(spec.id, tuple(pairs.harm.tolist()), pairs.together)
+
+
+def _of_shares(spec: CheckSpec, stage: str, judged: Evidence) -> BlockDifferences | None:
+    tally = tally_of(spec.check.metric, spec.slo, spec.check.of)
+    pairs = paired_load(judged, stage)
+    if any(tally(side)[1] == 0 for pair in pairs for side in pair):
+        return None
+    return BlockDifferences(spec.id, tuple(differences_of(pairs, tally).tolist()))
+
+
+def _numbered(
+    found: BlockDifferences, stage: str, measured: Evidence, timed: Evidence, seen: Evidence
+) -> BlockDifferences:
+    """With the blocks it looked at, `seen`, under their own numbers, and those that went before: `timed` lost some."""
+    looked_at, in_time = _paired_blocks(seen, stage), _paired_blocks(timed, stage)
+    every = {o.block for o in measured.load if o.stage == stage}
+    reasons = {block: ONE_SIDED for block in every}
+    reasons |= {block: OWN_PACE for block in _paired_blocks(measured, stage)}
+    reasons |= {block: OWN_TAIL for block in in_time}
+    left_out = tuple((block, reasons[block]) for block in sorted(every - set(looked_at)))
+    return replace(found, blocks=looked_at, left_out=left_out)
+
+
+def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
+    return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
+
+
+OWN_PACE = "left out: the load generator set the pace"
+OWN_TAIL = "left out: its slowest answers waited for the load generator"
+ONE_SIDED = "left out: measured on one side only"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """One task, one group of tasks, or all of them with equal weight.
+
+    `harm` is baseline - candidate, positive = worse, with its limits: None where the items carry none (too few
+    clusters, an eval that was stopped early, scores of several scales). `lost`, `gained`, `flips_ratio` and
+    `other_wrong` are of answers that are right or wrong; `floor_ratio`, `excess_ratio` and its limits take a baseline
+    that was asked twice. `cut` are answers that the token limit cut short or that could not be read, and are wrong, of
+    the baseline and of the candidate.
+    """
+
+    name: str
+    n: int
+    continuous: bool
+    baseline: float
+    candidate: float
+    harm: float
+    limits: Limits | None
+    method: str
+    lost: int | None
+    gained: int | None
+    flips_ratio: float | None
+    other_wrong: int | None
+    recovery_ratio: float | None
+    recovery_limits: Limits | None
+    floor_ratio: float | None
+    excess_ratio: float | None
+    excess_limits: Limits | None
+    clusters: int | None
+    cut: tuple[int, int]
+    stopped: bool
+
+
+def task_figures(
+    comparison: Comparison, task: str, alpha: float, tasks: tuple[str, ...] | None = None
+) -> TaskFigures | Problem:
+    """Of one task; of a group, all of whose observed tasks are `tasks`. A Problem where its items cannot be paired."""
+    return pooled_figures(comparison, {task: tasks or (task,)}, alpha, name=task)
+
+
+def pooled_figures(
+    comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, name: str = "all tasks"
+) -> TaskFigures | Problem:
+    """Of several tasks, each with equal weight."""
+    paired: list[Pairs] = []
+    for unit, tasks in units.items():
+        one = pair_unit(comparison, unit, tasks)
+        if isinstance(one, Problem):
+            return one
+        paired.append(one)
+    if not paired or any(len(one) == 0 for one in paired):
+        return invalid("there are no items", "give the task rows, or raise `limit`")
+    return figures_of(comparison, units, paired, alpha, name=name)
+
+
+def figures_of(
+    comparison: Comparison,
+    units: Mapping[str, tuple[str, ...]],
+    paired: Sequence[Pairs],
+    alpha: float,
+    *,
+    name: str,
+) -> TaskFigures:
+    """The same of items that are paired already."""
+    baseline, candidate = (
+        sum(float(np.mean(getattr(one, arm))) for one in paired) / len(paired) for arm in ("baseline", "candidate")
+    )
+    continuous = any(one.continuous for one in paired)
+    harm = _harm(paired, alpha, continuous=continuous)
+    left = recovery([one.scores for one in paired], alpha, harm=harm.limits if harm is not None else None)
+    excess = _excess(comparison, units, alpha, continuous=continuous)
+    lost, gained = (sum(int(np.sum(getattr(one, which))) for one in paired) for which in ("lost", "gained"))
+    n = sum(len(one) for one in paired)
+    wrong = [one.other_wrong for one in paired if one.other_wrong is not None]
+    return TaskFigures(
+        name=name,
+        n=n,
+        continuous=continuous,
+        baseline=baseline,
+        candidate=candidate,
+        harm=harm.estimate if harm is not None else baseline - candidate,
+        limits=harm.limits if harm is not None else None,
+        method=harm.method if harm is not None else "none",
+        lost=None if continuous else lost,
+        gained=None if continuous else gained,
+        flips_ratio=None if continuous else (lost + gained) / n,
+        other_wrong=sum(wrong) if len(wrong) == len(paired) else None,
+        recovery_ratio=left.ratio if left is not None else None,
+        recovery_limits=left.limits if left is not None else None,
+        floor_ratio=excess.floor if excess is not None else None,
+        excess_ratio=excess.excess.estimate if excess is not None else None,
+        excess_limits=excess.excess.limits if excess is not None else None,
+        clusters=_clusters(paired),
+        cut=_cut(paired),
+        stopped=any(one.stopped for one in paired),
+    )
+
+
+def figure_notes(
+    comparison: Comparison, units: Mapping[str, tuple[str, ...]], paired: Sequence[Pairs], alpha: float
+) -> tuple[str, ...]:
+    """The figures that stand beside a finding about accuracy or scores, in words."""
+    return tuple(_notes(figures_of(comparison, units, paired, alpha, name="")))
+
+
+def _notes(figures: TaskFigures) -> Iterator[str]:
+    if figures.lost is not None:
+        yield f"{figures.lost} items lost, {figures.gained} gained, of {figures.n}"
+    if figures.flips_ratio is not None:
+        other = "" if figures.other_wrong is None else f"; {figures.other_wrong} more are wrong in another way"
+        yield f"{shown.show_percent(figures.flips_ratio)} of the answers flipped{other}"
+    if figures.floor_ratio is not None:
+        yield f"asked twice, the baseline flips {shown.show_percent(figures.floor_ratio)} of its own"
+    if figures.recovery_ratio is not None:
+        yield f"recovery {_recovery(Recovery(figures.recovery_ratio, figures.recovery_limits))}"
+    if figures.clusters is not None:
+        yield f"{figures.n} items in {figures.clusters} clusters"
+
+
+def _recovery(found: Recovery) -> str:
+    ratio = shown.show_percent(found.ratio)
+    if found.limits is None:
+        return ratio
+    low, high = (shown.show_percent(limit) for limit in (found.limits.lower, found.limits.upper))
+    return f"{ratio} ({low.removesuffix(' %')} to {high.removesuffix(' %')})"
+
+
+def _harm(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemHarm | None:
+    """None where there are no limits to be had."""
+    if few_clusters(paired) is not None or any(one.stopped for one in paired):
+        return None
+    if not continuous:
+        return answers_harm([one.scores for one in paired], alpha)
+    if len(paired) > 1 or len(paired[0]) < 2:
+        return None
+    return scores_harm(paired[0].scores, alpha, np.random.default_rng(0))
+
+
+def _excess(
+    comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, continuous: bool
+) -> ExcessFlips | None:
+    if continuous or not all(comparison.baseline_quality(task, 1) for tasks in units.values() for task in tasks):
+        return None
+    found = excess_flips(comparison, units, alpha)
+    return None if isinstance(found, Problem) else found
+
+
+def _clusters(paired: Sequence[Pairs]) -> int | None:
+    counted = [len(set(one.clusters)) if one.clusters is not None else len(one) for one in paired]
+    return sum(counted) if any(one.clusters is not None for one in paired) else None
+
+
+def _cut(paired: Sequence[Pairs]) -> tuple[int, int]:
+    return (
+        sum(int(np.sum(one.baseline_unclear)) for one in paired),
+        sum(int(np.sum(one.candidate_unclear)) for one in paired),
+    )

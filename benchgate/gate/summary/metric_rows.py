@@ -1,0 +1,385 @@
+"""What the history keeps of fixed texts, per arm.
+
+The derived numbers of a run that the history keeps, per arm: what `trend` draws.
+
+Two stored runs by their derived numbers alone, where raw records are gone: something to look at, never a decision.
+
+A check is a test over blocks, requests or items, and those are what was removed. Two numbers with their intervals tell
+how far apart the candidates were; whether that is allowed is left open, whatever they say.
+
+Whether the numbers that a store keeps of a run are those that its records make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchgate.gate.checks.capacity import searched
+from benchgate.gate.checks.shadow import excess_of
+from benchgate.gate.comparison import Comparison, load_of, places
+from benchgate.gate.decision import Problem
+from benchgate.gate.evidence import intervals
+from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
+from benchgate.gate.evidence.costs import cost_in_use, input_tokens, output_tokens, total_tokens, unit_cost
+from benchgate.gate.evidence.intervals import ALPHA, block_limits, block_mean, item_limits
+from benchgate.gate.evidence.items import is_continuous
+from benchgate.gate.evidence.shares import Counts, tally_of
+from benchgate.gate.summary.figures import TaskFigures, task_figures
+from benchgate.model import request_metrics
+from benchgate.model.deployment import Arm
+from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
+from benchgate.stats.distributions import Limits
+from benchgate.suite.metric_kinds import MEAN
+from benchgate.suite.schema import STATISTICS, Suite
+
+
+def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
+    """Means over all positions that were asked for; none of a reading that is not whole.
+
+    The baseline's own distance is the one from itself, where it was asked twice.
+    """
+    seen = evidence.divergence
+    if seen is None or seen.fault is not None or not seen.items or len(seen.items) != seen.expected_n:
+        return
+    items = seen.items
+    found: dict[tuple[Arm, str], list[float | bool | None]] = {
+        (Arm.BASELINE, "kld_nats"): [item.floor_kld for item in items],
+        (Arm.BASELINE, "same_top1_ratio"): [item.floor_same_top1 for item in items],
+        (Arm.BASELINE, "perplexity"): [item.baseline_ln for item in items],
+        (Arm.CANDIDATE, "kld_nats"): [item.kld for item in items],
+        (Arm.CANDIDATE, "same_top1_ratio"): [item.same_top1 for item in items],
+        (Arm.CANDIDATE, "perplexity"): [item.candidate_ln for item in items],
+    }
+    texts = [item.text_id for item in items]  # positions of one text go together
+    for (arm, name), values in found.items():
+        mean = _mean(values)
+        if mean is not None:
+            known = [float(value) for value in values if value is not None]
+            limits = item_limits(known, texts, share=name == "same_top1_ratio")
+            lower, upper = (limits.lower, limits.upper) if limits is not None else (None, None)
+            if name == "perplexity":
+                mean, lower, upper = math.exp(-mean), _perplexity(upper), _perplexity(lower)
+            elif lower is not None and name == "kld_nats":
+                lower = max(0.0, lower)
+            yield MetricRow(arm, name, None, None, None, mean, len(items), lower, upper)
+
+
+def _perplexity(mean_ln: float | None) -> float | None:
+    return None if mean_ln is None else math.exp(-mean_ln)
+
+
+def _mean(values: Sequence[float | bool | None]) -> float | None:
+    """None when any position has no value."""
+    known = [float(value) for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+TREND_METRICS = (
+    "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
+    "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
+    "usd_per_million_input_tokens", "usd_per_million_total_tokens",
+    "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "accuracy_ratio",
+    "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
+    "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
+    "output_tokens_per_accelerator_per_s", "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
+    "capacity_in_flight_per_accelerator",
+)  # fmt: skip
+_Number = tuple[float | None, Limits | None]
+IMPORTED_METRICS = ("ttft_sent_s",)
+"""What only runs have that are another tool's file, beside the names of TREND_METRICS."""
+LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
+MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
+
+
+def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
+    """Every number of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero.
+
+    A calibration has none: what it measured twice is nobody's candidate.
+    """
+    if evidence.run.calibrates:
+        return ()
+    rows = [*_load_rows(evidence), *_quality_rows(evidence), *divergence_rows(evidence), *_shadow_rows(evidence)]
+    return tuple(row for row in rows if math.isfinite(row.value))
+
+
+def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
+    suite = Suite.from_stored(evidence.run.suite)
+    divided = {check.metric for check in suite.gate.checks if check.per is not None}
+    for place in places(suite):
+        for arm in Arm:
+            blocks = list(load_of(evidence, place.name, arm).values())
+            if not blocks:
+                continue
+            rates = _rates(evidence, arm, blocks, place.slo)
+            rates |= {
+                name: _divided(rates[of], evidence.run.arms[arm].accelerators)
+                for metric, (of, name) in _OF_EACH.items()
+                if metric in divided
+            }
+            for name, (value, limits) in rates.items():
+                if value is not None:
+                    yield _row(arm, name, value, len(blocks), limits, stage=place.name)
+            for metric, of in LATENCIES.items():
+                each = [of(block.requests) for block in blocks]
+                found = intervals.quantiles_with_limits(each, tuple(STATISTICS.values()), single=metric != "itl")
+                for statistic, (value, limits) in zip(STATISTICS, found, strict=True):
+                    if value is not None:
+                        n = sum(map(len, each))
+                        yield _row(arm, f"{metric}_s", value, n, limits, statistic=statistic, stage=place.name)
+        yield from _mean_rows(evidence, place.name)
+    yield from _capacity_rows(evidence, suite, each="capacity" in divided)
+
+
+_OF_EACH = {
+    "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
+    "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
+}
+"""Trend names of metrics that a check may divide by accelerators: of the whole, and of one accelerator."""
+
+
+def _divided(number: _Number, by: int) -> _Number:
+    value, limits = number
+    ends = None if limits is None else Limits(limits.lower / by, limits.upper / by)
+    return None if value is None else value / by, ends
+
+
+def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[MetricRow]:
+    """The middle of each arm's bracket, which its limits are; none while an end of it is open."""
+    for arm in Arm:
+        found = searched(evidence, arm, suite)
+        if isinstance(found, Problem) or found.middle is None or found.result.lower is None or found.top is None:
+            continue
+        name = "capacity_per_s" if found.settings.over == "rate" else "capacity_in_flight"
+        limits = Limits(found.result.lower, found.top)
+        yield _row(arm, name, found.middle, found.result.sent, limits)
+        value, ends = _divided((found.middle, limits), evidence.run.arms[arm].accelerators)
+        if each and value is not None:
+            of_each = name.removesuffix("_per_s")
+            of_each += "_per_accelerator_per_s" if of_each != name else "_per_accelerator"
+            yield _row(arm, of_each, value, found.result.sent, ends)
+
+
+def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
+    """The geometric mean over paired requests, as checks show it; none of a run of one arm, which has no pairs."""
+    for metric in sorted(MEAN_METRICS):
+        pairs = block_pairs(evidence, stage, Measure(metric, 0.5, MEAN))
+        if isinstance(pairs, Problem):
+            continue
+        for arm, values in ((Arm.BASELINE, pairs.baseline), (Arm.CANDIDATE, pairs.candidate)):
+            if np.isfinite(values).all():
+                value, limits = float(np.exp(np.log(values).mean())), intervals.log_block_limits(values)
+                yield _row(arm, f"{metric}_s", value, len(values), limits, statistic=MEAN, stage=stage)
+
+
+def _rates(
+    evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
+) -> dict[str, _Number]:
+    """Means over blocks, and shares over all scheduled requests, each with its limits."""
+    deployment = evidence.run.arms[arm]
+    tokens = [request_metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
+    requests = [request_metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
+    failed = Counts.of(blocks, tally_of("error_rate", slo))
+    rates: dict[str, _Number] = {
+        "output_tokens_per_s": (block_mean(tokens), block_limits(tokens)),
+        "requests_per_s": (block_mean(requests), block_limits(requests)),
+        "error_ratio": (failed.share if failed.scheduled else None, intervals.miss_limits(failed)),
+        "usd_per_million_output_tokens": unit_cost(deployment, blocks, output_tokens()),
+        "usd_per_million_input_tokens": unit_cost(deployment, blocks, input_tokens),
+        "usd_per_million_total_tokens": unit_cost(deployment, blocks, total_tokens),
+    }
+    rates["usd_per_million_output_tokens_in_use"] = cost_in_use(deployment, rates["usd_per_million_output_tokens"])
+    if slo is not None:
+        counts = Counts.of(blocks, tally_of("goodput", slo))
+        good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
+        rates["goodput_ratio"] = good, intervals.kept_limits(counts)
+        rates["usd_per_million_good_tokens"] = unit_cost(deployment, blocks, output_tokens(slo))
+        rates["usd_per_million_good_tokens_in_use"] = cost_in_use(deployment, rates["usd_per_million_good_tokens"])
+    return rates
+
+
+def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
+    """Of what is judged; a repeat shows only in the flips of the baseline against itself."""
+    comparison = Comparison(evidence)
+    for observation in evidence.quality:
+        whole = observation.fault is None and len(observation.items) == observation.expected_n > 0
+        if not whole or observation.repeat:
+            continue
+        continuous = is_continuous(observation)
+        name = "score" if continuous else "accuracy_ratio"
+        values = [item.score if continuous else item.correct for item in observation.items]
+        known = [float(value) for value in values if value is not None]
+        if len(known) == len(values):
+            limits = intervals.item_limits(known, _clusters(observation), share=not continuous)
+            yield _row(observation.arm, name, sum(known) / len(known), len(known), limits, task=observation.task)
+    for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
+        figures = task_figures(comparison, task, ALPHA)
+        if not isinstance(figures, Problem) and not figures.stopped:
+            for arm, name, value, limits in (
+                (Arm.CANDIDATE, "recovery_ratio", figures.recovery_ratio, figures.recovery_limits),
+                (Arm.CANDIDATE, "flips_ratio", figures.flips_ratio, _flip_limits(figures, figures.flips_ratio)),
+                (Arm.BASELINE, "flips_ratio", figures.floor_ratio, _flip_limits(figures, figures.floor_ratio)),
+            ):
+                if value is not None:
+                    yield _row(arm, name, value, figures.n, limits, task=task)
+
+
+def _clusters(observation: QualityObservation) -> list[str] | None:
+    """Which items go together; None where none do."""
+    if all(item.cluster is None for item in observation.items):
+        return None
+    return [item.cluster or item.item_id for item in observation.items]
+
+
+def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
+    """None where items go together: then they flip together too."""
+    if ratio is None or figures.clusters is not None:
+        return None
+    return intervals.count_limits(round(ratio * figures.n), figures.n)
+
+
+def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
+    shadow = evidence.shadow
+    if shadow is None or shadow.fault is not None or not shadow.items:
+        return
+    name, items = "shadow_disagreement_ratio", shadow.items
+    noise = [float(item.differs_itself) for item in items if not item.once]
+    ours = [float(item.differs_from_primary) for item in items]
+    if len(noise) == len(items):
+        ours = [(one + item.differs_from_secondary) / 2 for one, item in zip(ours, items, strict=True)]
+    for arm, values in ((Arm.BASELINE, noise), (Arm.CANDIDATE, ours)):
+        if values:
+            limits = intervals.item_limits(values, share=True)
+            yield _row(arm, name, sum(values) / len(values), len(values), limits)
+    excess = excess_of(evidence, ALPHA)
+    if excess is not None:
+        yield _row(Arm.CANDIDATE, "shadow_excess_ratio", excess.estimate, excess.n, excess.limits)
+    sides = {
+        Arm.BASELINE: [i.primary_facts for i in items],
+        Arm.CANDIDATE: [i.candidate_facts for i in items],
+    }
+    for arm, facts in sides.items():
+        valid = [one.valid for one in facts if one is not None and one.valid is not None]
+        if valid:
+            limits = intervals.count_limits(sum(valid), len(valid))
+            yield _row(arm, "shadow_validity_ratio", sum(valid) / len(valid), len(valid), limits)
+
+
+def _row(
+    arm: Arm,
+    name: str,
+    value: float,
+    n: int,
+    limits: Limits | None,
+    *,
+    statistic: str | None = None,
+    stage: str | None = None,
+    task: str | None = None,
+) -> MetricRow:
+    """A number with its interval, where both ends of that are finite."""
+    ends: tuple[float | None, float | None] = (None, None)
+    if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
+        ends = limits.lower, limits.upper
+    return MetricRow(arm, name, statistic, stage, task, value, n, *ends)
+
+
+Key = tuple[str, str | None, str | None, str | None]
+"""Name, statistic, stage and task of a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberPair:
+    """One number of both runs: of their candidates, and of the baselines each was measured beside; None: not there.
+
+    Only times and rates have a baseline here: of the same items, another day's baseline answers as this one's does.
+    """
+
+    name: str
+    statistic: str | None
+    stage: str | None
+    task: str | None
+    reference: MetricRow | None
+    judged: MetricRow | None
+    reference_baseline: MetricRow | None
+    judged_baseline: MetricRow | None
+
+    @property
+    def change_ratio(self) -> float | None:
+        """The judged candidate over the reference's, minus 1. None where one is missing, or the reference's is 0."""
+        return _change(self.reference, self.judged)
+
+    @property
+    def change_beside_baselines_ratio(self) -> float | None:
+        """The same of each candidate over its own baseline: what two machines, or two days, do not explain."""
+        then, now = _change(self.reference_baseline, self.reference), _change(self.judged_baseline, self.judged)
+        return None if then is None or now is None or then <= -1 else (1 + now) / (1 + then) - 1
+
+
+def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) -> tuple[NumberPair, ...]:
+    """Every number that one of the candidates has, in the order of the judged run, then of the reference."""
+    theirs, ours = _by_arm(reference), _by_arm(judged)
+    keys = dict.fromkeys([*ours[Arm.CANDIDATE], *theirs[Arm.CANDIDATE]])
+    return tuple(
+        NumberPair(
+            *key,
+            reference=theirs[Arm.CANDIDATE].get(key),
+            judged=ours[Arm.CANDIDATE].get(key),
+            reference_baseline=theirs[Arm.BASELINE].get(key) if _is_of_load(key) else None,
+            judged_baseline=ours[Arm.BASELINE].get(key) if _is_of_load(key) else None,
+        )
+        for key in keys
+    )
+
+
+def _is_of_load(key: Key) -> bool:
+    return key[2] is not None
+
+
+def _by_arm(rows: Sequence[MetricRow]) -> Mapping[Arm, dict[Key, MetricRow]]:
+    return {arm: {(r.name, r.statistic, r.stage, r.task): r for r in rows if r.arm is arm} for arm in Arm}
+
+
+def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
+    if before is None or after is None or before.value == 0:
+        return None
+    return after.value / before.value - 1
+
+
+_HAIR = 1e-9  # another machine may add in another order
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """A number that is kept, and what the records make of it; None where they make none."""
+
+    kept: MetricRow
+    made: MetricRow | None
+
+
+def unlike(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[Unlike]:
+    """Those that are kept otherwise than they are made. Those that are not kept at all are `lacking`."""
+    by_key = {_key(row): row for row in made}
+    pairs = [(row, by_key.get(_key(row))) for row in kept]
+    return [Unlike(row, ours) for row, ours in pairs if ours is None or not _alike(row, ours)]
+
+
+def lacking(kept: Sequence[MetricRow], made: Sequence[MetricRow]) -> list[MetricRow]:
+    """Those that the records make and nobody kept."""
+    keys = {_key(row) for row in kept}
+    return [row for row in made if _key(row) not in keys]
+
+
+def _key(row: MetricRow) -> tuple[object, ...]:
+    return row.arm, row.name, row.statistic, row.stage, row.task
+
+
+def _alike(one: MetricRow, other: MetricRow) -> bool:
+    return one.n == other.n and all(
+        mine == theirs
+        if mine is None or theirs is None
+        else math.isclose(mine, theirs, rel_tol=_HAIR, abs_tol=_HAIR * _HAIR)
+        for mine, theirs in ((one.value, other.value), (one.lower, other.lower), (one.upper, other.upper))
+    )

@@ -1,0 +1,123 @@
+"""Waivers applied: a check that would stop a promotion is decided once more, with the waiver's ceiling as its bound.
+
+A waiver covers BLOCK and INCONCLUSIVE of one check of one suite on one candidate, and only where harm is shown to stay
+within the ceiling: not being able to tell is no ground to tolerate. What is INVALID says nothing that anybody could
+answer for. A waived check is never PASS: it warns. Between two stored runs nothing is promoted, and nothing waived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from benchgate.gate.checks.evaluate import measured
+from benchgate.gate.comparison import Comparison
+from benchgate.gate.decision import Finding, decide
+from benchgate.gate.policy import CheckSpec
+from benchgate.gate.reasons import check_reason
+from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.model.waiver import RELEASE_CHARACTERS, Waiver, Waivers, WaiverState, WaiverUse
+from benchgate.suite.messages import nearest
+from benchgate.suite.schema import Suite
+from benchgate.suite.waivers import held_to
+
+_WAIVABLE = (Outcome.BLOCK, Outcome.INCONCLUSIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Waived:
+    """All checks, waived ones with their waiver, and what became of each waiver of this suite and candidate."""
+
+    checks: tuple[CheckResult, ...]
+    states: tuple[WaiverState, ...]
+
+
+def apply_waivers(
+    waivers: Waivers, specs: Sequence[CheckSpec], checks: Sequence[CheckResult], suite: Suite, comparison: Comparison
+) -> Waived:
+    """The checks as waivers leave them. `checks` are the results of `specs`, in the same order."""
+    results, states = list(checks), []
+    candidate = comparison.judged.run.arms[Arm.CANDIDATE]
+    for waiver in waivers.entries:
+        if not waiver.names(comparison.judged.run.suite_name, candidate.name):
+            continue  # of another suite or candidate: a file may hold those too
+        at = [position for position, check in enumerate(checks) if check.id == waiver.check]
+        refusal = _other_case(waiver, waivers.as_of, candidate, comparison)
+        refusal = refusal or _refusal(waiver, [checks[position] for position in at], checks)
+        for position in at if refusal is None else ():
+            refusal = refusal or _beyond(waiver, specs[position], suite, comparison)
+        for position in at if refusal is None else ():
+            results[position] = _with(checks[position], waiver)
+        states.append(_state(waiver, waivers.as_of, refusal))
+    return Waived(tuple(results), tuple(states))
+
+
+def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: Comparison) -> str | None:
+    """Why it is not for what is judged here; None where it is."""
+    if waiver.days_left(as_of) < 0:
+        return f"it expired at the end of {waiver.expires}"
+    if comparison.reference is not None:
+        return "it is for a run beside its own baseline, and this compares two stored runs"
+    if not waiver.fits(candidate.fingerprint):
+        return (
+            f"it is for the release {waiver.release}, and what was judged under the name {candidate.name} is "
+            f"{candidate.fingerprint[:RELEASE_CHARACTERS]}"
+        )
+    return None
+
+
+def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
+    """Why it changes nothing by the checks' outcomes; None where harm has to be looked at."""
+    if not meant:
+        near = nearest(waiver.check, [check.id for check in checks])
+        return "no check has this id" + (f"; did you mean {near}?" if near else "")
+    for check in meant:
+        if check.outcome is Outcome.INVALID:
+            return "the check is INVALID: its evidence is not usable, and that cannot be waived"
+        if check.outcome not in _WAIVABLE:
+            return f"the check is {check.outcome} without it"
+    return None
+
+
+def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Comparison) -> str | None:
+    """Why harm is not shown to stay within the ceiling; None where it is.
+
+    Everything is measured again, for what else a check holds its evidence to may rest on its bound. Blocks that were
+    left out may not help here either.
+    """
+    try:
+        check = held_to(spec.check, waiver.ceiling)
+    except ValueError as error:
+        return f"its ceiling does not fit the check: {error}"
+    (found,) = measured((replace(spec, check=check),), suite, comparison)
+    for finding in (found.finding, found.over_all):
+        if finding is not None and not (outcome := _outcome(finding, suite)).promotes:
+            told = check_reason(finding, outcome, suite.gate.warn_fraction, suite.gate.alpha)
+            return f"harm is not shown to stay within its ceiling of {waiver.ceiling}: {told}"
+    return None
+
+
+def _outcome(finding: Finding, suite: Suite) -> Outcome:
+    """By its own p-value: that of other checks has no say in whether harm stays within the ceiling."""
+    return decide(finding, finding.p_value, suite.gate.alpha, suite.gate.warn_fraction)
+
+
+def _with(check: CheckResult, waiver: Waiver) -> CheckResult:
+    said = f"waived up to {waiver.ceiling} until {waiver.expires} ({waiver.issue}, approved by {waiver.approved_by})"
+    todo = "mend it" if check.outcome is Outcome.BLOCK else "measure more, until it is settled,"
+    advice = (
+        f"{todo} before the end of {waiver.expires}, or it stops the promotion again; {waiver.owner} answers for it"
+    )
+    return replace(check, waiver=waiver, reason=f"{check.reason}; {said}: {waiver.reason}", advice=advice)
+
+
+def _state(waiver: Waiver, as_of: date, refusal: str | None) -> WaiverState:
+    left = waiver.days_left(as_of)
+    if refusal is None:
+        unnamed = (
+            "" if waiver.release is not None else f"; it names no release: it covers whatever is {waiver.deployment}"
+        )
+        return WaiverState(waiver, WaiverUse.USED, f"harm is shown to stay within {waiver.ceiling}{unnamed}", left)
+    return WaiverState(waiver, WaiverUse.EXPIRED if left < 0 else WaiverUse.UNUSED, refusal, left)

@@ -1,0 +1,330 @@
+"""What stands behind the keys of a check: margins, bounds and least changes, each in its metric's own unit.
+
+One line of a policy: which metric, where, and what is allowed.
+
+Which checks look at traffic in the background: those that name it, and those that bound all failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from benchgate import units
+from benchgate.suite.metric_kinds import (
+    ADVISORY_METRICS,
+    FAILURE_METRICS,
+    KINDS,
+    LATENCY_METRICS,
+    LEAST_CHANGE_METRICS,
+    MEAN,
+    OVER_METRICS,
+    PER_ACCELERATOR_METRICS,
+    RATIO_METRICS,
+    SHARE_METRICS,
+    TASK_METRICS,
+    TELEMETRY_METRICS,
+    TWO_WAY_METRICS,
+    Metric,
+    Statistic,
+)
+from benchgate.suite.metric_kinds import STAGE_METRICS as _OF_A_STAGE
+from benchgate.suite.types import WHOLE, Expected, Flag, StrictSection, Written, is_stored, positive_share, share, text
+
+
+def _margin(found: object, info: ValidationInfo) -> object:
+    """`5%` of a latency or throughput, `2 points` of a share: each metric has one meaning of harm, so one unit."""
+    if is_stored(info):
+        return found
+    metric = info.data.get("metric")
+    if metric is None:  # it is wrong itself, and so is the check, whatever its margin
+        return 0.5
+    if KINDS[metric].margin is None:
+        raise ValueError(f"means nothing for {metric}, which is held to `{'` or `'.join(KINDS[metric].sides)}`")
+    in_percent = metric in RATIO_METRICS
+    try:
+        margin = units.parse_percent_ratio(found) if in_percent else units.parse_points_ratio(found)
+    except ValueError as error:
+        meaning = "a part of the baseline's value" if in_percent else "a difference between two shares"
+        raise ValueError(f"{error}: the margin of {metric} is {meaning}") from None
+    if not (0 < margin < 1 or (margin > 0 and metric == "score")):  # a score may go to 100, or to any number
+        raise ValueError(f"{units.show_found(found)} is not a usable margin; it must be above 0 and below 100")
+    return margin
+
+
+def _place(name: str) -> str:
+    if name.count("/") > 1 or not all(name.split("/")):
+        raise ValueError(f'{units.show_found(name)} is no stage; write a stage, or a class of one as "stage/class"')
+    return name
+
+
+def _as_text(value: object) -> object:
+    """A bound may be a whole number, and is kept as it is written."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Margin = Annotated[
+    float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0),
+    Written.of(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
+]  # fmt: skip
+PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
+Bound = Annotated[
+    str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True),
+    Written.of(text(), WHOLE),
+]  # fmt: skip
+LeastChange = Annotated[
+    str, BeforeValidator(_as_text), Expected('a change like "2ms", or "0.5/s" of a throughput', quantity=True),
+    Written.of(*(text(units.PATTERNS[parse]) for parse in (units.parse_duration_s, units.parse_rate_rps))),
+]  # fmt: skip
+
+
+def least_change(metric: str, written: str) -> float:
+    """A `min_abs` in seconds or per second; ValueError where the metric has no such thing, or it does not fit."""
+    if metric in LEAST_CHANGE_METRICS:
+        return units.parse_duration_s(written) if metric in LATENCY_METRICS else units.parse_rate_rps(written)
+    if metric in SHARE_METRICS:
+        raise ValueError(f"means nothing for {metric}, whose margin is a difference in points already; write that")
+    raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(LEAST_CHANGE_METRICS)}; remove it")
+
+
+def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
+    """A `max` or `min` in the metric's own unit, as a base unit; ValueError when it bounds nothing or does not fit."""
+    kind = KINDS[metric]
+    if over:
+        return units.parse_multiple(written) if kind.margin == "percent" else units.parse_points_ratio(written)
+    if side not in kind.sides:
+        raise ValueError(f"{metric} has no {_sideless(metric, side)}")
+    if kind.bound == "duration":
+        return units.parse_duration_s(written)
+    if kind.bound == "level":  # a rate, or a number in flight: whichever was searched over
+        return units.parse_rate_rps(written) if "/" in written else float(units.parse_count(written))
+    if kind.bound == "rate":
+        return units.parse_rate_rps(written)
+    if kind.bound == "money":
+        return units.parse_usd(written)
+    if kind.bound == "nats":
+        return units.parse_nats(written)
+    if kind.bound == "whole number":
+        return float(units.parse_count(written))
+    if side == "min":
+        return positive_share(written)
+    bound = share(written)
+    if bound == 1:
+        raise ValueError(f"{units.show_found(written)} is met by every deployment; write less than 100%")
+    return bound
+
+
+def _sideless(metric: str, side: str) -> str:
+    """Which bound a metric has not, and what to use."""
+    kind = KINDS[metric]
+    missing, other = ("upper", "min") if side == "max" else ("lower", "max")
+    offered = [f"`{name}`" for name in (other, "margin") if name in kind.sides or (name == "margin" and kind.margin)]
+    return f"{missing} bound; use {' or '.join(offered)}"
+
+
+FailureClass = Literal[
+    "connect", "tls", "timeout", "http_4xx", "http_429", "http_5xx", "stream_broken", "protocol", "empty"
+]
+Direction = Literal["worse", "either"]
+
+
+def _usual_direction(known: dict[str, Any]) -> Direction:
+    """Longer answers are no better and no worse than shorter ones: either is a change."""
+    return "either" if known.get("metric") == "output_length" else "worse"
+
+
+class Check(StrictSection):
+    """One policy line: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
+
+    With `direction: either` a change is harm whichever way it goes, and a margin is one on both sides.
+    With `over`, `max` and `min` bound the candidate's value at `stage` by its own value at another one.
+    `goodput` with none of them is held to the target of the suite's `slo`.
+    """
+
+    metric: Metric
+    statistic: Statistic | None = None  # latency metrics only; p50 unless said
+    of: FailureClass | None = None  # error_rate only; failures of every class unless said
+    stage: PlaceName | None = None  # load metrics only; every stage, each judged apart, unless said
+    class_name: str | None = Field(default=None, alias="class")  # of the stage's classes of traffic; each unless said
+    per: Literal["accelerator"] | None = None  # throughputs and capacity: divided by the deployment's `accelerators`
+    over: PlaceName | None = None  # another stage, whose value is what `stage`'s is held against
+    task: str | None = None  # evals only; all tasks pooled unless said (of scores each apart), "each" for one per task
+    margin: Margin | None = None
+    min_abs: LeastChange | None = None  # a change smaller than this is no harm, whatever part of the value it is
+    direction: Direction = Field(default_factory=lambda known: _usual_direction(known))  # which change is harm
+    max: Bound | None = None  # "500ms" for latencies, "1%" for error_rate, "1.2x" and "5 points" with `over`
+    min: Bound | None = None  # "95%" for goodput and accuracy, "100/s" for throughputs, "2x" with `over`
+    required: Flag = Field(default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS)
+    block_when: Literal["harm", "breach"] = "harm"
+    allow_underpowered: Flag = False  # measure although this check cannot carry its margin
+
+    @field_validator("statistic", "of", "stage", "class_name", "per", "over", "task")
+    @classmethod
+    def _belongs_to_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+        metric, owners = info.data.get("metric"), _OWNERS[str(info.field_name)]
+        if value is not None and metric is not None and metric not in owners:
+            why = ", which does not add up over accelerators" if info.field_name == "per" else ""
+            raise ValueError(f"means nothing for {metric}{why}; it belongs to {', '.join(owners)}; remove it")
+        return value
+
+    @field_validator("statistic")
+    @classmethod
+    def _has_one_value_a_request(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value == MEAN and info.data.get("metric") == "itl":
+            raise ValueError("itl has many values a request, and a mean is judged request by request; judge tpot")
+        return value
+
+    @field_validator("min_abs")
+    @classmethod
+    def _is_of_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+        metric = info.data.get("metric")
+        if value is not None and metric is not None:
+            _ = least_change(metric, value)
+        return value
+
+    @field_validator("direction")
+    @classmethod
+    def _may_go_both_ways(cls, value: Direction, info: ValidationInfo) -> Direction:
+        metric = info.data.get("metric")
+        if value == "either" and metric is not None and metric not in TWO_WAY_METRICS:
+            raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(TWO_WAY_METRICS)}; remove it")
+        if value == "worse" and metric == "output_length":
+            raise ValueError("longer answers are no worse than shorter ones; write `either`, or remove it")
+        return value
+
+    @field_validator("max", "min")
+    @classmethod
+    def _bounds_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
+        metric = info.data.get("metric")
+        if value is not None and metric is not None:
+            _ = bound_value(metric, str(info.field_name), value, over=info.data.get("over") is not None)
+        return value
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        bounds = [name for name in ("margin", "max", "min") if getattr(self, name) is not None]
+        targeted = self.metric == "goodput" and self.over is None
+        if len(bounds) > 1 or (not bounds and not targeted):
+            found = " and ".join(f"`{name}`" for name in bounds) or "none of them"
+            raise ValueError(
+                f"a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found {found}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _against_the_baseline(self) -> Self:
+        """What only a comparison with the baseline has."""
+        found = [
+            name
+            for name, there in (
+                ("min_abs", self.min_abs is not None),
+                ("direction: either", self.direction == "either"),
+                ("statistic: mean", self.statistic == MEAN),
+            )
+            if there
+        ]
+        if found and self.margin is None:
+            raise ValueError(f"`{found[0]}` is of a comparison with the baseline; give the check a `margin`")
+        if self.min_abs is not None and self.direction == "either":
+            raise ValueError("`min_abs` says what is no harm, and `direction: either` has no side of it; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.class_name is not None and self.stage is not None and "/" in self.stage:
+            raise ValueError(f'`class` is said twice: "{self.stage}" names one already; remove one of them')
+        if self.over is None:
+            return self
+        if self.margin is not None:
+            raise ValueError("`over` holds the candidate against itself, a `margin` against the baseline; keep one")
+        if self.stage is None:
+            raise ValueError(f"`over: {self.over}` needs the `stage` that is held against it")
+        if self.per is not None:
+            same = "both stages of `over` are served by the same accelerators, so `per` changes nothing"
+            raise ValueError(f"{same}; remove it")
+        if self.place == self.over:
+            raise ValueError(f'"{self.over}" would be held against itself; name another stage in `over`')
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys that came after 0.1.0 are written only where they are used: a policy keeps its identity."""
+        written: dict[str, Any] = serialise(self)
+        usual = {**dict.fromkeys(_LATER_KEYS), "direction": "worse", "allow_underpowered": False}
+        return {key: value for key, value in written.items() if key not in usual or value != usual[key]}
+
+    @property
+    def place(self) -> str | None:
+        """The name under which the load that it judges is stored, `stage` or `stage/class`; None for every stage."""
+        if self.stage is None or self.class_name is None:
+            return self.stage
+        return f"{self.stage}/{self.class_name}"
+
+    @property
+    def slo_value(self) -> float | None:
+        """The bound of an absolute check in base units (of one with `over`: a factor, or a difference), else None."""
+        side, text = ("max", self.max) if self.max is not None else ("min", self.min)
+        return None if text is None else bound_value(self.metric, side, text, over=self.over is not None)
+
+    @property
+    def least_change(self) -> float | None:
+        """What `min_abs` says, in seconds or per second."""
+        return None if self.min_abs is None else least_change(self.metric, self.min_abs)
+
+
+_LATER_KEYS = ("of", "class_name", "class", "per", "over", "min_abs")
+_OWNERS = {
+    "statistic": LATENCY_METRICS,
+    "of": ("error_rate",),
+    "stage": _OF_A_STAGE,
+    "class_name": tuple(name for name in _OF_A_STAGE if name not in TELEMETRY_METRICS),
+    "per": PER_ACCELERATOR_METRICS,
+    "over": OVER_METRICS,
+    "task": TASK_METRICS,
+}
+
+
+def looks_at(check: Check, stage: str, class_name: str | None) -> bool:
+    """Whether a check is of this place of the load, named by it or not."""
+    name = stage if class_name is None else f"{stage}/{class_name}"
+    return check.place in (None, stage, name) and check.class_name in (None, class_name)
+
+
+def looks_at_background(
+    check: Check, checks: Sequence[Check | None], stage: str, class_name: str | None, *, own_slo: bool
+) -> bool:
+    """The same of a class in the background.
+
+    What is only there to be in the way is judged in no time and by no SLO of the others, but its failures are: servers
+    that drop it are faster for the rest. Its failures are judged otherwise where a check of them names it.
+    """
+    if not looks_at(check, stage, class_name):
+        return False
+    if _names(check, stage, class_name):
+        return True
+    if not _bounds_failures(check) or (check.metric == "goodput" and not own_slo):
+        return False
+    return not any(
+        other is not None and _bounds_failures(other) and _names(other, stage, class_name) for other in checks
+    )
+
+
+def _bounds_failures(check: Check) -> bool:
+    """All of them, and not one kind or what they are beside another place's."""
+    return check.metric in FAILURE_METRICS and check.of is None and check.over is None
+
+
+def _names(check: Check, stage: str, class_name: str | None) -> bool:
+    named = check.class_name is not None or check.place == f"{stage}/{class_name}"
+    return named and looks_at(check, stage, class_name)

@@ -1,0 +1,264 @@
+"""JSON Lines text → rows that each carry a unique `id`, with every problem and its line. Pure: it gets text.
+
+Paths into JSON values, as suites write them: `$.id`, `$.items[*].ts`, `$["odd key"][0]`, `$..created`. Pure.
+
+JSON schemas that answers are held to: is it one, and what tells whether a value is as it wants it.
+
+The package jsonschema takes a tenth of a second to load, so only a suite that has a schema loads it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, cast
+
+from benchgate.errors import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One JSON object of a file and the line it stands on, counted from 1."""
+
+    line: int
+    values: dict[str, object]
+
+
+def parse_rows(text: str, source: str, *, quote: bool = True) -> tuple[list[Row], list[Problem]]:
+    """The rows that are sound, in order, and a problem for each that is not. Empty lines are skipped.
+
+    A row is a JSON object with a non-empty text `id` that no earlier row has: answers are paired by it. Without
+    `quote` no problem repeats what stands in a row, but for ids.
+    """
+    rows: list[Row] = []
+    problems: list[Problem] = []
+    first_line: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = parse_object(line, quote=quote)
+            _check_id(values, first_line, number)
+        except ValueError as exc:
+            problems.append(Problem(source, number, None, "", str(exc)))
+        else:
+            rows.append(Row(number, values))
+    if not rows and not problems:
+        problems.append(Problem(source, None, None, "", "the file has no rows; write one JSON object per line"))
+    return rows, problems
+
+
+def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
+    """One JSON object; ValueError, with what to write, for anything else, a key written twice and what is no text.
+
+    Without `quote` the error repeats nothing of the line.
+    """
+    try:
+        values = parse_json(line)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"not JSON: {exc.msg} at column {exc.colno}; write one JSON object per line") from None
+    except ValueError as exc:
+        raise exc if quote else ValueError("holds what JSON cannot carry, or a key twice; take the row out") from None
+    if not isinstance(values, dict):
+        found = line.strip()[:40] if quote else "the line"
+        raise ValueError(f'{found} is not a JSON object; write {{"id": "…", …}}')
+    return values
+
+
+def parse_json(text: str) -> object:
+    """A value that can be sent on as JSON. JSONDecodeError where it is no JSON, ValueError for a key written twice, a
+    number that is not finite and what is no text.
+    """
+    try:
+        value: object = json.loads(
+            text, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys
+        )
+        written = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if holds_half_a_pair(written):
+        raise ValueError(HALF_A_PAIR)
+    return value
+
+
+HALF_A_PAIR = "holds half of a surrogate pair (\\ud800 to \\udfff), which is no text; write the character itself"
+
+
+def holds_half_a_pair(text: str) -> bool:
+    """Whether a text has what no request could carry and no store keep."""
+    return re.search("[\ud800-\udfff]", text) is not None
+
+
+def _check_id(values: dict[str, object], first_line: dict[str, int], number: int) -> None:
+    row_id = values.get("id")
+    if not isinstance(row_id, str) or not row_id:
+        found = f"`id` is {json.dumps(row_id)}" if "id" in values else "the row has no `id`"
+        raise ValueError(f"{found}; give every row its own text `id`, because answers are paired by it")
+    if row_id in first_line:
+        raise ValueError(f"`id` {row_id!r} is already used on line {first_line[row_id]}; ids must be unique")
+    first_line[row_id] = number
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} stands twice in one object")
+    return values
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse_number(digits)
+
+
+def _refuse_number(found: str) -> float:
+    raise ValueError(f"{found} is not a number that JSON can carry; write a finite one or null")
+
+
+_STEP = re.compile(
+    r"""(?P<deep>\.\.)(?P<deep_key>[A-Za-z_][\w-]*)
+      | \.(?P<key>[A-Za-z_][\w-]*)
+      | \.(?P<every_key>\*)
+      | \[(?P<index>\d{1,9})\]
+      | \[(?P<every>\*)\]
+      | \["(?P<quoted>[^"\\]*)"\]
+      | \['(?P<single>[^'\\]*)'\]""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a path: a key, a place in a list, or (`of` is None) all there are. `deep`: at any depth below."""
+
+    of: str | int | None
+    deep: bool = False
+
+
+def parse_path(text: str) -> tuple[Step, ...]:
+    """The steps of a path. ValueError, with what to write, for what is none or leads nowhere but the whole."""
+    example = 'write it like $.id, $.items[*].ts, $["a key"] or $..created'
+    if not text.startswith("$"):
+        raise ValueError(f"{text!r} is no path into JSON; {example}")
+    steps, at = [], 1
+    while at < len(text):
+        match = _STEP.match(text, at)
+        if match is None:
+            raise ValueError(f"{text!r} is no path into JSON from character {at + 1} on; {example}")
+        steps.append(_step(match))
+        at = match.end()
+    if not steps:
+        raise ValueError(f"{text!r} is the whole of every answer, and then nothing is compared; {example}")
+    if all(step.of is None for step in steps):
+        raise ValueError(f"{text!r} leads to everything at some depth, and then little is compared; {example}")
+    return tuple(steps)
+
+
+def _step(match: re.Match[str]) -> Step:
+    if match["deep"]:
+        return Step(match["deep_key"], deep=True)
+    if match["index"]:
+        return Step(int(match["index"]))
+    if match["every"] or match["every_key"]:
+        return Step(None)
+    return Step(next(match[name] for name in ("key", "quoted", "single") if match[name] is not None))
+
+
+_REFERENCES = ("$ref", "$dynamicRef")
+_LATEST = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Validator(Protocol):
+    """What tells whether a value is as a schema wants it."""
+
+    def is_valid(self, instance: object) -> bool:
+        """Whether it is."""
+
+
+def schema_problem(schema: Mapping[str, object]) -> str | None:
+    """What is wrong with a JSON schema, before anything is asked after it; None when nothing is."""
+    try:
+        validator = validator_of(json.dumps(schema))
+        _check_references(schema)
+        validator.is_valid(None)  # which ends, unless the schema leads back to itself
+    except RecursionError:
+        return "it leads back to itself before it says anything, or is nested too deeply"
+    except ValueError as exc:
+        return str(exc)
+    return None
+
+
+def _check_references(schema: Mapping[str, object]) -> None:
+    """ValueError for the first reference that leads to no schema: what stands outside is not looked up."""
+    from referencing import Registry
+    from referencing.jsonschema import specification_with
+
+    dialect = str(schema.get("$schema", _LATEST))
+    resource = specification_with(dialect).create_resource(schema)
+    waiting, seen = [(resource, Registry().resolver_with_root(resource))], set[int]()
+    while waiting:
+        part, resolver = waiting.pop()
+        if id(part.contents) in seen or not isinstance(part.contents, Mapping):
+            continue
+        seen.add(id(part.contents))
+        if part.contents.get("$schema", dialect) != dialect:
+            raise ValueError(f"`$schema` inside it is another than its own ({dialect})")
+        for reference in _references(part.contents):
+            found = _followed(reference, resolver)
+            _checked(found.contents, schema)  # nobody has looked there, if it stands where no schema is expected
+            waiting.append((specification_with(dialect).create_resource(found.contents), found.resolver))
+        waiting += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
+
+
+def _references(part: Mapping[str, object]) -> Iterator[str]:
+    for key in _REFERENCES:
+        reference = part.get(key)
+        if isinstance(reference, str):
+            yield reference
+
+
+def _followed(reference: str, resolver: Any) -> Any:
+    from referencing.exceptions import Unresolvable
+
+    try:
+        return resolver.lookup(reference)
+    except (Unresolvable, ValueError, TypeError) as exc:  # the last two: a pointer into what is no list or mapping
+        raise ValueError(f"{reference} leads nowhere inside the schema, and nothing outside it is looked up") from exc
+
+
+@lru_cache(maxsize=64)
+def validator_of(schema: str) -> Validator:
+    """Of a schema in JSON; of the draft it names, else the latest. It looks nothing up outside itself.
+
+    Raises ValueError when it is no schema.
+    """
+    from referencing import Registry
+
+    found = json.loads(schema)
+    return cast(Validator, _checked(found, found)(found, registry=Registry()))
+
+
+def _checked(part: object, whole: Mapping[str, object]) -> Any:
+    """The class of validators that a schema names, once it has found no fault with this part of it."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing.jsonschema import UnknownDialect, specification_with
+
+    named = whole.get("$schema", _LATEST)
+    try:
+        specification_with(named if isinstance(named, str) else "")
+    except UnknownDialect as exc:
+        what = f"`$schema` is {json.dumps(named)[:80]}, which is no known draft"
+        raise ValueError(f'{what}; write "{_LATEST}" or leave it out') from exc
+    kind: Any = validator_for({"$schema": named}, default=Draft202012Validator)
+    try:
+        kind.check_schema(part, format_checker=kind.FORMAT_CHECKER)  # which reads its patterns too
+    except SchemaError as exc:
+        raise ValueError(f"{exc.json_path}: {exc.message}") from exc
+    return kind

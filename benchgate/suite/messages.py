@@ -1,0 +1,250 @@
+"""The keys and values the schema accepts, read off the schema itself: what stands where, and what is nearest.
+
+pydantic's findings in our words: what was found, what was expected, what to do. No value of a secret is repeated.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from benchgate.suite.schema import Expected, Suite
+from benchgate.suite.yaml import Fault, Path
+from benchgate.units import show_found
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for a value: the type that fits it, without `None`, and what the type is annotated with."""
+
+    kind: Any
+    metadata: tuple[object, ...]
+
+    @property
+    def model(self) -> type[BaseModel] | None:
+        """The section that stands here, if one does."""
+        return self.kind if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) else None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that fit here, when only some do."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def entry(self) -> Slot | None:
+        """The slot of each entry, when a list or a mapping of names stands here."""
+        if get_origin(self.kind) is tuple:
+            return _slot(get_args(self.kind)[0], ())
+        return _slot(get_args(self.kind)[1], ()) if get_origin(self.kind) is dict else None
+
+    @property
+    def names(self) -> Slot | None:
+        """The slot of the names, when a mapping of names stands here."""
+        return _slot(get_args(self.kind)[0], ()) if get_origin(self.kind) is dict else None
+
+
+ROOT = Slot(Suite, ())
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """How a suite spells a field."""
+    return field.alias or name
+
+
+def slots_of(model: type[BaseModel]) -> dict[str, Slot]:
+    """The keys a section accepts, in order, and what fits each."""
+    return {key_of(name, field): _slot(field.annotation, field.metadata) for name, field in model.model_fields.items()}
+
+
+def slot_at(path: Path, root: Slot | None = None) -> Slot | None:
+    """What fits at a path of a suite, or of another file whose `root` is told; None where the language has nothing."""
+    slot: Slot | None = root or ROOT
+    for part in path:
+        if slot is None:
+            return None
+        slot = slot.entry or (slots_of(slot.model).get(str(part)) if slot.model else None)
+    return slot
+
+
+def sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
+
+    One that stands in several places comes once, with the first of them.
+    """
+    met: set[type[BaseModel]] = set()
+    for place, model in _sections(ROOT, ""):
+        if model not in met:
+            met.add(model)
+            yield place, model
+
+
+def _sections(slot: Slot, place: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    if slot.model is None:
+        return
+    yield place, slot.model
+    for key, inner in slots_of(slot.model).items():
+        below = f"{place}.{key}" if place else key
+        if inner.entry is not None:
+            suffix = "[]" if get_origin(inner.kind) is tuple else ".<name>"
+            yield from _sections(inner.entry, below + suffix)
+        else:
+            yield from _sections(inner, below)
+
+
+def homes_of(key: str) -> list[str]:
+    """The sections in which a key means something; the root is called "the top level"."""
+    return [f"`{place}`" if place else "the top level" for place, model in sections() if key in slots_of(model)]
+
+
+def nearest(word: str, options: Iterable[str]) -> str | None:
+    """The option most like a word, letters' case aside; None when none is like it."""
+    spelled = {option.lower(): option for option in options}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
+    return spelled[close[0]] if close else None
+
+
+def suggestion(word: str, options: Iterable[str]) -> str:
+    """`did you mean …?`, or all the options when none is near."""
+    known = list(dict.fromkeys(options))
+    near = nearest(word, known)
+    return f"did you mean `{near}`?" if near else f"expected one of {', '.join(known)}"
+
+
+def expectation(slot: Slot) -> str:
+    """What fits a slot, as a phrase."""
+    for mark in reversed(slot.metadata):  # what a field says of itself stands after what its type says
+        if isinstance(mark, Expected):
+            return mark.phrase
+    if slot.choices:
+        return f"one of {', '.join(slot.choices)}"
+    if slot.model is not None:
+        return f"a mapping with the keys {', '.join(slots_of(slot.model))}"
+    if slot.kind in (int, float):
+        return ("a whole number" if slot.kind is int else "a number") + _limits(slot.metadata)
+    if get_origin(slot.kind) is tuple:
+        return "a list with at least one entry"
+    if get_origin(slot.kind) is dict:
+        return "a mapping with at least one name and what it stands for"
+    return {bool: "true or false", str: "text"}.get(slot.kind, "another kind of value")
+
+
+def _limits(metadata: Iterable[object]) -> str:
+    words: list[str] = []
+    for mark in metadata:
+        match mark:
+            case Ge(ge=limit):
+                words.append(f"at least {limit:,}")
+            case Gt(gt=limit):
+                words.append(f"above {limit:,}")
+            case Le(le=limit):
+                words.append(f"at most {limit:,}")
+            case Lt(lt=limit):
+                words.append(f"below {limit:,}")
+    return ", " + " and ".join(words) if words else ""
+
+
+def _slot(annotation: Any, metadata: Iterable[object]) -> Slot:
+    """Peel `Annotated` and `| None` off an annotation, keeping what it was annotated with."""
+    marks = list(metadata)
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            marks += [mark for inner in more for mark in (inner.metadata if isinstance(inner, FieldInfo) else [inner])]
+        elif get_origin(annotation) in (Union, UnionType):
+            kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+            models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+            if len(kinds) > 1 and len(models) != 1:
+                return Slot(annotation, tuple(marks))  # what it is annotated with says what fits
+            annotation = models[0] if models else kinds[0]  # beside a section stands its short form
+        else:
+            return Slot(annotation, tuple(marks))
+
+
+_SECRET_KEYS = ("api_key", "proxy", "url")
+_NAME = expectation(slots_of(Suite)["suite"])
+
+
+def faults_of(error: ValidationError, root: Slot | None = None) -> list[Fault]:
+    """Every finding of a validation that is a mistake of its own, in our words; `root` is that of another file."""
+    details = error.errors(include_url=False)
+    meant = {_meant_key(detail["loc"], root) for detail in details if detail["type"] == "extra_forbidden"}
+    return [_fault(detail, root) for detail in details if not _only_follows(detail, meant)]
+
+
+def _only_follows(detail: ErrorDetails, meant: set[Path]) -> bool:
+    """Findings that another one brings about: mending that one mends them.
+
+    A missing key that stands there misspelt, a list that is short only because its entries are wrong, and a default
+    that waits for a key which is wrong.
+    """
+    if detail["type"] == "missing":
+        return detail["loc"] in meant
+    return detail["type"] == "default_factory_not_called" or (detail["type"] == "too_short" and bool(detail["input"]))
+
+
+def _meant_key(path: Path, root: Slot | None) -> Path:
+    near = nearest(str(path[-1]), _known_keys(path[:-1], root))
+    return (*path[:-1], near) if near else path
+
+
+def _fault(detail: ErrorDetails, root: Slot | None) -> Fault:
+    path: Path = detail["loc"]
+    kind, context = detail["type"], detail.get("ctx", {})
+    if path and path[-1] == "[key]":  # pydantic's mark for a key of a mapping of names
+        return Fault(path[:-1], f"{show_found(path[-2])} is not {_NAME}", at_key=True)
+    if kind == "extra_forbidden":
+        return Fault(path, _unknown_key(path, root), at_key=True)
+    if kind == "missing":
+        return Fault(path, f"is required and missing; expected {_expected(path, root)}")
+    if kind == "value_error":
+        return Fault(path, str(context["error"]))
+    if kind == "literal_error" and isinstance(detail["input"], str):
+        choices = slot_at(path, root)
+        options = choices.choices if choices else ()
+        return Fault(path, f"found {show_found(detail['input'])}; {suggestion(detail['input'], options)}")
+    told = _expected(path, root) + _remedy(path, detail["input"], root)
+    return Fault(path, f"found {_found(path, detail['input'])}; expected {told}")
+
+
+def _unknown_key(path: Path, root: Slot | None) -> str:
+    key = str(path[-1])
+    known = _known_keys(path[:-1], root)
+    homes = "" if root is not None else " and ".join(homes_of(key))
+    if homes and nearest(key, known):
+        return f"unknown key here; {suggestion(key, known)} `{key}` belongs in {homes}"
+    return f"unknown key here; it belongs in {homes}" if homes else f"unknown key; {suggestion(key, known)}"
+
+
+def _known_keys(path: Path, root: Slot | None) -> list[str]:
+    section = slot_at(path, root)
+    return list(slots_of(section.model)) if section and section.model else []
+
+
+def _expected(path: Path, root: Slot | None) -> str:
+    slot = slot_at(path, root)
+    return expectation(slot) if slot else "nothing here"
+
+
+def _remedy(path: Path, found: object, root: Slot | None) -> str:
+    """Where text is wanted and a number stands, the quotes are missing; where a quantity is wanted, its unit is."""
+    slot = slot_at(path, root)
+    if slot is None or slot.kind is not str or isinstance(found, bool) or not isinstance(found, int | float):
+        return ""
+    if any(isinstance(mark, Expected) and mark.quantity for mark in slot.metadata):
+        return "; write it with its unit"
+    return "; put it in quotes"
+
+
+def _found(path: Path, value: object) -> str:
+    secret = bool(path) and (path[-1] in _SECRET_KEYS or "headers" in path)
+    if secret and not isinstance(value, dict | list | tuple):
+        return "a value of another kind"
+    return show_found(value)
