@@ -1,9 +1,15 @@
 """Reading, comparing and rewriting the case files. They are plain data: nothing here knows benchgate.
 
-A file of `cases/` maps names to cases. A case has `suite`, the name of a file of `suites/` or the text itself; `more`,
-further sections of it; `gate`, its policy; `recipe`, how the evidence is made (see `evidence.py`); and `expected`, the
-verdict as JSON, which `python -m tests.verdicts.update` writes. A case that compares two runs may have `asked`, by name
-the suites that the runs were measured by where that is not the one that judges.
+A file of `cases/` maps names to cases. A case has these keys:
+
+- `suite`: the name of a file of `suites/`, or the text of a suite without its `gate`; `more`: further sections;
+- `gate`: the policy;
+- `recipe`: how the evidence is made, by the words that `evidence.py` and `servers.py` document;
+- `asked`: suites by name, for runs that were measured by another suite than the one that judges them;
+- `expected`: the verdict as JSON, which `python -m tests.verdicts.update` writes.
+
+Two things are written short in a verdict: a name in parentheses stands for a group of guards (`guards.yaml`), and
+`p_adjusted` is left out where Holm's adjustment changes nothing.
 """
 
 from __future__ import annotations
@@ -107,8 +113,8 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
         for key in dict.fromkeys([*expected, *found]):
             where = f"{path}/{key}"
             if key not in found or key not in expected:
-                told = expected.get(key, found.get(key))
-                yield f"{where}: {json.dumps(told)} {'is gone' if key in expected else 'is new'}"
+                value = expected.get(key, found.get(key))
+                yield f"{where}: {json.dumps(value)} {'is gone' if key in expected else 'is new'}"
             else:
                 yield from differences(expected[key], found[key], where)
     elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):

@@ -58,7 +58,7 @@ class Server:
     reasoning: int = 1  # tokens before the first one of the answer
     invalid: int | None = None  # requests whose answers have not the form asked for; None: no form was
     tokenless: bool = False  # embeddings
-    text: Columns | None = None  # what is known of the text: see `_text_columns`
+    text: Columns | None = None  # what is known of the text: see `_texts`
     model_names: Sequence[str] = ()
     failed: Mapping[str, int] = field(default_factory=dict)
     unsent: int = 0
