@@ -10,12 +10,12 @@ from benchgate.errors import StoreError
 from benchgate.gate.calibration import disagreements, spreads
 from benchgate.gate.policy import CheckSpec, judged_by, specs_over, unit_name
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
 from benchgate.plan.power import NOTHING_KNOWN, Earlier, JudgedCheck, Known
 from benchgate.plan.schedule import Plan, measurement_sha256
 from benchgate.store.repository import Store
-from benchgate.suite.metric_kinds import TASK_METRICS
 from benchgate.suite.schema import Suite
 
 _RUNS_LOOKED_AT = 50

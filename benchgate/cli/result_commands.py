@@ -158,8 +158,7 @@ def trend(
 def _statistic(metric: str, asked: str | None) -> str | None:
     """Which statistic of a metric to follow: of a latency the median, unless another is asked for."""
     from benchgate.gate.summary.metric_rows import LATENCY_TRENDS, MEAN_METRICS
-    from benchgate.suite.metric_kinds import MEAN
-    from benchgate.suite.schema import STATISTICS
+    from benchgate.model.metric import MEAN, QUANTILES
 
     if metric not in LATENCY_TRENDS:
         if asked is not None:
@@ -167,7 +166,7 @@ def _statistic(metric: str, asked: str | None) -> str | None:
         return None
     if asked is not None:
         paired = metric.removesuffix("_s") in MEAN_METRICS
-        _require_known("statistic", asked, (*STATISTICS, MEAN) if paired else tuple(STATISTICS))
+        _require_known("statistic", asked, (*QUANTILES, MEAN) if paired else tuple(QUANTILES))
     return asked or "p50"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchgate.gate.comparison import Place, paired_load, places, quality_of
 from benchgate.gate.decision import Problem
-from benchgate.gate.evidence.blocks import LATENCIES, RATE_UNITS, Measure, block_pairs
+from benchgate.gate.evidence.blocks import LATENCIES, Measure, block_pairs
 from benchgate.gate.evidence.items import pair_task
 from benchgate.gate.evidence.prompts import usable_rows
 from benchgate.gate.evidence.shares import tally_of
@@ -25,14 +25,14 @@ from benchgate.gate.interim import GoOn, next_step
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import MEAN, METRICS, QUANTILES, THROUGHPUT_METRICS
 from benchgate.model.noise import Disagreement, FalseBlocks, Spread
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.stats.distributions import pooled_deviation
-from benchgate.suite.metric_kinds import KINDS, MEAN
-from benchgate.suite.schema import STATISTICS, Suite
+from benchgate.suite.schema import Suite
 
 SHARES = ("error_rate", "goodput", "rejected", "validity")
 """The shares of requests that a block has."""
@@ -54,11 +54,11 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[Spread, ...]:
 
 def _measures() -> Iterator[Measure]:
     for metric in LATENCIES:
-        for statistic, q in STATISTICS.items():
+        for statistic, q in QUANTILES.items():
             yield Measure(metric, q, statistic)
         if metric != "itl":  # it has many values a request, so its requests are not paired
             yield Measure(metric, 0.5, MEAN)
-    for metric in (*RATE_UNITS, "output_length"):
+    for metric in (*THROUGHPUT_METRICS, "output_length"):
         yield Measure(metric, 0.5)
 
 
@@ -146,7 +146,7 @@ def false_blocks(
 
 def _of_load(suite: Suite) -> Suite | None:
     """The same policy with its checks of the sweep alone: what is measured in pairs. None where it has none."""
-    checks = tuple(check for check in suite.gate.checks if KINDS[check.metric].at in ("stage", "sweep"))
+    checks = tuple(check for check in suite.gate.checks if METRICS[check.metric].scope in ("stage", "sweep"))
     if suite.load is None or not checks:
         return None
     gate = suite.gate.model_copy(update={"checks": checks})

@@ -22,6 +22,7 @@ import numpy as np
 
 from benchgate.gate.decision import Look, Problem
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import COST_METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, Spread, hardware_of, show_age, stale_because, version_of
 from benchgate.model.records import BoolArray, IntArray
 from benchgate.model.request_metrics import Slo
@@ -29,7 +30,6 @@ from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import Part
 from benchgate.stats.sequential import look_tails
-from benchgate.suite.metric_kinds import COST_METRICS, spread_of
 from benchgate.suite.schema import Suite, arms_of_stored
 from benchgate.suite.stages import Level
 
@@ -229,7 +229,7 @@ def between_runs(comparison: Comparison, metric: str, statistic: str | None, sta
     ):  # a pace says nothing of how much input is cached, or how long answers are, on another day
         reason = f"no noise profile says how much {metric} differs between runs where tokens are what is paid for"
         return Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
-    spreads = [profile.spread(spread_of(metric), statistic, stage) for profile in _profiles(comparison)]
+    spreads = [profile.spread(noise_metric(metric), statistic, stage) for profile in _profiles(comparison)]
     if not spreads or any(spread is None or spread.n < 2 for spread in spreads):
         reason = f"no noise profile says how much {metric} at {stage} differs between runs without a live baseline"
         return Problem(Outcome.INCONCLUSIVE, reason, _CALIBRATE)

@@ -17,10 +17,10 @@ from benchgate.gate.judge import check_results
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.model.waiver import Waivers
-from benchgate.suite.metric_kinds import KINDS, TASK_METRICS
 from benchgate.suite.schema import Suite, measured_arms
 
 _SECONDS_PER_HOUR = 3600.0
@@ -148,7 +148,7 @@ def _still_to_come(suite: Suite, judged: Sequence[CheckSpec]) -> int:
     tasks = len(suite.quality.names) if suite.quality is not None else 0
     later = 0
     for check in suite.gate.checks:
-        if check.required and KINDS[check.metric].at not in ("stage", "sweep"):
+        if check.required and METRICS[check.metric].scope not in ("stage", "sweep"):
             of_each = check.metric in TASK_METRICS and (
                 check.task == "each" or (check.task, check.metric) == (None, "score")
             )

@@ -8,17 +8,10 @@ from dataclasses import dataclass
 from benchgate.gate.comparison import Comparison, Place, places
 from benchgate.gate.evidence.blocks import Measure
 from benchgate.gate.evidence.items import is_continuous, units_of
+from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence
 from benchgate.suite.checks import looks_at, looks_at_background
-from benchgate.suite.metric_kinds import (
-    KINDS,
-    LATENCY_METRICS,
-    STAGE_METRICS,
-    STATISTICS,
-    TASK_METRICS,
-    TELEMETRY_METRICS,
-)
 from benchgate.suite.schema import Check, Suite
 
 
@@ -54,12 +47,12 @@ class CheckSpec:
         side = "max" if self.check.max is not None else "min"
         if self.check.over is not None:
             return f"{side}-over-{self.check.over}"
-        return side if len(KINDS[self.check.metric].sides) > 1 else "slo"
+        return side if len(METRICS[self.check.metric].bounds) > 1 else "slo"
 
     @property
     def q(self) -> float:
         """The quantile that is judged of a latency; of a mean the one that it stands beside."""
-        return STATISTICS.get(self.statistic or "p50", 0.5)
+        return QUANTILES.get(self.statistic or "p50", 0.5)
 
     @property
     def measure(self) -> Measure:
@@ -156,4 +149,4 @@ def _judges(check: Check, place: Place, suite: Suite) -> bool:
 
 def family_of(metric: str) -> str:
     """Which kind of evidence a metric rests on: load, quality or shadow."""
-    return KINDS[metric].needs
+    return METRICS[metric].family

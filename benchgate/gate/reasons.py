@@ -20,45 +20,13 @@ from benchgate.gate.decision import Finding, slo_share, too_soon
 from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.noise import show_age, stale_because, version_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, observations_needed
-from benchgate.suite.metric_kinds import TASK_METRICS
 from benchgate.suite.schema import Suite
 
-_METRIC_TITLES = {
-    "ttft": "Time to first token",
-    "ttfot": "Time to first answer token",
-    "tpot": "Time per output token",
-    "itl": "Inter-token latency",
-    "e2e": "End-to-end latency",
-    "output_throughput": "Output tokens per second",
-    "request_throughput": "Requests per second",
-    "output_length": "Tokens per answer",
-    "usd_per_million_output_tokens": "$ per million output tokens",
-    "usd_per_million_good_tokens": "$ per million good tokens",
-    "goodput": "Goodput",
-    "error_rate": "Error rate",
-    "rejected": "Requests rejected",
-    "validity": "Valid answers",
-    "capacity": "Capacity",
-    "knee": "Requests in flight at the knee",
-    "kv_usage_after": "KV cache held afterwards",
-    "prefix_hit_rate": "Prefix cache hit rate",
-    "preemptions": "Preemptions",
-    "queue_depth": "Requests waiting at most",
-    "cold_start": "From start-up to the first good completion",
-    "accuracy": "Accuracy",
-    "score": "Score",
-    "flips": "Answers flipped beyond the baseline's own",
-    "kld": "Divergence from the baseline (mean KLD)",
-    "same_top1": "Same most probable token",
-    "perplexity": "Perplexity",
-    "shadow_excess": "Shadow disagreement beyond the baseline's own",
-    "shadow_validity": "Shadow answers in the form asked for",
-    "judge_loss": "Shadow answers that a judge finds worse",
-}
 _WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
     {
         Unit.RATIO: units.show_percent,
@@ -79,7 +47,7 @@ RATES = (
 def check_title(spec: CheckSpec) -> str:
     """`Time to first token p95 at c4`, `Accuracy on tiny_add`, `Time per output token p50 at in-512 over in-128`."""
     check = spec.check
-    title = _METRIC_TITLES[check.metric] + (f" ({check.of})" if check.of else "")
+    title = METRICS[check.metric].title + (f" ({check.of})" if check.of else "")
     title += f" {spec.statistic}" if spec.statistic else ""
     title += f" per {check.per}" if check.per else ""
     if spec.stage:

@@ -12,8 +12,8 @@ from benchgate.imports.fields import Field
 from benchgate.imports.instants import Measured
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import QUANTILES
 from benchgate.model.run import MetricRow
-from benchgate.suite.metric_kinds import STATISTICS
 
 INTERPOLATED = (
     "the tool interpolates between observations and leaves failures out; benchgate's percentiles are observations, "
@@ -81,7 +81,7 @@ def latency_rows(name: str, values_s: Sequence[float], failed: int, stage: str) 
     """Percentiles of requests by benchgate's own formula, failures infinite; those that are infinite have no row."""
     everything = np.array([*values_s, *[math.inf] * failed], dtype=np.float64)
     for statistic, value in zip(
-        STATISTICS, request_metrics.quantiles(everything, tuple(STATISTICS.values())), strict=True
+        QUANTILES, request_metrics.quantiles(everything, tuple(QUANTILES.values())), strict=True
     ):
         if value is not None and math.isfinite(value):
             yield MetricRow(Arm.CANDIDATE, name, statistic, stage, None, value, len(everything))

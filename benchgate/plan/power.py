@@ -34,6 +34,15 @@ from typing import Literal
 
 import numpy as np
 
+from benchgate.model.metric import (
+    COST_METRICS,
+    METRICS,
+    POINTS_METRICS,
+    QUANTILES,
+    STAGE_METRICS,
+    TELEMETRY_METRICS,
+    noise_metric,
+)
 from benchgate.model.noise import NoiseProfile, Spread
 from benchgate.plan.evals import PlannedTask
 from benchgate.plan.schedule import Plan
@@ -65,15 +74,6 @@ from benchgate.stats.power import (
 from benchgate.stats.quantiles import fewest_of_a_quantile, min_n_for_upper_limit
 from benchgate.stats.sequential import look_tails
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, worst_share
-from benchgate.suite.metric_kinds import (
-    COST_METRICS,
-    KINDS,
-    SHARE_METRICS,
-    STAGE_METRICS,
-    STATISTICS,
-    TELEMETRY_METRICS,
-    spread_of,
-)
 from benchgate.suite.rules.suite import burn_places
 from benchgate.suite.schema import Check, DeploymentSpec, Suite
 from benchgate.suite.shadow import Shadow
@@ -135,7 +135,9 @@ class Known:
 
     def spread(self, metric: str, statistic: str | None, stage: str | None) -> Spread | None:
         """The spread of one number of a block; None where nobody measured it."""
-        return None if self.noise is None or stage is None else self.noise.spread(spread_of(metric), statistic, stage)
+        return (
+            None if self.noise is None or stage is None else self.noise.spread(noise_metric(metric), statistic, stage)
+        )
 
 
 NOTHING_KNOWN = Known()
@@ -204,7 +206,7 @@ def bare_row(one: JudgedCheck, suite: Suite, note: str | None = None) -> CheckPo
         required=one.check.required,
         allowed=one.check.allow_underpowered or suite.gate.allow_underpowered,
         margin=one.check.margin,
-        measure=_OF_MARGINS.get(KINDS[one.check.metric].margin) if one.check.margin is not None else None,
+        measure=_OF_MARGINS.get(METRICS[one.check.metric].margin) if one.check.margin is not None else None,
         note=note,
     )
 
@@ -299,7 +301,7 @@ def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: Blocks, know
         return Row(replace(row, note="not foretold: what a server says of itself is the server's"))
     if check.over is not None:
         return Row(_over(replace(row, n_unit="blocks", has=blocks.most), one, blocks))
-    if check.metric in SHARE_METRICS:
+    if check.metric in POINTS_METRICS:
         requests = blocks.requests.get(one.stage or "")
         if not requests or min(requests) == 0:
             return Row(replace(row, note="not foretold: how many requests there will be is not known"))
@@ -320,7 +322,7 @@ def _measured(suite: Suite) -> tuple[DeploymentSpec, ...]:
 def _paired(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known, number: int) -> Row:
     """A margin of a latency or a rate: log ratios over paired blocks."""
     check = one.check
-    slower = not KINDS[check.metric].rises or check.direction == "either"
+    slower = not METRICS[check.metric].higher_is_better or check.direction == "either"
     assert check.margin is not None, "an SLO went another way"
     margin = math.log1p(check.margin) if slower else -math.log1p(-check.margin)
     spread = known.spread(check.metric, one.statistic, one.stage)
@@ -354,7 +356,7 @@ def _together(one: JudgedCheck, blocks: Blocks) -> int:
 
 def _for_quantile(one: JudgedCheck) -> int:
     """Of how many requests the gate takes a high quantile; a median, a mean and a rate are of any number."""
-    q = STATISTICS.get(one.statistic or "", 0.5)
+    q = QUANTILES.get(one.statistic or "", 0.5)
     return fewest_of_a_quantile(q) if q > 0.5 else 1
 
 
@@ -421,7 +423,7 @@ def _share_bound(row: CheckPower, one: JudgedCheck, requests: Sequence[int], blo
     """A bound of a share: how many requests may miss, and which true share is shown to be beyond it."""
     check, total, tail = one.check, sum(requests), blocks.last_tail
     bound = check.slo_value if check.slo_value is not None else one.target_ratio
-    rises, at_least = KINDS[check.metric].rises, check.max is None
+    rises, at_least = METRICS[check.metric].higher_is_better, check.max is None
     row = replace(row, measure="share", n_unit="requests", has=total)
     if bound is None or rises != at_least:
         return replace(row, note="not foretold: how large the share is by itself is not known")
@@ -443,11 +445,11 @@ def _share_bound(row: CheckPower, one: JudgedCheck, requests: Sequence[int], blo
 
 def _slo(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) -> CheckPower:
     """An SLO of a latency or a rate: how far beyond it is seen, and whether its quantile has an upper limit at all."""
-    check, slower, tail = one.check, not KINDS[one.check.metric].rises, blocks.last_tail
+    check, slower, tail = one.check, not METRICS[one.check.metric].higher_is_better, blocks.last_tail
     row = replace(row, n_unit="blocks", has=blocks.most, measure="ratio")
     requests = blocks.requests.get(one.stage or "")
-    if one.statistic in STATISTICS and requests is not None:
-        needs = min_n_for_upper_limit(STATISTICS[one.statistic], tail)
+    if one.statistic in QUANTILES and requests is not None:
+        needs = min_n_for_upper_limit(QUANTILES[one.statistic], tail)
         row = replace(row, n_unit="requests", has=sum(requests), needs=needs)
         if sum(requests) < needs:
             return _never(row, f"the {one.statistic} of {sum(requests):,} requests has no upper limit", needs)
@@ -467,7 +469,7 @@ def _slo(row: CheckPower, one: JudgedCheck, blocks: Blocks, known: Known) -> Che
 def _over(row: CheckPower, one: JudgedCheck, blocks: Blocks) -> CheckPower:
     """One stage over another: of ratios, how far beyond the bound is seen."""
     note = "how far from its bound the deployment is by itself is not known"
-    if one.check.metric in SHARE_METRICS:
+    if one.check.metric in POINTS_METRICS:
         return replace(row, note=note)
     sd, slower, tail = math.sqrt(2) * cv_of(one.statistic), one.check.max is not None, blocks.last_tail
     return replace(

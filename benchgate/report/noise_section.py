@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchgate import units
+from benchgate.model.metric import POINTS_METRICS
 from benchgate.model.noise import Disagreement, FalseBlocks, NoiseProfile, Spread, show_age
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Verdict
@@ -13,7 +14,6 @@ from benchgate.report import show
 from benchgate.report.tables import Column, Table
 from benchgate.stats.distributions import deviation_limits
 from benchgate.stats.proportions import clopper_pearson
-from benchgate.suite.metric_kinds import SHARE_METRICS
 
 _ALPHA = 0.05
 
@@ -59,7 +59,7 @@ _COLUMNS = (
 
 def _row(spread: Spread) -> tuple[str, ...]:
     limits = deviation_limits(spread.cv_run, spread.n, _ALPHA)
-    shown = units.show_points if spread.metric in SHARE_METRICS else units.show_percent
+    shown = units.show_points if spread.metric in POINTS_METRICS else units.show_percent
     run = f"{shown(spread.cv_run)} ({shown(limits.lower)} to {shown(limits.upper)})"
     name = " ".join(part for part in (spread.metric, spread.statistic) if part is not None)
     return name, spread.stage, run, shown(spread.sd_paired), show.count(spread.n)

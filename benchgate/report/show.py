@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 
 from benchgate import units
+from benchgate.model.metric import METRICS
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
-from benchgate.suite.metric_kinds import KINDS
 
 NOT_MEASURED = "not measured"
 NOT_APPLICABLE = "\N{EN DASH}"
@@ -25,7 +25,7 @@ MARKS = {
 """A shape for every outcome, so that none is told by colour alone."""
 WAIVED_MARK = "◇"
 
-_HIGHER_IS_BETTER = frozenset(name for name, kind in KINDS.items() if kind.rises)
+_HIGHER_IS_BETTER = frozenset(name for name, kind in METRICS.items() if kind.higher_is_better)
 _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 
 

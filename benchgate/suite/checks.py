@@ -22,24 +22,24 @@ from pydantic import (
 )
 
 from benchgate import units
-from benchgate.suite.metric_kinds import (
+from benchgate.model.metric import (
     ADVISORY_METRICS,
+    EITHER_DIRECTION_METRICS,
     FAILURE_METRICS,
-    KINDS,
     LATENCY_METRICS,
-    LEAST_CHANGE_METRICS,
     MEAN,
-    OVER_METRICS,
+    METRICS,
+    MIN_ABS_METRICS,
+    OVER_STAGE_METRICS,
     PER_ACCELERATOR_METRICS,
-    RATIO_METRICS,
-    SHARE_METRICS,
+    PERCENT_METRICS,
+    POINTS_METRICS,
     TASK_METRICS,
     TELEMETRY_METRICS,
-    TWO_WAY_METRICS,
-    Metric,
+    MetricName,
     Statistic,
 )
-from benchgate.suite.metric_kinds import STAGE_METRICS as _OF_A_STAGE
+from benchgate.model.metric import STAGE_METRICS as _OF_A_STAGE
 from benchgate.suite.types import WHOLE, Expected, Flag, StrictSection, Written, is_stored, positive_share, share, text
 
 
@@ -50,9 +50,9 @@ def _margin(found: object, info: ValidationInfo) -> object:
     metric = info.data.get("metric")
     if metric is None:  # it is wrong itself, and so is the check, whatever its margin
         return 0.5
-    if KINDS[metric].margin is None:
-        raise ValueError(f"means nothing for {metric}, which is held to `{'` or `'.join(KINDS[metric].sides)}`")
-    in_percent = metric in RATIO_METRICS
+    if METRICS[metric].margin is None:
+        raise ValueError(f"means nothing for {metric}, which is held to `{'` or `'.join(METRICS[metric].bounds)}`")
+    in_percent = metric in PERCENT_METRICS
     try:
         margin = units.parse_percent_ratio(found) if in_percent else units.parse_points_ratio(found)
     except ValueError as error:
@@ -91,31 +91,31 @@ LeastChange = Annotated[
 
 def least_change(metric: str, written: str) -> float:
     """A `min_abs` in seconds or per second; ValueError where the metric has no such thing, or it does not fit."""
-    if metric in LEAST_CHANGE_METRICS:
+    if metric in MIN_ABS_METRICS:
         return units.parse_duration_s(written) if metric in LATENCY_METRICS else units.parse_rate_rps(written)
-    if metric in SHARE_METRICS:
+    if metric in POINTS_METRICS:
         raise ValueError(f"means nothing for {metric}, whose margin is a difference in points already; write that")
-    raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(LEAST_CHANGE_METRICS)}; remove it")
+    raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(MIN_ABS_METRICS)}; remove it")
 
 
 def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
     """A `max` or `min` in the metric's own unit, as a base unit; ValueError when it bounds nothing or does not fit."""
-    kind = KINDS[metric]
+    kind = METRICS[metric]
     if over:
         return units.parse_multiple(written) if kind.margin == "percent" else units.parse_points_ratio(written)
-    if side not in kind.sides:
+    if side not in kind.bounds:
         raise ValueError(f"{metric} has no {_sideless(metric, side)}")
-    if kind.bound == "duration":
+    if kind.bound_type == "duration":
         return units.parse_duration_s(written)
-    if kind.bound == "level":  # a rate, or a number in flight: whichever was searched over
+    if kind.bound_type == "level":  # a rate, or a number in flight: whichever was searched over
         return units.parse_rate_rps(written) if "/" in written else float(units.parse_count(written))
-    if kind.bound == "rate":
+    if kind.bound_type == "rate":
         return units.parse_rate_rps(written)
-    if kind.bound == "money":
+    if kind.bound_type == "money":
         return units.parse_usd(written)
-    if kind.bound == "nats":
+    if kind.bound_type == "nats":
         return units.parse_nats(written)
-    if kind.bound == "whole number":
+    if kind.bound_type == "whole number":
         return float(units.parse_count(written))
     if side == "min":
         return positive_share(written)
@@ -127,9 +127,9 @@ def bound_value(metric: str, side: str, written: str, *, over: bool) -> float:
 
 def _sideless(metric: str, side: str) -> str:
     """Which bound a metric has not, and what to use."""
-    kind = KINDS[metric]
+    kind = METRICS[metric]
     missing, other = ("upper", "min") if side == "max" else ("lower", "max")
-    offered = [f"`{name}`" for name in (other, "margin") if name in kind.sides or (name == "margin" and kind.margin)]
+    offered = [f"`{name}`" for name in (other, "margin") if name in kind.bounds or (name == "margin" and kind.margin)]
     return f"{missing} bound; use {' or '.join(offered)}"
 
 
@@ -152,7 +152,7 @@ class Check(StrictSection):
     `goodput` with none of them is held to the target of the suite's `slo`.
     """
 
-    metric: Metric
+    metric: MetricName
     statistic: Statistic | None = None  # latency metrics only; p50 unless said
     of: FailureClass | None = None  # error_rate only; failures of every class unless said
     stage: PlaceName | None = None  # load metrics only; every stage, each judged apart, unless said
@@ -197,8 +197,10 @@ class Check(StrictSection):
     @classmethod
     def _may_go_both_ways(cls, value: Direction, info: ValidationInfo) -> Direction:
         metric = info.data.get("metric")
-        if value == "either" and metric is not None and metric not in TWO_WAY_METRICS:
-            raise ValueError(f"means nothing for {metric}; it belongs to {', '.join(TWO_WAY_METRICS)}; remove it")
+        if value == "either" and metric is not None and metric not in EITHER_DIRECTION_METRICS:
+            raise ValueError(
+                f"means nothing for {metric}; it belongs to {', '.join(EITHER_DIRECTION_METRICS)}; remove it"
+            )
         if value == "worse" and metric == "output_length":
             raise ValueError("longer answers are no worse than shorter ones; write `either`, or remove it")
         return value
@@ -290,7 +292,7 @@ _OWNERS = {
     "stage": _OF_A_STAGE,
     "class_name": tuple(name for name in _OF_A_STAGE if name not in TELEMETRY_METRICS),
     "per": PER_ACCELERATOR_METRICS,
-    "over": OVER_METRICS,
+    "over": OVER_STAGE_METRICS,
     "task": TASK_METRICS,
 }
 

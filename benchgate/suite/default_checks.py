@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from benchgate.model.metric import MEAN, METRICS
 from benchgate.suite.checks import Check
-from benchgate.suite.metric_kinds import KINDS, MEAN
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Load, Suite
 from benchgate.suite.shadow import Shadow
@@ -58,7 +58,7 @@ def line_of(check: Check) -> str:
     dumped = check.model_dump(by_alias=True, exclude_unset=True)
     said = {key: dumped[key] for key in _IN_ORDER if key in dumped}
     if check.margin is not None:
-        in_percent = KINDS[check.metric].margin == "percent"
+        in_percent = METRICS[check.metric].margin == "percent"
         shown = as_written((show_percent if in_percent else show_points)(check.margin))
         said["margin"] = shown.replace(" %", "%")
     words = {True: "true", False: "false"}

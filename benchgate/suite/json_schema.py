@@ -149,7 +149,7 @@ def prices_schema(meanings: Meanings) -> dict[str, Any]:
 _HEADING = re.compile(r"^## (?:`(?P<place>[^`]+)`|(?P<top>The top level))$")
 _ROW = re.compile(r"^\| `(?P<key>[^`]+)` \|(?P<rest>.*)\|$")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_METRICS = "| metric | needs"
+_METRICS = "<!-- metrics -->"
 
 
 def meanings_of(page: str) -> dict[tuple[str, str], str]:

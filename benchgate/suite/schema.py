@@ -61,18 +61,6 @@ from benchgate.suite.connection import (
     resolve_secret,
 )
 from benchgate.suite.error_budget import ErrorBudget
-from benchgate.suite.metric_kinds import (
-    FAILURE_METRICS,
-    LATENCY_METRICS,
-    LOAD_METRICS,
-    METRICS,
-    RATIO_METRICS,
-    SHARE_METRICS,
-    STATISTICS,
-    THROUGHPUT_METRICS,
-    Metric,
-    Statistic,
-)
 from benchgate.suite.pricing import PriceTerms, TokenPrices
 from benchgate.suite.quality import Quality
 from benchgate.suite.shadow import Shadow
@@ -358,10 +346,8 @@ class Ready(StrictSection):
 
 
 __all__ = [
-    "ENGINES", "FAILURE_METRICS", "LATENCY_METRICS", "LOAD_METRICS", "METRICS", "RATIO_METRICS", "SHARE_METRICS",
-    "STATISTICS", "THROUGHPUT_METRICS", "Bursts", "Check", "DeploymentSpec", "Duration", "Embedded", "Engine",
-    "Expected", "Gate", "Limits", "Load", "Metric", "Quality", "Rate", "Shadow", "SloSpec", "Stage", "Statistic",
-    "Step", "Suite", "Workload",
+    "ENGINES", "Bursts", "Check", "DeploymentSpec", "Duration", "Embedded", "Engine", "Expected", "Gate", "Limits",
+    "Load", "Quality", "Rate", "Shadow", "SloSpec", "Stage", "Step", "Suite", "Workload",
 ]  # fmt: skip
 
 

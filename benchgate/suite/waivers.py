@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from benchgate import units
 from benchgate.errors import Problem, SuiteError
+from benchgate.model.metric import METRICS
 from benchgate.model.waiver import LONGEST_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
 from benchgate.suite.checks import Check
 from benchgate.suite.messages import nearest, suggestion
-from benchgate.suite.metric_kinds import KINDS
 from benchgate.suite.yaml import Document, Fault, Path, Plain, read_text
 from benchgate.units import show_found
 
@@ -41,15 +41,15 @@ def bounded(check_id: str) -> Bounded:
     metric = re.split(r"[-@:]", check_id, maxsplit=1)[0]
     if metric in _NO_WAIVER:
         raise ValueError(f"{metric} cannot be waived: an error budget is spent whoever answers for it")
-    if metric not in KINDS:
+    if metric not in METRICS:
         raise ValueError(
             f'no check is called "{check_id}": an id begins with its metric, and there is no "{metric}"; '
-            f"{suggestion(metric, KINDS)}"
+            f"{suggestion(metric, METRICS)}"
         )
     found = _ABSOLUTE.search(check_id)
     if found is None:
         return Bounded(metric, None, over=False)
-    side = found["side"] if found["side"] != "slo" else next(iter(KINDS[metric].sides), "max")
+    side = found["side"] if found["side"] != "slo" else next(iter(METRICS[metric].bounds), "max")
     return Bounded(metric, side, over=found["over"] is not None)
 
 

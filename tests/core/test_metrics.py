@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.model import request_metrics
+from benchgate.model.metric import LATENCY_METRICS, METRIC_NAMES
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, FloatArray, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request_metrics import Slo
-from benchgate.suite.schema import LATENCY_METRICS, METRICS
 
 NS = 1e-9
 
@@ -298,7 +298,7 @@ def test_quantile_is_the_smallest_value_with_its_share_at_or_below(values: list[
 
 def test_every_metric_class_and_source_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-    metric_names = [f"{name}_s" if name in LATENCY_METRICS else name for name in METRICS]
+    metric_names = [f"{name}_s" if name in LATENCY_METRICS else name for name in METRIC_NAMES]
     for name in (*metric_names, *ErrorClass, *TokenSource, *ACCEPTED_FINISH):
         assert f"`{name}`" in page, f"docs/metrics.md does not define {name}"
 

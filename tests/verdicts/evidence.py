@@ -21,6 +21,7 @@ from benchgate.gate.interim import GoOn, Settled, limit_passed, next_step
 from benchgate.gate.judge import doubted, judge
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.history import Attempt, PastArm, PastCheck, PastRun, past_arm
+from benchgate.model.metric import METRICS
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.records import (
     AnswerFacts,
@@ -52,7 +53,6 @@ from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, 
 from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.model.waiver import Waivers
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.metric_kinds import KINDS
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.waivers import parse_waivers
 from tests.verdicts.servers import MS, Server, normal, queue_columns, request_columns, uniform
@@ -97,10 +97,10 @@ def metric_forms() -> dict[str, tuple[str, ...]]:
     return {
         name: (
             *(["margin"] if kind.margin is not None else []),
-            *kind.sides,
-            *(["max over", "min over"] if kind.over else []),
+            *kind.bounds,
+            *(["max over", "min over"] if kind.over_stage else []),
         )
-        for name, kind in KINDS.items()
+        for name, kind in METRICS.items()
     }
 
 
@@ -109,7 +109,7 @@ def _form(check: CheckResult) -> str:
     bound = check.id.rpartition(":")[2]
     if check.scale is not Scale.ABSOLUTE:
         return "margin"
-    side = KINDS[check.metric].sides[0] if bound == "slo" else bound[:3]
+    side = METRICS[check.metric].bounds[0] if bound == "slo" else bound[:3]
     return side if check.over is None else f"{side} over"
 
 

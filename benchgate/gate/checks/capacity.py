@@ -16,10 +16,11 @@ import numpy as np
 
 from benchgate.gate.comparison import Comparison, load_of
 from benchgate.gate.decision import Bound, Finding, Problem
-from benchgate.gate.evidence.blocks import EACH_UNITS, block_value
+from benchgate.gate.evidence.blocks import block_value
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import PER_ACCELERATOR_UNITS
 from benchgate.model.records import RequestColumns
 from benchgate.model.request_metrics import Slo, decoding_at_once
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
@@ -316,7 +317,7 @@ def _finding(suite: Suite, scale: Scale, margin: float, *, breach: bool, each: b
     over = suite.load.capacity.over if suite.load is not None and suite.load.capacity is not None else "rate"
     unit = Unit.REQUESTS_PER_S if over == "rate" else Unit.COUNT
     return Finding(
-        unit=EACH_UNITS[unit] if each else unit,
+        unit=PER_ACCELERATOR_UNITS[unit] if each else unit,
         scale=scale,
         margin=margin,
         method=_METHOD,

@@ -18,9 +18,9 @@ from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.deployments import FLAGS, models_in, told_accelerators
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import COST_METRICS
 from benchgate.model.run import Run
 from benchgate.model.verdict import Outcome
-from benchgate.suite.metric_kinds import COST_METRICS
 from benchgate.suite.schema import DeploymentSpec
 
 _TOGETHER = (

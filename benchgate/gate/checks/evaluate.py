@@ -16,20 +16,20 @@ from benchgate.gate.evidence.client_strain import Cleared, Tail, cleared, left_o
 from benchgate.gate.evidence.costs import idles_more
 from benchgate.gate.evidence.deployments import counts_other_tokens, sides_of
 from benchgate.gate.evidence.shares import Tally, tally_of
-from benchgate.gate.evidence.tokens import RESTATED_METRICS, LogRatio, shown_inflation
+from benchgate.gate.evidence.tokens import LogRatio, shown_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
 from benchgate.gate.guards.load import commonest_failure
 from benchgate.gate.policy import CheckSpec, judged_units
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import Outcome, Scale, Step, Unit
-from benchgate.suite.metric_kinds import (
+from benchgate.model.metric import (
     COST_METRICS,
     FAILURE_METRICS,
-    KINDS,
-    SHARE_METRICS,
+    METRICS,
+    POINTS_METRICS,
     TASK_METRICS,
     TELEMETRY_METRICS,
 )
+from benchgate.model.verdict import Outcome, Scale, Step, Unit
 from benchgate.suite.schema import Check, Suite
 
 
@@ -141,7 +141,7 @@ def _of_speed(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
 
 def _in_one_vocabulary(finding: Finding, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """What is compared in tokens warns where a token is another unit on either side."""
-    if spec.check.margin is None or spec.check.metric not in _IN_TOKENS or finding.warning is not None:
+    if spec.check.margin is None or not METRICS[spec.check.metric].per_token or finding.warning is not None:
         return finding
     return replace(finding, warning=counts_other_tokens(comparison, suite))
 
@@ -155,9 +155,6 @@ def _all_of_it(finding: Finding, spec: CheckSpec, comparison: Comparison) -> Fin
     if sides is None:
         return replace(finding, warning=unpaid(None, candidate))
     return replace(finding, warning=unpaid(*sides) or idles_more(*sides))
-
-
-_IN_TOKENS = ("tpot", "itl", "output_throughput", "output_length", *COST_METRICS)
 
 
 def _in_other_pieces(spec: CheckSpec, comparison: Comparison) -> Problem | None:
@@ -176,9 +173,9 @@ def _find(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """Measure one check."""
     if spec.check.metric in TASK_METRICS:
         return _of_tasks(spec, suite, comparison)
-    if KINDS[spec.check.metric].needs == "divergence":
+    if METRICS[spec.check.metric].family == "divergence":
         return divergence.divergence_estimate(spec.check, comparison, alpha=suite.gate.alpha)
-    if KINDS[spec.check.metric].needs == "shadow":
+    if METRICS[spec.check.metric].family == "shadow":
         return shadow.shadow_estimate(spec.check, comparison, alpha=suite.gate.alpha)
     if spec.check.metric == "capacity":
         if spec.check.margin is None:
@@ -221,7 +218,7 @@ def _of_tasks(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
 def _at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
     """Judge a check at its stage; by the tokens of the candidate's text where its usage is shown to count more."""
     assert spec.stage is not None, "a load check has a stage: the suite was validated"
-    in_tokens = spec.check.metric in RESTATED_METRICS
+    in_tokens = METRICS[spec.check.metric].restated
     in_tokens |= spec.check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None
     if spec.check.over is not None or not in_tokens:
         return _found_at_stage(spec, suite, comparison, None)
@@ -243,7 +240,7 @@ def _found_at_stage(spec: CheckSpec, suite: Suite, comparison: Comparison, infla
     if check.margin is not None and comparison.apart:
         return _apart(spec, suite, comparison, measure)
     breach = check.block_when == "breach"
-    tally = tally_of(check.metric, spec.slo, check.of) if check.metric in SHARE_METRICS else None
+    tally = tally_of(check.metric, spec.slo, check.of) if check.metric in POINTS_METRICS else None
     if tally is not None and inflation is not None:
         tally = _restated_tally(tally, spec, comparison, inflation)
     if check.margin is not None:
@@ -280,10 +277,10 @@ def _apart(spec: CheckSpec, suite: Suite, comparison: Comparison, measure: Measu
     check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
     assert stage is not None and check.margin is not None, "it is asked of a margin at a stage alone"
     breach = check.block_when == "breach"
-    if check.metric in SHARE_METRICS:
+    if check.metric in POINTS_METRICS:
         tally = tally_of(check.metric, spec.slo, check.of)
         name = check.metric if check.of is None else f"{check.metric} ({check.of})"
-        falls = KINDS[check.metric].rises
+        falls = METRICS[check.metric].higher_is_better
         found = share_between_runs(comparison, name, tally, stage, check.margin, breach=breach, falls=falls)
     else:
         terms = Terms(check.margin, breach, check.direction == "either", check.least_change)

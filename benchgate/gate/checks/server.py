@@ -15,12 +15,12 @@ from benchgate.gate.decision import Bound, Finding, Problem
 from benchgate.gate.evidence.blocks import too_few
 from benchgate.gate.evidence.telemetry import block_telemetry, windows_of
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import FIRST_LOOK_S, Gauge, TelemetryWindow
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.suite.metric_kinds import KINDS
 from benchgate.units import show_duration
 
 
@@ -28,7 +28,7 @@ def telemetry_against_bound(evidence: Evidence, metric: str, stage: str, bound: 
     """Mean over blocks with t-limits. What one block does not tell leaves the check without a value."""
     told = block_telemetry(evidence, metric, stage, Arm.CANDIDATE)
     finding = Finding(
-        unit=Unit.RATIO if KINDS[metric].bound == "percentage" else Unit.COUNT,
+        unit=METRICS[metric].unit,
         scale=Scale.ABSOLUTE,
         margin=bound.value,
         method="t-limits over blocks of what the server said of itself",

@@ -9,12 +9,12 @@ from benchgate.gate.decision import Bound, Finding
 from benchgate.gate.derivation import own_share_steps, share_steps
 from benchgate.gate.evidence.shares import Counts, Tally, differences_of, unmeasured, widened
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS
 from benchgate.model.verdict import Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t, two_sample_t
 from benchgate.stats.overdispersed import attainment_limits, attainment_p, requests_needed
 from benchgate.stats.proportions import relative_errors_p
-from benchgate.suite.metric_kinds import KINDS
 
 
 def share_against_bound(
@@ -22,7 +22,7 @@ def share_against_bound(
 ) -> Finding:
     """The candidate's share against its target; Clopper-Pearson on the effective number of requests."""
     counts = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
-    rises = KINDS[metric].rises
+    rises = METRICS[metric].higher_is_better
     finding = Finding(
         unit=Unit.RATIO,
         scale=Scale.ABSOLUTE,
@@ -65,7 +65,7 @@ def share_against_baseline(
         n=ours.scheduled,
         n_unit="requests",
         breach=breach,
-        falls=KINDS[metric].rises,
+        falls=METRICS[metric].higher_is_better,
     )
     if theirs.empty or ours.empty:
         return replace(finding, problem=unmeasured(metric, stage, theirs, ours))

@@ -38,10 +38,8 @@ from benchgate.gate.derivation import (
     rate_steps,
 )
 from benchgate.gate.evidence.blocks import (
-    EACH_UNITS,
     LATENCIES,
     LOOK_AT_ERRORS,
-    VALUE_UNITS,
     BlockPairs,
     Measure,
     Pair,
@@ -58,6 +56,7 @@ from benchgate.gate.evidence.blocks import (
 from benchgate.gate.evidence.shares import Counts, Tally, differences_of, unmeasured, widened
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS, PER_ACCELERATOR_UNITS
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
@@ -65,7 +64,6 @@ from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.means import Paired, Part, combined_t, paired_t, sign_p, two_sample_t
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.stats.series import block_length, moving_block_error
-from benchgate.suite.metric_kinds import KINDS
 from benchgate.units import show_duration
 
 _LENGTH_BAND = (0.9, 1.1)  # outside it tokens/s compares different work
@@ -215,10 +213,8 @@ def length_warning(comparison: Comparison, stage: str) -> str | None:
 
 def unit_of(measure: Measure) -> Unit:
     """What its values are in."""
-    if measure.is_latency:
-        return Unit.SECONDS
-    unit = VALUE_UNITS.get(measure.metric, Unit.TOKENS)
-    return EACH_UNITS[unit] if measure.each else unit
+    unit = METRICS[measure.metric].unit
+    return PER_ACCELERATOR_UNITS[unit] if measure.each else unit
 
 
 def _method(comparison: Comparison, measure: Measure) -> str:
@@ -393,7 +389,7 @@ def share_over_stage(evidence: Evidence, metric: str, span: Span, tally: Tally, 
     if theirs.empty or ours.empty:
         return replace(finding, problem=unmeasured(metric, f"{span.over} or {span.stage}", theirs, ours))
     turn = -1 if span.at_least else 1  # what is tested is that the difference passes the bound on its wrong side
-    sign = -turn if KINDS[metric].rises else turn  # and what was counted is misses
+    sign = -turn if METRICS[metric].higher_is_better else turn  # and what was counted is misses
     test = paired_t(sign * differences_of(pairs, tally), alpha, margin=turn * span.bound)
     sides = (ours, theirs) if sign > 0 else (theirs, ours)
     found = widened(test.limits, *sides, alpha) if test is not None else None

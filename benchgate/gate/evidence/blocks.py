@@ -27,12 +27,12 @@ from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.costs import block_cost, output_tokens
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import COST_METRICS, MEAN, METRICS
 from benchgate.model.records import BoolArray, FloatArray
 from benchgate.model.request_metrics import Slo, succeeded
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.verdict import Outcome, Unit
+from benchgate.model.verdict import Outcome
 from benchgate.stats.quantiles import fewest_of_a_quantile
-from benchgate.suite.metric_kinds import COST_METRICS, KINDS, MEAN
 
 LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
     {
@@ -43,18 +43,6 @@ LATENCIES: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
         "e2e": request_metrics.e2e_s,
     }
 )
-RATE_UNITS: Mapping[str, Unit] = MappingProxyType(
-    {"output_throughput": Unit.TOKENS_PER_S, "request_throughput": Unit.REQUESTS_PER_S}
-)
-EACH_UNITS: Mapping[Unit, Unit] = MappingProxyType(
-    {
-        Unit.TOKENS_PER_S: Unit.TOKENS_PER_S_EACH,
-        Unit.REQUESTS_PER_S: Unit.REQUESTS_PER_S_EACH,
-        Unit.COUNT: Unit.COUNT_EACH,
-    }
-)
-"""The units of values that are divided by a deployment's accelerators."""
-VALUE_UNITS: Mapping[str, Unit] = MappingProxyType({**RATE_UNITS, **dict.fromkeys(COST_METRICS, Unit.USD)})
 _LONG_TOKENS = 8  # an answer of as many tokens in two arrivals was not streamed
 _UNPACED_OF_TAIL = 0.1  # of the answers slower than the quantile judged: so many without a pace cannot hide its loss
 _PIECES_GAP = 0.1  # of the arm with more tokens an arrival
@@ -274,7 +262,7 @@ class Measure:
     @property
     def rises(self) -> bool:
         """Whether more of it is better."""
-        return KINDS[self.metric].rises
+        return METRICS[self.metric].higher_is_better
 
     @property
     def is_latency(self) -> bool:

@@ -22,7 +22,6 @@ from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, Req
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits, t_ppf
-from benchgate.suite.metric_kinds import COST_METRICS
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
@@ -90,8 +89,6 @@ def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[In
     return theirs, ours
 
 
-RESTATED_METRICS = ("tpot", "output_throughput", *COST_METRICS)
-"""Metrics of the candidate that are computed from the tokens of its text where that contradicts its usage."""
 LEAST_PAIRS = 10
 CONTRADICTED = 1.02
 """Inflation that is shown to be larger is taken out of the candidate's token metrics."""

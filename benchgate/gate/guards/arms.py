@@ -17,9 +17,9 @@ from benchgate.gate.comparison import Comparison, arms_of
 from benchgate.gate.evidence.deployments import Declared, between, declared, declared_sides, keys_declaring
 from benchgate.gate.guards.base import COMPARED_SPEED, SPEED, held, tripped, unknown, warned
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import METRICS
 from benchgate.model.run import AT_THE_START, Evidence
 from benchgate.model.verdict import Difference, GuardResult
-from benchgate.suite.metric_kinds import KINDS
 from benchgate.suite.schema import Suite
 
 _SHAPES_ANSWERS = ("vocabulary", "chat_template", "request_fields")
@@ -46,7 +46,7 @@ def sides_alike(comparison: Comparison, suite: Suite) -> GuardResult:
 
 def bounds_load_alone(suite: Suite) -> bool:
     """Return True where the policy judges load or starts, and every such check has a bound of its own, no margin."""
-    of_load = [check for check in suite.gate.checks if KINDS[check.metric].needs in ("load", "start")]
+    of_load = [check for check in suite.gate.checks if METRICS[check.metric].family in ("load", "start")]
     return bool(of_load) and all(check.margin is None for check in of_load)
 
 
@@ -93,8 +93,8 @@ def _compared(undeclared: list[Difference], suite: Suite) -> list[Difference]:
     """
     if not bounds_load_alone(suite):
         return undeclared
-    others = [check for check in suite.gate.checks if KINDS[check.metric].needs not in ("load", "start")]
-    answers = any(check.margin is not None or KINDS[check.metric].needs == "divergence" for check in others)
+    others = [check for check in suite.gate.checks if METRICS[check.metric].family not in ("load", "start")]
+    answers = any(check.margin is not None or METRICS[check.metric].family == "divergence" for check in others)
     return [one for one in undeclared if answers and one.field in _SHAPES_ANSWERS]
 
 

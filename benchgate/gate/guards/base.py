@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import METRICS, names_of
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.checks import Check
-from benchgate.suite.metric_kinds import COST_METRICS, KINDS, LATENCY_METRICS, THROUGHPUT_METRICS
 
 TO_ITS_END = "run the suite again to its end"
 
@@ -39,10 +39,8 @@ OF_OWN_LOAD = frozenset({"load", SPEED, TOKENS})
 ALL_OF_LOAD = OF_OWN_LOAD | {*compared(*OF_OWN_LOAD)}
 """Every kind of a check of the load, of the candidate's own values and of those that are compared."""
 
-SPEED_METRICS = frozenset({*LATENCY_METRICS, *THROUGHPUT_METRICS, *COST_METRICS, "goodput", "capacity", "knee"})
-TOKEN_METRICS = frozenset(
-    {"tpot", "output_throughput", "output_length", *COST_METRICS, "goodput", "capacity", "knee"}
-)  # goodput: by the TPOT bound of its SLO
+SPEED_METRICS = frozenset(names_of(lambda metric: metric.timed))
+TOKEN_METRICS = frozenset(names_of(lambda metric: metric.counts_tokens))
 
 
 def held(name: str, reason: str) -> GuardResult:
@@ -81,7 +79,7 @@ def kinds_of(check: Check) -> frozenset[str]:
 
 def kinds_of_metric(metric: str) -> frozenset[str]:
     """Return the kinds of a check that bounds the candidate's own value of this metric."""
-    kinds: set[str] = {KINDS[metric].needs}
+    kinds: set[str] = {METRICS[metric].family}
     if metric in SPEED_METRICS:
         kinds.add(SPEED)
     if metric in TOKEN_METRICS:

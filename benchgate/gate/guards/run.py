@@ -33,6 +33,7 @@ from benchgate.gate.guards.load import background_guards, guards_apart, load_gua
 from benchgate.gate.guards.server import restarts_between, telemetry_guards
 from benchgate.gate.policy import concrete_checks, judged_units
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import TASK_METRICS
 from benchgate.model.run import (
     AT_THE_END,
     AT_THE_START,
@@ -49,7 +50,6 @@ from benchgate.model.run import (
 )
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.capacity import level_of_stage
-from benchgate.suite.metric_kinds import TASK_METRICS
 from benchgate.suite.schema import Quality, Suite
 from benchgate.units import show_found
 

@@ -15,11 +15,11 @@ from benchgate.gate.comparison import arms_of
 from benchgate.gate.evidence.telemetry import Counted, counted, executions_of, windows_of
 from benchgate.gate.guards.base import SPEED, gravest, held, spoils_of, tripped, unknown
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import TELEMETRY_METRICS
 from benchgate.model.request_metrics import cached_ratio
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, TelemetryWindow
 from benchgate.model.verdict import GuardResult
-from benchgate.suite.metric_kinds import TELEMETRY_METRICS
 from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Level
 from benchgate.units import show_percent

@@ -26,12 +26,12 @@ from benchgate.gate.derivation import creep_steps
 from benchgate.gate.reasons import change_of, show_margin
 from benchgate.model.deployment import Arm
 from benchgate.model.history import Attempt, PastArm, PastRun, past_arm
+from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import Link, Summed, across_runs, summed
 from benchgate.stats.sequential import holm
-from benchgate.suite.metric_kinds import COST_METRICS, KINDS
 from benchgate.suite.schema import Creep, Gate, Suite
 
 
@@ -111,10 +111,7 @@ def _names(baseline: PastArm, candidate: PastArm) -> tuple[str, str]:
     return baseline.fingerprint, candidate.fingerprint
 
 
-ADDED_UP = (
-    "ttft", "ttfot", "tpot", "itl", "e2e", "output_throughput", "request_throughput", "goodput", "error_rate",
-    "rejected", "validity", "accuracy", "perplexity", *COST_METRICS,
-)  # fmt: skip
+ADDED_UP = names_of(lambda metric: metric.cumulative)
 """Whose harm, as a log ratio or a difference of shares, adds up along promotions."""
 
 
@@ -191,7 +188,7 @@ def _found(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> 
         n=len(counted),
         n_unit="promotions",
         candidate=check.candidate,
-        falls=KINDS[check.metric].rises,
+        falls=METRICS[check.metric].higher_is_better,
         quiet=True,
     )
     if not way.since:
@@ -281,7 +278,7 @@ def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Lin
         return missing
     if check.scale is not Scale.LOG_RATIO or old is None or new is None or min(old.baseline, new) <= 0:
         return missing
-    ratio = math.log(new / old.baseline) * (-1 if KINDS[check.metric].rises else 1)
+    ratio = math.log(new / old.baseline) * (-1 if METRICS[check.metric].higher_is_better else 1)
     seen = f"{missing}; from one run to the other it {change_of(ratio, check.scale, check.unit)}"
     if newer.hardware != hop.before.baseline.hardware:
         return f"{seen}, on other hardware"
@@ -294,7 +291,7 @@ def _across(check: CheckResult, hop: Gap, judged: Evidence, alpha: float) -> Lin
 def _margin(check: CheckResult, creep: Creep) -> float:
     if check.scale is not Scale.LOG_RATIO:
         return creep.points
-    return -math.log1p(-creep.margin) if KINDS[check.metric].rises else math.log1p(creep.margin)
+    return -math.log1p(-creep.margin) if METRICS[check.metric].higher_is_better else math.log1p(creep.margin)
 
 
 def _best_on_record(way: _Way, counted: int, line: Finding, alpha: float) -> str | None:

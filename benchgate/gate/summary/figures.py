@@ -30,16 +30,16 @@ from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
 from benchgate.gate.evidence.items import Pairs, few_clusters, invalid, pair_unit
 from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
-from benchgate.gate.evidence.tokens import RESTATED_METRICS, shown_inflation
+from benchgate.gate.evidence.tokens import shown_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import METRICS, POINTS_METRICS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemHarm, Recovery, answers_harm, recovery, scores_harm
-from benchgate.suite.metric_kinds import KINDS, SHARE_METRICS
 from benchgate.suite.schema import Suite
 
 SHOWN_LATENCIES = ("ttft", "tpot")
@@ -180,7 +180,7 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
     found = (
         _of_check(spec, comparison, timed, suite)
         for spec in concrete_checks(suite, evidence)
-        if spec.stage is not None and spec.check.margin is not None and KINDS[spec.check.metric].needs == "load"
+        if spec.stage is not None and spec.check.margin is not None and METRICS[spec.check.metric].family == "load"
     )
     return tuple(one for one in found if one is not None and one.harms)
 
@@ -193,13 +193,13 @@ def _of_check(spec: CheckSpec, comparison: Comparison, timed: Comparison, suite:
     if clear.problem is not None:
         return None
     seen = clear.comparison.judged
-    share = metric in SHARE_METRICS
+    share = metric in POINTS_METRICS
     found = _of_shares(spec, spec.stage, seen) if share else _of_values(spec, spec.stage, seen, suite)
     return found and _numbered(found, spec.stage, comparison.judged, looked_at.judged, seen)
 
 
 def _of_values(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) -> BlockDifferences | None:
-    inflation = shown_inflation(judged, stage, suite) if spec.check.metric in RESTATED_METRICS else None
+    inflation = shown_inflation(judged, stage, suite) if METRICS[spec.check.metric].restated else None
     pairs = block_pairs(
         judged, stage, spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
     )

@@ -31,10 +31,10 @@ from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.gate.summary.figures import TaskFigures, task_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import MEAN, QUANTILES
 from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
 from benchgate.stats.distributions import Limits
-from benchgate.suite.metric_kinds import MEAN
-from benchgate.suite.schema import STATISTICS, Suite
+from benchgate.suite.schema import Suite
 
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
@@ -125,8 +125,8 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
                     yield _row(arm, name, value, len(blocks), limits, stage=place.name)
             for metric, of in LATENCIES.items():
                 each = [of(block.requests) for block in blocks]
-                found = intervals.quantiles_with_limits(each, tuple(STATISTICS.values()), single=metric != "itl")
-                for statistic, (value, limits) in zip(STATISTICS, found, strict=True):
+                found = intervals.quantiles_with_limits(each, tuple(QUANTILES.values()), single=metric != "itl")
+                for statistic, (value, limits) in zip(QUANTILES, found, strict=True):
                     if value is not None:
                         n = sum(map(len, each))
                         yield _row(arm, f"{metric}_s", value, n, limits, statistic=statistic, stage=place.name)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from benchgate.suite.checks import Check, looks_at, looks_at_background
-from benchgate.suite.messages import suggestion
-from benchgate.suite.metric_kinds import (
+from benchgate.model.metric import (
     ADVISORY_METRICS,
     FAILURE_METRICS,
-    KINDS,
     LATENCY_METRICS,
     MEAN,
+    METRICS,
+    QUANTILES,
     STAGE_METRICS,
-    STATISTICS,
     TELEMETRY_METRICS,
 )
+from benchgate.suite.checks import Check, looks_at, looks_at_background
+from benchgate.suite.messages import suggestion
 from benchgate.suite.rules.parts import MEASUREMENTS, Parts, task_stem
 from benchgate.suite.stages import Level, NamedPlace, Stage, places_of
 from benchgate.suite.yaml import Fault
@@ -150,7 +150,7 @@ def has_enough_requests(parts: Parts, number: int, check: Check) -> Iterator[Fau
 
     The largest of n observations lies above quantile q with probability 1 - q**n, which must reach 1 - alpha.
     """
-    q = STATISTICS.get(check.statistic or "p50", 0.5)
+    q = QUANTILES.get(check.statistic or "p50", 0.5)
     if q == 0.5 or check.metric not in LATENCY_METRICS or parts.alpha is None or parts.blocks is None:
         return
     needed = math.ceil(math.log(parts.alpha) / math.log(q))
@@ -225,7 +225,7 @@ def tasks_are_judged(parts: Parts) -> Iterator[Fault]:
 
     A check that says `required: false` is a decision too, and it warns. Flips do not tell a loss from a gain.
     """
-    if None in parts.checks or not any(c and KINDS[c.metric].needs == "quality" for c in parts.checks):
+    if None in parts.checks or not any(c and METRICS[c.metric].family == "quality" for c in parts.checks):
         return
     looked_at = {c.task for c in parts.checks if c and c.metric in ("accuracy", "score")}
     stems = [task_stem(task) for task in parts.tasks]
@@ -316,7 +316,7 @@ def _without_slo(parts: Parts, check: Check) -> str:
 
 
 def _has_its_section(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    section = KINDS[check.metric].needs
+    section = METRICS[check.metric].family
     path = ("gate", "checks", number, "metric")
     if section not in parts.declared and parts.declared & MEASUREMENTS:
         yield Fault(
@@ -392,7 +392,7 @@ def _way(check: Check) -> str:
     """How it bounds: by a margin, from above or from below where both are possible, or by its one SLO."""
     if check.margin is not None:
         return "margin"
-    either = check.over is not None or len(KINDS[check.metric].sides) > 1
+    either = check.over is not None or len(METRICS[check.metric].bounds) > 1
     return ("max" if check.max is not None else "min") if either else "slo"
 
 

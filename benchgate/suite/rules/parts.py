@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from benchgate.model.metric import METRICS
 from benchgate.suite.capacity import Capacity
 from benchgate.suite.error_budget import ErrorBudget
-from benchgate.suite.metric_kinds import KINDS
 from benchgate.suite.schema import (
     Check,
     DeploymentSpec,
@@ -156,7 +156,8 @@ def _readable(checks: list[Any]) -> dict[int, Check]:
         metric = _sound_field(Check, "metric", data)
         if metric is not None:
             said = {
-                key: _sound_field(Check, key, data) if KINDS[metric].at == key else None for key in ("stage", "task")
+                key: _sound_field(Check, key, data) if METRICS[metric].scope == key else None
+                for key in ("stage", "task")
             }
             unsaid = dict.fromkeys(("statistic", "of", "class_name", "over", "margin", "min_abs", "max", "min"))
             usual: dict[str, Any] = {"direction": "worse", "required": True, "block_when": "harm"}

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchgate.errors import Problem, UsageError
+from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.connection import written_out
 from benchgate.suite.error_budget import (
     BURN_ALARM,
@@ -22,7 +23,6 @@ from benchgate.suite.error_budget import (
     stage_of,
 )
 from benchgate.suite.messages import suggestion
-from benchgate.suite.metric_kinds import COST_METRICS, KINDS
 from benchgate.suite.rules.checks import all_places, broken_checks, own_slo, place_names
 from benchgate.suite.rules.load import broken_capacity, broken_workloads
 from benchgate.suite.rules.parts import MEASUREMENTS, Parts, parts_of, task_stem
@@ -187,7 +187,7 @@ def only_shadow(suite: Suite) -> Suite:
     """
     if suite.shadow is None:
         raise UsageError(f"{suite.suite} has no `shadow`; add it (docs/shadow.md), or run the whole suite")
-    checks = tuple(check for check in suite.gate.checks if KINDS[check.metric].needs == "shadow")
+    checks = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == "shadow")
     if not checks:
         raise UsageError(
             f"no check of {suite.suite} rests on its shadow comparison; add one, like "

@@ -1,0 +1,251 @@
+"""The metrics that a check can judge: one row each, with all that suite, gate, plan and report need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from benchgate.model.verdict import Unit
+
+Bound = Literal["max", "min"]
+Family = Literal["start", "load", "quality", "divergence", "shadow"]
+Kind = Literal["latency", "throughput", "cost", "share", "telemetry", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    `family` is the measurement it rests on, and the suite's section that declares it. `scope` is where it is judged: at
+    a load stage (or a class of traffic in one), over the whole sweep, on an eval task, or once a run. `bound_type` is
+    how `max` and `min` are written, and `bounds` which of them there are. `margin` is how an allowed regression
+    against the baseline is written.
+    """
+
+    name: str
+    title: str
+    family: Family
+    scope: Literal["stage", "sweep", "task", "run"]
+    kind: Kind = "other"
+    unit: Unit = Unit.RATIO
+    bound_type: Literal["duration", "rate", "percentage", "whole number", "level", "nats", "money"] | None = None
+    bounds: tuple[Bound, ...] = ()
+    margin: Literal["percent", "points"] | None = None
+    higher_is_better: bool = False
+    over_stage: bool = False
+    """A stage may be held against another one."""
+    advisory: bool = False
+    """A check of it is not required unless it says so: what it shows is no loss by itself."""
+    timed: bool = False
+    """It depends on how fast the client was: a load generator that falls behind invalidates it."""
+    counts_tokens: bool = False
+    """It divides by, or adds up, a server's own count of output tokens."""
+    per_token: bool = False
+    """Values of two deployments compare only where a token is the same unit in both."""
+    restated: bool = False
+    """Its token counts are taken from the text where that contradicts the server's usage."""
+    cumulative: bool = False
+    """Regressions, as log ratios or differences of shares, add up along promotions."""
+    worse: str = ""
+    """What a regression against the baseline is, in words."""
+    requires: str = ""
+    """What the suite must declare beside the section of the family, in words."""
+
+
+def _latency(name: str, title: str, *, counts_tokens: bool = False, per_token: bool = False) -> Metric:
+    return Metric(
+        name, title, "load", "stage", "latency", Unit.SECONDS, "duration", ("max",), "percent",
+        over_stage=True, timed=True, counts_tokens=counts_tokens, per_token=per_token, restated=counts_tokens,
+        cumulative=True, worse="slower",
+    )  # fmt: skip
+
+
+def _throughput(name: str, title: str, unit: Unit, *, of_tokens: bool = False) -> Metric:
+    return Metric(
+        name, title, "load", "stage", "throughput", unit, "rate", ("min",), "percent",
+        higher_is_better=True, over_stage=True, timed=True, counts_tokens=of_tokens, per_token=of_tokens,
+        restated=of_tokens, cumulative=True, worse="less",
+    )  # fmt: skip
+
+
+def _cost(name: str, title: str, requires: str = "") -> Metric:
+    return Metric(
+        name, title, "load", "stage", "cost", Unit.USD, "money", ("max",), "percent",
+        timed=True, counts_tokens=True, per_token=True, restated=True, cumulative=True, worse="dearer tokens",
+        requires=f"`price` or `token_prices` of both deployments{requires}; for `max` of the candidate",
+    )  # fmt: skip
+
+
+def _share(
+    name: str, title: str, bounds: tuple[Bound, ...], worse: str, requires: str = "", *, higher_is_better: bool = False
+) -> Metric:
+    of_time = name == "goodput"
+    return Metric(
+        name, title, "load", "stage", "share", Unit.RATIO, "percentage", bounds, "points",
+        higher_is_better=higher_is_better, over_stage=True, timed=of_time, counts_tokens=of_time, cumulative=True,
+        worse=worse, requires=requires,
+    )  # fmt: skip
+
+
+def _telemetry(
+    name: str, title: str, bound_type: Literal["percentage", "whole number"], bounds: tuple[Bound, ...],
+    *, higher_is_better: bool = False,
+) -> Metric:  # fmt: skip
+    unit = Unit.RATIO if bound_type == "percentage" else Unit.COUNT
+    return Metric(
+        name, title, "load", "stage", "telemetry", unit, bound_type, bounds, higher_is_better=higher_is_better,
+        requires="telemetry",
+    )  # fmt: skip
+
+
+_BOTH: tuple[Bound, ...] = ("max", "min")
+_ROWS = (
+    _latency("ttft", "Time to first token"),
+    _latency("ttfot", "Time to first answer token"),
+    _latency("tpot", "Time per output token", counts_tokens=True, per_token=True),
+    _latency("itl", "Inter-token latency", per_token=True),
+    _latency("e2e", "End-to-end latency"),
+    _throughput("output_throughput", "Output tokens per second", Unit.TOKENS_PER_S, of_tokens=True),
+    _throughput("request_throughput", "Requests per second", Unit.REQUESTS_PER_S),
+    Metric(
+        "output_length", "Tokens per answer", "load", "stage", unit=Unit.TOKENS, margin="percent",
+        counts_tokens=True, per_token=True, worse="longer or shorter answers to the same prompts",
+    ),
+    _cost("usd_per_million_output_tokens", "$ per million output tokens"),
+    _cost("usd_per_million_good_tokens", "$ per million good tokens", ", and `slo`"),
+    _share("goodput", "Goodput", ("min",), "fewer good requests", "`slo`", higher_is_better=True),
+    _share("error_rate", "Error rate", ("max",), "more failures"),
+    _share("rejected", "Requests rejected", _BOTH, "more requests turned away"),
+    _share(
+        "validity", "Valid answers", ("min",), "fewer valid answers", "a workload with `schema` or `tools`",
+        higher_is_better=True,
+    ),
+    Metric(
+        "capacity", "Capacity", "load", "run", unit=Unit.REQUESTS_PER_S, bound_type="level", bounds=("min",),
+        margin="percent", higher_is_better=True, timed=True, counts_tokens=True, worse="a lower capacity",
+        requires="`load.capacity` and `slo`",
+    ),
+    Metric(
+        "knee", "Requests in flight at the knee", "load", "sweep", unit=Unit.COUNT, bound_type="whole number",
+        bounds=_BOTH, timed=True, counts_tokens=True, requires="five closed-loop stages",
+    ),
+    _telemetry("kv_usage_after", "KV cache held afterwards", "percentage", ("max",)),
+    _telemetry("prefix_hit_rate", "Prefix cache hit rate", "percentage", _BOTH, higher_is_better=True),
+    _telemetry("preemptions", "Preemptions", "whole number", ("max",)),
+    _telemetry("queue_depth", "Requests waiting at most", "whole number", ("max",)),
+    Metric(
+        "cold_start", "From start-up to the first good completion", "start", "run", unit=Unit.SECONDS,
+        bound_type="duration", bounds=("max",),
+    ),
+    Metric(
+        "accuracy", "Accuracy", "quality", "task", bound_type="percentage", bounds=("min",), margin="points",
+        higher_is_better=True, cumulative=True, worse="fewer right answers", requires="tasks that are right or wrong",
+    ),
+    Metric(
+        "score", "Score", "quality", "task", margin="points", higher_is_better=True, worse="a lower score",
+        requires="tasks that are scored by degrees",
+    ),
+    Metric(
+        "flips", "Answers flipped beyond the baseline's own", "quality", "task", margin="points", advisory=True,
+        worse="more answers that turn right or wrong than when the baseline answers twice",
+        requires="`repeat_baseline`",
+    ),
+    Metric(
+        "kld", "Divergence from the baseline (mean KLD)", "divergence", "run", unit=Unit.NATS, bound_type="nats",
+        bounds=("max",), advisory=True,
+    ),
+    Metric(
+        "same_top1", "Same most probable token", "divergence", "run", bound_type="percentage", bounds=("min",),
+        higher_is_better=True, advisory=True,
+    ),
+    Metric(
+        "perplexity", "Perplexity", "divergence", "run", unit=Unit.PERPLEXITY, margin="percent", cumulative=True,
+        worse="a higher perplexity",
+    ),
+    Metric(
+        "shadow_excess", "Shadow disagreement beyond the baseline's own", "shadow", "run", margin="points",
+        worse="more answers that differ than when the baseline answers twice",
+    ),
+    Metric(
+        "shadow_validity", "Shadow answers in the form asked for", "shadow", "run", bound_type="percentage",
+        bounds=("min",), margin="points", higher_is_better=True, worse="fewer answers in the form asked for",
+        requires="prompts with `response_format` or `tools`",
+    ),
+    Metric(
+        "judge_loss", "Shadow answers that a judge finds worse", "shadow", "run", margin="points",
+        worse="more answers that the judge finds worse than better", requires="`shadow.judge`",
+    ),
+)  # fmt: skip
+
+METRICS: Mapping[str, Metric] = MappingProxyType({row.name: row for row in _ROWS})
+METRIC_NAMES = tuple(METRICS)
+
+if TYPE_CHECKING:
+    MetricName = str
+else:
+    MetricName = Literal[METRIC_NAMES]  # what a suite may write as a check's `metric`
+
+
+def names_of(wanted: Callable[[Metric], object]) -> tuple[str, ...]:
+    """Return the names of the metrics that `wanted` is true of, in the table's order."""
+    return tuple(name for name, metric in METRICS.items() if wanted(metric))
+
+
+LATENCY_METRICS = names_of(lambda metric: metric.kind == "latency")
+THROUGHPUT_METRICS = names_of(lambda metric: metric.kind == "throughput")
+COST_METRICS = names_of(lambda metric: metric.kind == "cost")
+TELEMETRY_METRICS = names_of(lambda metric: metric.kind == "telemetry")
+STAGE_METRICS = names_of(lambda metric: metric.scope == "stage")
+TASK_METRICS = names_of(lambda metric: metric.scope == "task")
+LOAD_METRICS = names_of(lambda metric: metric.family == "load")
+PERCENT_METRICS = names_of(lambda metric: metric.margin == "percent")
+POINTS_METRICS = names_of(lambda metric: metric.margin == "points")
+ADVISORY_METRICS = names_of(lambda metric: metric.advisory)
+OVER_STAGE_METRICS = names_of(lambda metric: metric.over_stage)
+FAILURE_METRICS = ("goodput", "error_rate")
+"""Metrics that bound how many requests fail."""
+PER_ACCELERATOR_METRICS = (*THROUGHPUT_METRICS, "capacity")
+"""Metrics that add up over the accelerators of a deployment."""
+MIN_ABS_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS)
+"""Metrics of which a change may be too small to matter, whatever its ratio."""
+EITHER_DIRECTION_METRICS = (*MIN_ABS_METRICS, "output_length")
+"""Metrics of which a fall may be a regression as much as a rise."""
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+MEAN = "mean"
+"""The geometric mean, judged request by request against the baseline's."""
+Statistic = Literal["p50", "p90", "p95", "p99", "mean"]
+
+PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(
+    {
+        Unit.TOKENS_PER_S: Unit.TOKENS_PER_S_EACH,
+        Unit.REQUESTS_PER_S: Unit.REQUESTS_PER_S_EACH,
+        Unit.COUNT: Unit.COUNT_EACH,
+    }
+)
+"""Units of values that are divided by a deployment's accelerators."""
+
+
+def noise_metric(metric: str) -> str:
+    """Return the metric whose noise from block to block is this one's: a cost varies as the pace it is divided by."""
+    return "output_throughput" if metric == "usd_per_million_output_tokens" else metric
+
+
+_WRITTEN = {
+    "duration": "duration", "rate": "rate, like `100/s`", "percentage": "percentage", "whole number": "whole number",
+    "level": "rate, or number in flight", "nats": "nats, like `0.1 nats`", "money": "dollars, like `$3`",
+}  # fmt: skip
+
+
+def metric_table() -> str:
+    """Return the table of docs/suites.md that lists the metrics, in Markdown."""
+    lines = ["| metric | what | needs | margin in | `max` | `min` | a regression is |", "|---|---|---|---|---|---|---|"]
+    for metric in METRICS.values():
+        needs = f"`{metric.family}`" + (f", {metric.requires}" if metric.requires else "")
+        written = _WRITTEN[metric.bound_type] if metric.bound_type is not None else ""
+        bounds = [written if bound in metric.bounds else "" for bound in ("max", "min")]
+        cells = [f"`{metric.name}`", metric.title, needs, metric.margin or "", *bounds, metric.worse]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
