@@ -219,8 +219,8 @@ def test_numbers_between_runs_that_nothing_decides_are_taken_away(
     better = Finding(
         Unit.SECONDS, Scale.LOG_RATIO, 0.1, "made up", 8, "blocks", harm=-0.5, limits=Limits(-0.6, -0.4), p_value=1.0,
     )  # fmt: skip
-    monkeypatch.setattr(evaluate, "timing_between_runs", lambda *_, **__: better)
-    monkeypatch.setattr(evaluate, "cannot_decide", lambda *_: cannot)
+    monkeypatch.setattr(timing, "timing_between_runs", lambda *_, **__: better)
+    monkeypatch.setattr("benchgate.gate.checks.base.cannot_decide", lambda *_: cannot)
     evidence = single(SuiteText([line]).suite())
     finding = one_of(line, evidence, evidence).finding
     known = cannot is None
@@ -284,7 +284,7 @@ def test_one_kind_of_failure_is_counted_by_itself_whatever_ties_the_runs_togethe
         asked.append(of)
         return tally_of(metric, slo, of)
 
-    monkeypatch.setattr(evaluate, "tally_of", recorded)
+    monkeypatch.setattr("benchgate.gate.checks.shares.tally_of", recorded)
     evidence = single(suite) if apart else measured(suite)
     one_of(line, evidence, evidence if apart else None)
     assert asked == ["timeout"]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from benchgate.gate.checks import shares, timing
+from benchgate.gate.checks.base import Span
 from benchgate.gate.checks.margin import Terms
-from benchgate.gate.checks.timing import Span, length_warning, timing_against_baseline
+from benchgate.gate.checks.timing import length_warning, timing_against_baseline
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Finding, decide
 from benchgate.gate.evidence.blocks import Measure
@@ -249,9 +250,9 @@ def test_one_stage_over_another_takes_two_blocks_and_a_pace() -> None:
     assert "have no pace" in said(paceless)
     failures = tally_of("error_rate", None)
     share = Span("c4", "c1", 0.05, at_least=False)
-    one = timing.share_over_stage(over(1).judged, "error_rate", share, failures, alpha=ALPHA)
+    one = shares.share_over_stage(over(1).judged, "error_rate", share, failures, alpha=ALPHA)
     assert "1 blocks give no interval" in said(one)
-    nothing = timing.share_over_stage(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
+    nothing = shares.share_over_stage(over(0).judged, "error_rate", share, failures, alpha=ALPHA)
     assert outcome(nothing) is Outcome.INVALID
     assert math.isclose(share.bound, 0.05)
 

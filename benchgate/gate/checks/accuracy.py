@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchgate import units as shown
+from benchgate.gate.checks.base import bound_of, never_measured
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Finding, Problem
 from benchgate.gate.derivation import answers_steps, scores_steps
@@ -28,7 +29,7 @@ from benchgate.gate.evidence.items import (
     pair_task,
     pair_unit,
 )
-from benchgate.gate.policy import CheckSpec, judged_by, specs_over, unit_name
+from benchgate.gate.policy import CheckSpec, judged_by, judged_units, specs_over, unit_name
 from benchgate.gate.summary.figures import figure_notes
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, FloatArray
@@ -435,3 +436,23 @@ def _finding(unit: Unit, scale: Scale, margin: float, breach: bool) -> Finding:
 
 _STOPPED = "the evals were stopped before their last item, so nothing is known of the rest"
 _ASK_ALL = "run without `quality.stop_early`"
+
+
+class Accuracy:
+    """Accuracy and scores: of one task or group of evals, or of all that the check judges together."""
+
+    metrics = ("accuracy", "score")
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Measure one check over items paired by id."""
+        check, alpha, units = spec.check, suite.gate.alpha, judged_units(spec, suite, comparison)
+        if not units:
+            return never_measured(spec)
+        if check.margin is None:
+            return accuracy_against_bound(comparison, units, slo=bound_of(spec).value, alpha=alpha)
+        breach = check.block_when == "breach"
+        if check.metric == "score":
+            return score_against_baseline(
+                comparison, units, margin=check.margin, breach=breach, alpha=alpha, seed=suite.seed
+            )
+        return accuracy_against_baseline(comparison, units, margin=check.margin, breach=breach, alpha=alpha)

@@ -14,11 +14,13 @@ from itertools import cycle
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison, load_of
+from benchgate.gate.checks.base import bound_of
+from benchgate.gate.comparison import CAPACITY_APART, Comparison, load_of
 from benchgate.gate.decision import Bound, Finding, Problem
 from benchgate.gate.evidence.blocks import block_value
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
+from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import PER_ACCELERATOR_UNITS
 from benchgate.model.records import RequestColumns
@@ -433,3 +435,28 @@ def knees_by_block(
 
 
 _WIDER = "sweep over at least five numbers of requests in flight, from few to well beyond what the server does at once"
+
+
+class CapacityChecks:
+    """The highest load that meets the SLO."""
+
+    metrics = ("capacity",)
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Compare the ends of both searches, or hold the candidate's to its bound."""
+        check, each = spec.check, spec.measure.each
+        if check.margin is None:
+            return capacity_against_bound(comparison, suite, slo=bound_of(spec).value, each=each)
+        breach = check.block_when == "breach"
+        found = capacity_against_baseline(comparison, suite, margin=check.margin, breach=breach, each=each)
+        return replace(found, problem=found.problem or CAPACITY_APART) if comparison.apart else found
+
+
+class Knee:
+    """The concurrency beyond which a server does no more at once."""
+
+    metrics = ("knee",)
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Hold the knee of the candidate's sweep to its bound."""
+        return knee_against_bound(comparison.judged, spec.levels, bound_of(spec), alpha=suite.gate.alpha)

@@ -16,9 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from benchgate import units
+from benchgate.gate.checks.base import bound_of
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Finding, Problem
+from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import names_of
 from benchgate.model.records import DivergenceItem, DivergenceObservation, FloatArray
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import Evidence
@@ -26,7 +29,7 @@ from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.clusters import FEWEST_CLUSTERS, PooledMean, cluster_mean, pooled, upper_limit
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.proportions import clopper_pearson
-from benchgate.suite.checks import Check
+from benchgate.suite.schema import Suite
 
 _STRANGERS = 0.1
 """Where texts are cut, the share of positions without a common token from which on tokenizers are taken to differ."""
@@ -108,15 +111,6 @@ _TOKENIZERS = "see whether both serve the same tokenizer, and ask both arms a fe
 
 _FEW = 10
 """Below so many positions that differ, what the clusters show of a share is not trusted alone."""
-
-
-def divergence_estimate(check: Check, comparison: Comparison, *, alpha: float) -> Finding:
-    """What a check of fixed texts finds."""
-    if check.margin is not None:
-        return perplexity(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)
-    assert check.slo_value is not None, "it has a bound where it has no margin: the suite was validated"
-    judged = divergence if check.metric == "kld" else agreement
-    return judged(comparison, bound=check.slo_value, alpha=alpha)
 
 
 def divergence(comparison: Comparison, *, bound: float, alpha: float) -> Finding:
@@ -314,3 +308,17 @@ _LOOK_AT_BASELINE = (
     "ask both arms a few of the texts yourself, for a server that tells p = 1 for every token scores best; where the "
     "gain is real, make the check advisory"
 )
+
+
+class Divergence:
+    """Distance of the candidate's token probabilities on fixed texts."""
+
+    metrics = names_of(lambda metric: metric.family == "divergence")
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Measure one check over the pieces of the texts."""
+        check, alpha = spec.check, suite.gate.alpha
+        if check.margin is not None:
+            return perplexity(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)
+        judged = divergence if check.metric == "kld" else agreement
+        return judged(comparison, bound=bound_of(spec).value, alpha=alpha)

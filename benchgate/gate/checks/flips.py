@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchgate import units as shown
+from benchgate.gate.checks.base import never_measured
 from benchgate.gate.comparison import Comparison, quality_of
 from benchgate.gate.decision import Finding, Problem
 from benchgate.gate.evidence.items import MORE_TOKENS, Pairs, invalid, is_empty, pair_task, too_many, unclear
+from benchgate.gate.policy import CheckSpec, judged_units
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, QualityObservation
@@ -25,6 +27,7 @@ from benchgate.stats.clusters import FEWEST_CLUSTERS
 from benchgate.stats.evals import Excess, ScorePairs, answers_harm, excess_change_of_tasks, excess_of_tasks
 from benchgate.stats.overdispersed import mean_share_limits
 from benchgate.stats.sequential import holm
+from benchgate.suite.schema import Suite
 
 _SURE = 0.1
 """Of alpha: what is asked here is whether something broke, and noise alone must hardly ever look so."""
@@ -270,3 +273,21 @@ def _joined(parts: Sequence[Flips]) -> Flips:
 
 def _mean(columns: Sequence[FloatArray]) -> float:
     return sum(float(np.mean(column)) for column in columns) / len(columns)
+
+
+class FlipsCheck:
+    """Answers that turn between right and wrong, beyond those that the baseline turns of its own."""
+
+    metrics = ("flips",)
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Measure one check over items that were answered three times."""
+        check, units = spec.check, judged_units(spec, suite, comparison)
+        if not units:
+            return never_measured(spec)
+        assert check.margin is not None, "flips have a margin and no bound: the suite was validated"
+        allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
+        breach, alpha = check.block_when == "breach", suite.gate.alpha
+        return flips_against_baseline(
+            comparison, units, margin=check.margin, breach=breach, alpha=alpha, allowed=allowed
+        )

@@ -11,16 +11,20 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchgate.gate.checks.base import bound_of
+from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Bound, Finding, Problem
 from benchgate.gate.evidence.blocks import too_few
 from benchgate.gate.evidence.telemetry import block_telemetry, windows_of
+from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import METRICS
+from benchgate.model.metric import METRICS, TELEMETRY_METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import FIRST_LOOK_S, Gauge, TelemetryWindow
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
+from benchgate.suite.schema import Suite
 from benchgate.units import show_duration
 
 
@@ -95,3 +99,25 @@ def cold_start_against_bound(evidence: Evidence, bound: Bound, *, alpha: float) 
     value = math.exp(test.mean)
     limits = Limits(math.exp(test.limits.lower), math.exp(test.limits.upper))
     return replace(finding, candidate=value, harm=value, limits=limits, p_value=test.p_harm)
+
+
+class Telemetry:
+    """What a server reports of itself over a stage: cache, queue and preemptions."""
+
+    metrics = TELEMETRY_METRICS
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Hold the candidate's mean over blocks to its bound."""
+        assert spec.stage is not None, "a load check has a stage: the suite was validated"
+        check, bound = spec.check, bound_of(spec)
+        return telemetry_against_bound(comparison.judged, check.metric, spec.stage, bound, alpha=suite.gate.alpha)
+
+
+class ColdStart:
+    """Time from start-up to the first good completion."""
+
+    metrics = ("cold_start",)
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Hold the candidate's starts to their bound."""
+        return cold_start_against_bound(comparison.judged, bound_of(spec), alpha=suite.gate.alpha)

@@ -23,6 +23,7 @@ from itertools import islice
 
 import numpy as np
 
+from benchgate.gate.checks.base import bound_of
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Finding, Problem
 from benchgate.gate.derivation import excess_steps, score_steps
@@ -37,6 +38,8 @@ from benchgate.gate.evidence.prompts import (
     unread_decide,
     unread_notes,
 )
+from benchgate.gate.policy import CheckSpec
+from benchgate.model.metric import names_of
 from benchgate.model.records import (
     NO_VERDICT,
     UNFIT_JUDGE,
@@ -53,7 +56,7 @@ from benchgate.stats.distributions import binom_cdf
 from benchgate.stats.evals import WIDEST, Excess, excess_change, excess_disagreement, excess_sampled
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import clopper_pearson, mcnemar_harm_p, tango_limits, tango_p_margin
-from benchgate.suite.schema import Check
+from benchgate.suite.schema import Suite
 
 LENGTH_BAND = (0.9, 1.1)
 """Outside it a candidate that disagrees no oftener still rambles, or breaks off."""
@@ -485,16 +488,6 @@ _COMPARE_LESS = "compare what matters instead of every word (`shadow.compare`, `
 _SAMPLED = "excess over the baseline's disagreement with itself on the prompts that it was asked twice"
 
 
-def shadow_estimate(check: Check, comparison: Comparison, *, alpha: float) -> Finding:
-    """Any check that rests on the shadow comparison."""
-    if check.margin is None:
-        assert check.slo_value is not None, "it has a bound where it has no margin: the suite was validated"
-        return validity_against_bound(comparison, slo=check.slo_value, alpha=alpha)
-    by_metric = {"judge_loss": judge_loss_against_baseline, "shadow_validity": validity_against_baseline}
-    judged = by_metric.get(check.metric, excess_against_baseline)
-    return judged(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)
-
-
 def excess_against_baseline(comparison: Comparison, *, margin: float, breach: bool, alpha: float) -> Finding:
     """Excess disagreement, e = mean(x - y), x = half the times C differs from P and from S, y = P differs from S."""
     finding = Finding(
@@ -638,3 +631,18 @@ def _from_primary(row: ShadowItem) -> float:
 def _own_noise(row: ShadowItem) -> float:
     """1 where the baseline differs from itself; 0 where the candidate gave no answer, which no noise excuses."""
     return float(not row.once and row.candidate is not None and row.differs_itself)
+
+
+class ShadowChecks:
+    """Checks of the shadow comparison."""
+
+    metrics = names_of(lambda metric: metric.family == "shadow")
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Measure one check over the prompts that both sides answered."""
+        check, alpha = spec.check, suite.gate.alpha
+        if check.margin is None:
+            return validity_against_bound(comparison, slo=bound_of(spec).value, alpha=alpha)
+        by_metric = {"judge_loss": judge_loss_against_baseline, "shadow_validity": validity_against_baseline}
+        judged = by_metric.get(check.metric, excess_against_baseline)
+        return judged(comparison, margin=check.margin, breach=check.block_when == "breach", alpha=alpha)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from benchgate.gate.comparison import Comparison, load_of, paired_load
-from benchgate.gate.decision import Bound, Finding
+from benchgate.gate.checks.base import (
+    Span,
+    bound_of,
+    by_tokens_of_text,
+    held_to_noise_profile,
+    over_stage_finding,
+    stage_pairs,
+)
+from benchgate.gate.comparison import TOGETHER, Comparison, beside, load_of, paired_load
+from benchgate.gate.decision import Bound, Finding, Problem
 from benchgate.gate.derivation import own_share_steps, share_steps
-from benchgate.gate.evidence.shares import Counts, Tally, differences_of, unmeasured, widened
+from benchgate.gate.evidence.blocks import too_few
+from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured, widened
+from benchgate.gate.evidence.tokens import LogRatio
+from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import METRICS
-from benchgate.model.verdict import Scale, Unit
+from benchgate.model.metric import METRICS, names_of
+from benchgate.model.run import Evidence
+from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t, two_sample_t
 from benchgate.stats.overdispersed import attainment_limits, attainment_p, requests_needed
 from benchgate.stats.proportions import relative_errors_p
+from benchgate.suite.schema import Suite
 
 
 def share_against_bound(
@@ -91,3 +105,101 @@ def share_against_baseline(
         p_value=p_value,
         steps=share_steps(ours, theirs, differences, limits, p_value, alpha) if comparison.reference is None else (),
     )
+
+
+def share_over_stage(evidence: Evidence, metric: str, span: Span, tally: Tally, *, alpha: float) -> Finding:
+    """Share at the stage minus share at the other one, in points; limits as against a baseline."""
+    pairs = stage_pairs(evidence, span)
+    theirs, ours = (Counts.of((pair[at] for pair in pairs), tally) for at in (0, 1))
+    finding = over_stage_finding(
+        span, Unit.POINTS, "difference of shares: t over blocks, widened to Newcombe over requests"
+    )
+    finding = replace(finding, n=ours.scheduled, n_unit="requests")
+    if theirs.empty or ours.empty:
+        return replace(finding, problem=unmeasured(metric, f"{span.over} or {span.stage}", theirs, ours))
+    turn = -1 if span.at_least else 1  # what is tested is that the difference passes the bound on its wrong side
+    sign = -turn if METRICS[metric].higher_is_better else turn  # and what was counted is misses
+    test = paired_t(sign * differences_of(pairs, tally), alpha, margin=turn * span.bound)
+    sides = (ours, theirs) if sign > 0 else (theirs, ours)
+    found = widened(test.limits, *sides, alpha) if test is not None else None
+    if test is None or found is None:
+        return replace(finding, problem=too_few(len(pairs)))
+    limits, pooled = found
+    value = turn * (sides[0].share - sides[1].share)
+    ends = sorted((turn * limits.lower, turn * limits.upper))
+    p_value = max(test.p_harm, float(pooled.lower <= turn * span.bound))
+    return replace(finding, candidate=value, harm=value, limits=Limits(*ends), p_value=p_value)
+
+
+def share_between_runs(
+    comparison: Comparison, name: str, tally: Tally, stage: str, margin: float, *, breach: bool, falls: bool
+) -> Finding:
+    """Goodput, errors and what else is a share: the difference in points, which decides nothing.
+
+    How far a share differs from run to run depends on where it lies and on what is missed by it: near none or all it
+    hardly moves, and half-way it moves most. A calibration saw it at one level, by one SLO, and knows no other.
+    """
+    both = beside(comparison)
+    theirs, ours = (Counts.of(load_of(both, stage, arm).values(), tally) for arm in Arm)
+    finding = Finding(
+        unit=Unit.RATIO,
+        scale=Scale.DIFFERENCE,
+        margin=margin,
+        method="difference of two runs without a live baseline",
+        n=ours.scheduled,
+        n_unit="requests",
+        breach=breach,
+        falls=falls,
+    )
+    if theirs.empty or ours.empty:
+        return replace(finding, problem=unmeasured(name, stage, theirs, ours))
+    baseline, candidate = (1 - side.share if falls else side.share for side in (theirs, ours))
+    reason = (
+        f"without a live baseline, nobody knows how far {name} at {stage} differs between runs: that depends on its "
+        "level and on what counts as a miss, and a noise profile has seen one of each"
+    )
+    problem = Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
+    return replace(finding, harm=ours.share - theirs.share, baseline=baseline, candidate=candidate, problem=problem)
+
+
+class Shares:
+    """Goodput, errors, refusals and valid answers."""
+
+    metrics = names_of(lambda metric: metric.kind == "share")
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Measure one check; goodput by tokens of the candidate's text where its usage is shown to count more."""
+        by_pace = spec.check.metric == "goodput" and spec.slo is not None and spec.slo.tpot_s is not None
+        if spec.check.over is not None or not by_pace:
+            return self._at_stage(spec, suite, comparison, None)
+        return by_tokens_of_text(
+            spec, suite, comparison, lambda inflation: self._at_stage(spec, suite, comparison, inflation)
+        )
+
+    def _at_stage(self, spec: CheckSpec, suite: Suite, comparison: Comparison, inflation: LogRatio | None) -> Finding:
+        assert spec.stage is not None, "a load check has a stage: the suite was validated"
+        check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
+        tally = tally_of(check.metric, spec.slo, check.of)
+        if check.over is not None:
+            return share_over_stage(comparison.judged, check.metric, Span.of(spec), tally, alpha=alpha)
+        breach = check.block_when == "breach"
+        if check.margin is not None and comparison.apart:
+            name = check.metric if check.of is None else f"{check.metric} ({check.of})"
+            falls = METRICS[check.metric].higher_is_better
+            found = share_between_runs(comparison, name, tally, stage, check.margin, breach=breach, falls=falls)
+            return held_to_noise_profile(found, suite, comparison)
+        if inflation is not None:
+            tally = _restated_tally(tally, spec, comparison, inflation)
+        if check.margin is None:
+            return share_against_bound(comparison, check.metric, stage, tally, bound_of(spec), alpha=alpha)
+        return share_against_baseline(
+            comparison, check.metric, stage, tally, margin=check.margin, breach=breach, alpha=alpha
+        )
+
+
+def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
+    """Hold the judged candidate's requests to the TPOT that its SLO allows by the tokens of their text."""
+    assert spec.slo is not None and spec.slo.tpot_s is not None, "only goodput with a bound on TPOT is restated"
+    restated = tally_of(spec.check.metric, replace(spec.slo, tpot_s=spec.slo.tpot_s / math.exp(inflation.estimate)))
+    ours = {id(o) for o in comparison.judged.load if o.arm is Arm.CANDIDATE}
+    return lambda o: restated(o) if id(o) in ours else tally(o)

@@ -25,9 +25,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchgate.gate.checks.base import (
+    Span,
+    bound_of,
+    by_tokens_of_text,
+    held_to_noise_profile,
+    over_stage_finding,
+    stage_pairs,
+)
 from benchgate.gate.checks.cost import repriced_between
 from benchgate.gate.checks.margin import Allowance, Terms, allowance, log_margin
-from benchgate.gate.comparison import TOGETHER, Comparison, apart_notes, beside, between_runs, load_of, paired_load
+from benchgate.gate.comparison import Comparison, apart_notes, beside, between_runs, load_of, paired_load
 from benchgate.gate.decision import Finding, Problem
 from benchgate.gate.derivation import (
     PooledQuantile,
@@ -53,10 +61,11 @@ from benchgate.gate.evidence.blocks import (
     unpaced,
     value_of,
 )
-from benchgate.gate.evidence.shares import Counts, Tally, differences_of, unmeasured, widened
+from benchgate.gate.evidence.tokens import LogRatio
+from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import METRICS, PER_ACCELERATOR_UNITS
+from benchgate.model.metric import COST_METRICS, LATENCY_METRICS, METRICS, PER_ACCELERATOR_UNITS, THROUGHPUT_METRICS
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
@@ -64,6 +73,7 @@ from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.means import Paired, Part, combined_t, paired_t, sign_p, two_sample_t
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.stats.series import block_length, moving_block_error
+from benchgate.suite.schema import Suite
 from benchgate.units import show_duration
 
 _LENGTH_BAND = (0.9, 1.1)  # outside it tokens/s compares different work
@@ -341,20 +351,12 @@ def _missing(metric: str, stage: str) -> Problem:
 _FAR = 10  # a bound so many times nearer than the limits reach would take a hundred times the blocks, or more
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """`stage` is held over `over`; `bound` is the least (`at_least`) or the most that it may come to."""
-
-    stage: str
-    over: str
-    bound: float
-    at_least: bool
-
-
 def timing_over_stage(evidence: Evidence, metric: str, span: Span, q: float, *, alpha: float) -> Finding:
     """Geometric mean over blocks of value at the stage / value at the other one; t-limits on the log scale."""
-    pairs = _pairs(evidence, span)
-    finding = _finding(span, Unit.MULTIPLE, "t-limits over blocks of ln(value at one stage / value at the other)")
+    pairs = stage_pairs(evidence, span)
+    finding = over_stage_finding(
+        span, Unit.MULTIPLE, "t-limits over blocks of ln(value at one stage / value at the other)"
+    )
     finding = replace(finding, n=len(pairs), n_unit="blocks")
     measure = Measure(metric, q)
     groups = grouped(pairs, measure) if pairs else []
@@ -380,53 +382,11 @@ def timing_over_stage(evidence: Evidence, metric: str, span: Span, q: float, *, 
     )
 
 
-def share_over_stage(evidence: Evidence, metric: str, span: Span, tally: Tally, *, alpha: float) -> Finding:
-    """Share at the stage minus share at the other one, in points; limits as against a baseline."""
-    pairs = _pairs(evidence, span)
-    theirs, ours = (Counts.of((pair[at] for pair in pairs), tally) for at in (0, 1))
-    finding = _finding(span, Unit.POINTS, "difference of shares: t over blocks, widened to Newcombe over requests")
-    finding = replace(finding, n=ours.scheduled, n_unit="requests")
-    if theirs.empty or ours.empty:
-        return replace(finding, problem=unmeasured(metric, f"{span.over} or {span.stage}", theirs, ours))
-    turn = -1 if span.at_least else 1  # what is tested is that the difference passes the bound on its wrong side
-    sign = -turn if METRICS[metric].higher_is_better else turn  # and what was counted is misses
-    test = paired_t(sign * differences_of(pairs, tally), alpha, margin=turn * span.bound)
-    sides = (ours, theirs) if sign > 0 else (theirs, ours)
-    found = widened(test.limits, *sides, alpha) if test is not None else None
-    if test is None or found is None:
-        return replace(finding, problem=too_few(len(pairs)))
-    limits, pooled = found
-    value = turn * (sides[0].share - sides[1].share)
-    ends = sorted((turn * limits.lower, turn * limits.upper))
-    p_value = max(test.p_harm, float(pooled.lower <= turn * span.bound))
-    return replace(finding, candidate=value, harm=value, limits=Limits(*ends), p_value=p_value)
-
-
 def _needed(test: Paired, bound: float, blocks: int) -> int | None:
     """About how many blocks would show on which side of the bound the ratio is: limits narrow with the root of n."""
     room = abs(bound - test.mean)
     width = test.limits.upper - test.mean
     return math.ceil(blocks * (width / room) ** 2) if room > width / _FAR else None
-
-
-def _finding(span: Span, unit: Unit, method: str) -> Finding:
-    return Finding(
-        unit=unit,
-        scale=Scale.ABSOLUTE,
-        margin=span.bound,
-        method=method,
-        n=0,
-        n_unit="blocks",
-        breach=True,
-        lower_is_worse=span.at_least,
-        nears=False,
-    )
-
-
-def _pairs(evidence: Evidence, span: Span) -> list[tuple[LoadObservation, LoadObservation]]:
-    """(at the other stage, at the stage) of every block that has both."""
-    theirs, ours = (load_of(evidence, stage, Arm.CANDIDATE) for stage in (span.over, span.stage))
-    return [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
 
 
 def _log_ratios(groups: list[list[Pair]], measure: Measure, span: Span) -> FloatArray | Problem:
@@ -570,37 +530,6 @@ def _tested_between_runs(
     return tested(test, allowed, terms)
 
 
-def share_between_runs(
-    comparison: Comparison, name: str, tally: Tally, stage: str, margin: float, *, breach: bool, falls: bool
-) -> Finding:
-    """Goodput, errors and what else is a share: the difference in points, which decides nothing.
-
-    How far a share differs from run to run depends on where it lies and on what is missed by it: near none or all it
-    hardly moves, and half-way it moves most. A calibration saw it at one level, by one SLO, and knows no other.
-    """
-    both = beside(comparison)
-    theirs, ours = (Counts.of(load_of(both, stage, arm).values(), tally) for arm in Arm)
-    finding = Finding(
-        unit=Unit.RATIO,
-        scale=Scale.DIFFERENCE,
-        margin=margin,
-        method="difference of two runs without a live baseline",
-        n=ours.scheduled,
-        n_unit="requests",
-        breach=breach,
-        falls=falls,
-    )
-    if theirs.empty or ours.empty:
-        return replace(finding, problem=unmeasured(name, stage, theirs, ours))
-    baseline, candidate = (1 - side.share if falls else side.share for side in (theirs, ours))
-    reason = (
-        f"without a live baseline, nobody knows how far {name} at {stage} differs between runs: that depends on its "
-        "level and on what counts as a miss, and a noise profile has seen one of each"
-    )
-    problem = Problem(Outcome.INCONCLUSIVE, reason, TOGETHER)
-    return replace(finding, harm=ours.share - theirs.share, baseline=baseline, candidate=candidate, problem=problem)
-
-
 def _part(values: FloatArray) -> Part:
     """What the blocks of one run, two at least, show of how far their mean may be off."""
     return Part(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
@@ -641,3 +570,32 @@ def _failed(stage: str, pairs: BlockPairs) -> Problem:
     reason = f"stage {stage}: in {failed} of {len(pairs.harm)} blocks the candidate has no finite value"
     advice = "see the errors by class in the load table; a live baseline would tell whose they are"
     return Problem(Outcome.INCONCLUSIVE, f"{reason}, because its requests failed", advice)
+
+
+class Timing:
+    """Latency, throughput, cost, and how long answers are."""
+
+    metrics = (*LATENCY_METRICS, *THROUGHPUT_METRICS, *COST_METRICS, "output_length")
+
+    def estimate(self, spec: CheckSpec, suite: Suite, comparison: Comparison) -> Finding:
+        """Measure one check; in tokens of the candidate's text where its usage is shown to count more."""
+        if spec.check.over is not None:
+            span = Span.of(spec)
+            return timing_over_stage(comparison.judged, spec.check.metric, span, spec.q, alpha=suite.gate.alpha)
+        if not METRICS[spec.check.metric].restated:
+            return self._at_stage(spec, suite, comparison, None)
+        return by_tokens_of_text(
+            spec, suite, comparison, lambda inflation: self._at_stage(spec, suite, comparison, inflation)
+        )
+
+    def _at_stage(self, spec: CheckSpec, suite: Suite, comparison: Comparison, inflation: LogRatio | None) -> Finding:
+        assert spec.stage is not None, "a load check has a stage: the suite was validated"
+        check, alpha = spec.check, suite.gate.alpha
+        measure = spec.measure if inflation is None else replace(spec.measure, inflation=inflation.by_block)
+        if check.margin is None:
+            return timing_against_bound(comparison, measure, spec.stage, slo=bound_of(spec).value, alpha=alpha)
+        terms = Terms(check.margin, check.block_when == "breach", check.direction == "either", check.least_change)
+        if not comparison.apart:
+            return timing_against_baseline(comparison, spec.stage, measure, terms, alpha=alpha)
+        found = timing_between_runs(comparison, spec.stage, measure, terms, alpha=alpha)
+        return held_to_noise_profile(found, suite, comparison)
