@@ -1,26 +1,15 @@
-"""What a check's sentence must know of more than the check: what was left out, and which other one ended the load.
+"""The verdict: evidence and policy in, one outcome with its reasons out.
 
-What to do next about a verdict: one thing, the one that helps most.
-
-Leaving blocks out may take a candidate's chance away, never give it one.
-
-A block in which the load generator was late says little of times, and what it adds to the baseline hides what the
-candidate costs: without it a check is sharper. But the candidate's own slow answers stood in that block too. So what
-passes without such blocks must not look worse with them: the candidate is then not promoted, and not blocked either,
-for what was seen there may be the client's.
-
-Evidence and policy give the verdict: every check's outcome, Holm over the required ones, the roll-up, one sentence.
-
-PASS needs every required check to pass, each at alpha (an intersection-union test needs no correction). BLOCK may come
-from any one of them, so the p-values behind it go through Holm's step-down.
-
-What a stored comparison is worth: a candidate is no fitter than the run it is held against was found to be.
+Guards come first, then every check: its estimate, Holm's step-down over the required checks, the three-way rule, and a
+cross-check over all blocks. Waivers, error budgets and the history of promotions add to them, and the worst of what is
+required is the outcome. PASS needs every required check to pass at alpha, an intersection-union test that needs no
+correction. BLOCK may come from any one of them, so their p-values go through Holm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from benchgate.gate.check_results import Line, check_line
 from benchgate.gate.checks.evaluate import Measured, measured
@@ -50,30 +39,204 @@ from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Gate, Suite
 
 
-def in_context(
-    specs: Sequence[CheckSpec],
-    found: Sequence[Measured],
-    findings: Sequence[Finding],
-    adjusted: Sequence[float | None],
-    gate: Gate,
-) -> list[Finding]:
-    """The findings, each with `n_of`, `ended_by` and `required`; nothing of these decides anything."""
-    outcomes = [decide(f, p, gate.alpha, gate.warn_fraction) for f, p in zip(findings, adjusted, strict=True)]
-    blocking = tuple(
-        check_title(spec)
-        for spec, outcome in zip(specs, outcomes, strict=True)
-        if spec.stages and spec.check.required and outcome is Outcome.BLOCK
+def judge(
+    suite: Suite, judged: Evidence, reference: Evidence | None = None, *, waivers: Waivers | None = None
+) -> Verdict:
+    """Judge a run's candidate against its own baseline, or against the candidate of a stored run."""
+    comparison = Comparison(judged, reference)
+    guards = run_guards(comparison, suite)
+    specs = tuple(concrete_checks(suite, judged))
+    checks = check_results(specs, suite, comparison, guards)
+    added = creep_checks(suite, judged, checks) if reference is None else ()
+    attempts = attempt_notes(judged) if reference is None else ()
+    notes = (*attempts, *noise_notes(comparison, suite), *sitting_notes(judged))
+    waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
+    checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards, waived.checks))
+    checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
+    outcome = roll_up(checks, guards)
+    alone = reference is None and len(arms_of(judged)) == 1
+    names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
+    unfinished = "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
+    return Verdict(
+        outcome=outcome,
+        reason=f"{unfinished}{verdict_reason(outcome, checks, guards, names)}",
+        checks=checks,
+        guards=guards,
+        alpha=suite.gate.alpha,
+        policy_sha256=policy_sha256(suite.to_stored()["gate"]),
+        differences=differences(comparison, suite),
+        notes=notes,
+        next_step=next_step(outcome, checks, guards),
+        waivers=waived.states,
+        as_of=waivers.as_of if waivers is not None else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One check on its way to an outcome.
+
+    `all_blocks` is its estimate with the blocks that were excluded because the load generator was late; None where none
+    was. `p_holm` and `p_holm_all_blocks` are the p-values of the two after Holm.
+    """
+
+    spec: CheckSpec
+    estimate: Finding
+    all_blocks: Finding | None
+    p_holm: float | None = None
+    p_holm_all_blocks: float | None = None
+
+    @classmethod
+    def of(cls, spec: CheckSpec, found: Measured) -> Judgement:
+        """Begin with what was measured. An undefined number is missing before any p-value is compared with another."""
+        return cls(spec, defined(found.finding), None if found.over_all is None else defined(found.over_all))
+
+    def outcome(self, gate: Gate) -> Outcome:
+        """Decide the check."""
+        return decide(self.estimate, self.p_holm, gate.alpha, gate.warn_fraction)
+
+
+def check_results(
+    specs: tuple[CheckSpec, ...],
+    suite: Suite,
+    comparison: Comparison,
+    guards: tuple[GuardResult, ...],
+    *,
+    untested: int = 0,
+) -> tuple[CheckResult, ...]:
+    """Decide every check.
+
+    `untested` required checks are still to come. They count as if they showed nothing: Holm's p-values fall with any
+    one that does, so no outcome will be milder once they are known.
+    """
+    measurements = measured(specs, suite, comparison)
+    judgements = [Judgement.of(spec, found) for spec, found in zip(specs, measurements, strict=True)]
+    judgements = [_invalidated(judgement, guards) for judgement in judgements]
+    judgements = _adjusted(judgements, untested)
+    judgements = [_cross_checked(judgement, suite.gate) for judgement in judgements]
+    return tuple(_lines(judgements, suite.gate))
+
+
+def _invalidated(judgement: Judgement, guards: tuple[GuardResult, ...]) -> Judgement:
+    """Make a check INVALID that a tripped guard invalidates; its numbers stay."""
+    guard = spoiling(guards, kinds_of(judgement.spec.check))
+    if guard is None:
+        return judgement
+    problem = Problem(Outcome.INVALID, guard.reason, guard.remedy or "")
+    return replace(judgement, estimate=replace(judgement.estimate, problem=problem))
+
+
+def _adjusted(judgements: Sequence[Judgement], untested: int) -> list[Judgement]:
+    """Adjust p-values by Holm: those of the required checks together, and those of the advisory ones."""
+    required = [judgement.spec.check.required for judgement in judgements]
+    own = _holm([one.estimate.p_value for one in judgements], required, untested)
+    over_all = _holm([(one.all_blocks or one.estimate).p_value for one in judgements], required, untested)
     return [
-        replace(finding, n_of=_n_of(one, finding), ended_by=blocking, required=spec.check.required)
-        for spec, one, finding in zip(specs, found, findings, strict=True)
+        replace(judgement, p_holm=p_holm, p_holm_all_blocks=p_all)
+        for judgement, p_holm, p_all in zip(judgements, own, over_all, strict=True)
     ]
 
 
-def _n_of(one: Measured, finding: Finding) -> int | None:
-    """How many there are of what the check counts, where it left some out."""
-    whole = one.over_all
-    return None if whole is None or whole.n_unit != finding.n_unit or whole.n <= finding.n else whole.n
+def _holm(p_values: Sequence[float | None], required: Sequence[bool], untested: int) -> list[float | None]:
+    adjusted = list(p_values)
+    for group in (True, False):
+        at = [i for i, p in enumerate(p_values) if required[i] is group and p is not None]
+        known = [p for i in at if (p := p_values[i]) is not None]
+        for i, p_value in zip(at, holm([*known, *([1.0] * untested if group else [])]), strict=False):
+            adjusted[i] = p_value
+    return adjusted
+
+
+def _cross_checked(judgement: Judgement, gate: Gate) -> Judgement:
+    """Hold a check that excluded blocks to its outcome over all blocks: leaving some out must not help the candidate.
+
+    A block in which the load generator was late says little of times, and what it adds to both arms hides a regression.
+    But the candidate's own slow answers stood in it too. A check that would do worse with these blocks is INCONCLUSIVE,
+    or WARN where it would only warn, and never BLOCK: what they show may be the client's.
+    """
+    estimate, everything = judgement.estimate, judgement.all_blocks
+    if everything is None:
+        return judgement
+    outcome = judgement.outcome(gate)
+    over_all = decide(everything, judgement.p_holm_all_blocks, gate.alpha, gate.warn_fraction)
+    if not outcome.promotes or over_all.severity <= outcome.severity:
+        return judgement
+    shown = check_reason(everything, over_all, gate.warn_fraction, gate.alpha)
+    if over_all is Outcome.WARN:
+        shown = shown.removesuffix(f" of {told_margin(everything)}")  # which stands in the sentence already
+        warning = f"over all blocks, with those that were left out because the load generator was late: {shown}"
+        advice = f"weigh what all blocks show, or {OWN_MACHINE}"
+        return replace(judgement, estimate=replace(estimate, warning=warning, warning_advice=advice))
+    reason = f"holds only without the blocks in which the load generator was late (over all of them: {shown})"
+    problem = Problem(Outcome.INCONCLUSIVE, reason, OWN_MACHINE)
+    return replace(judgement, estimate=replace(estimate, problem=problem))
+
+
+def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]:
+    """Yield each check as a line of the verdict."""
+    outcomes = [judgement.outcome(gate) for judgement in judgements]
+    blocking = tuple(
+        check_title(judgement.spec)
+        for judgement, outcome in zip(judgements, outcomes, strict=True)
+        if judgement.spec.stages and judgement.spec.check.required and outcome is Outcome.BLOCK
+    )
+    for judgement, outcome in zip(judgements, outcomes, strict=True):
+        spec, check = judgement.spec, judgement.spec.check
+        tested = [
+            (one.spec.id, one.estimate.p_value)
+            for one in judgements
+            if one.spec.check.required is check.required and one.estimate.p_value is not None
+        ]
+        finding = replace(judgement.estimate, n_of=_n_of(judgement), ended_by=blocking, required=check.required)
+        line = Line(
+            id=spec.id,
+            title=check_title(spec),
+            family=family_of(check.metric),
+            metric=check.metric,
+            required=check.required,
+            statistic=spec.statistic,
+            stage=spec.stage,
+            task=spec.task,
+            over=check.over,
+        )
+        yield check_line(
+            line,
+            finding,
+            outcome,
+            judgement.p_holm,
+            gate,
+            advice=check_advice(finding, outcome, gate.alpha),
+            p_values=[p for _, p in tested],
+            ids=[name for name, _ in tested],
+        )
+
+
+def _n_of(judgement: Judgement) -> int | None:
+    """Return how many observations there are in all, where some were left out."""
+    estimate, everything = judgement.estimate, judgement.all_blocks
+    if everything is None or everything.n_unit != estimate.n_unit or everything.n <= estimate.n:
+        return None
+    return everything.n
+
+
+def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
+    """Return the worst outcome of the required checks and guards: BLOCK > INVALID > INCONCLUSIVE > WARN > PASS.
+
+    Advisory checks, guards that warn and waived checks can only warn. An advisory check warns also where it could not
+    be evaluated: a rule that nobody could apply must not look like one that held. Without a required check the verdict
+    is INVALID.
+    """
+    required = [check.counted for check in checks if check.required]
+    judged = any(check.required and check.family not in (HISTORY, BUDGET) for check in checks)
+    outcomes = required if judged else [*required, Outcome.INVALID]
+    if any(guard.tripped for guard in guards):
+        outcomes = [*outcomes, Outcome.INVALID]
+    if any(guard.warns for guard in guards) or any(c.counted in _WARNING for c in checks if not c.required):
+        outcomes = [*outcomes, Outcome.WARN]
+    return max(outcomes, key=lambda outcome: outcome.severity)
+
+
+_WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
 
 
 def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[GuardResult]) -> str | None:
@@ -96,188 +259,6 @@ def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[
 
 
 _REQUIRE = "make at least one check `required`"
-
-
-def held_to_all_blocks(
-    found: list[Measured],
-    findings: list[Finding],
-    adjusted: list[float | None],
-    adjusted_over_all: list[float | None],
-    gate: Gate,
-) -> list[Finding]:
-    """The findings, each with a problem or a warning where it would do better than over all blocks.
-
-    `adjusted` are the p-values of `findings` after Holm, `adjusted_over_all` those over all blocks.
-    """
-    return [
-        _held(one.over_all, finding, p_holm, p_over_all, gate)
-        for one, finding, p_holm, p_over_all in zip(found, findings, adjusted, adjusted_over_all, strict=True)
-    ]
-
-
-def _held(
-    over_all: Finding | None, finding: Finding, p_holm: float | None, p_over_all: float | None, gate: Gate
-) -> Finding:
-    if over_all is None:
-        return finding
-    outcome = decide(finding, p_holm, gate.alpha, gate.warn_fraction)
-    with_all = decide(over_all, p_over_all, gate.alpha, gate.warn_fraction)
-    if not outcome.promotes or with_all.severity <= outcome.severity:
-        return finding
-    told = check_reason(over_all, with_all, gate.warn_fraction, gate.alpha)
-    if with_all is Outcome.WARN:
-        told = told.removesuffix(f" of {told_margin(over_all)}")  # which stands in the sentence already
-        warning = f"over all blocks, with those that were left out because the load generator was late: {told}"
-        return replace(finding, warning=warning, warning_advice=f"weigh what all blocks show, or {OWN_MACHINE}")
-    reason = f"holds only without the blocks in which the load generator was late (over all of them: {told})"
-    return replace(finding, problem=Problem(Outcome.INCONCLUSIVE, reason, OWN_MACHINE))
-
-
-def judge(
-    suite: Suite, judged: Evidence, reference: Evidence | None = None, *, waivers: Waivers | None = None
-) -> Verdict:
-    """The verdict on a run's candidate: against its own baseline, or against the candidate of a stored run."""
-    comparison = Comparison(judged, reference)
-    guards = run_guards(comparison, suite)
-    specs = tuple(concrete_checks(suite, judged))
-    checks = check_results(specs, suite, comparison, guards)
-    added = creep_checks(suite, judged, checks) if reference is None else ()
-    attempts = attempt_notes(judged) if reference is None else ()
-    notes = (*attempts, *noise_notes(comparison, suite), *sitting_notes(judged))
-    waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
-    checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards, waived.checks))
-    checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
-    outcome = roll_up(checks, guards)
-    alone = reference is None and len(arms_of(judged)) == 1
-    names = (None if alone else comparison.baseline_name(), comparison.candidate_name())
-    return Verdict(
-        outcome=outcome,
-        reason=f"{_so_far(judged)}{verdict_reason(outcome, checks, guards, names)}",
-        checks=checks,
-        guards=guards,
-        alpha=suite.gate.alpha,
-        policy_sha256=policy_sha256(suite.to_stored()["gate"]),
-        differences=differences(comparison, suite),
-        notes=notes,
-        next_step=next_step(outcome, checks, guards),
-        waivers=waived.states,
-        as_of=waivers.as_of if waivers is not None else None,
-    )
-
-
-def _so_far(judged: Evidence) -> str:
-    return "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
-
-
-def check_results(
-    specs: tuple[CheckSpec, ...],
-    suite: Suite,
-    comparison: Comparison,
-    guards: tuple[GuardResult, ...],
-    *,
-    untested: int = 0,
-) -> tuple[CheckResult, ...]:
-    """Every check's outcome. `untested` required checks are still to come: they count as if they showed nothing.
-
-    Whatever they show, the outcomes here will not be milder for it: Holm's p-values fall with any one of them.
-    """
-    found = [_defined(one) for one in measured(specs, suite, comparison)]
-    findings = [_spoilt(spec, one.finding, guards) for spec, one in zip(specs, found, strict=True)]
-    adjusted = _adjusted(specs, findings, untested)
-    findings = held_to_all_blocks(found, findings, adjusted, _adjusted(specs, _over_all(found), untested), suite.gate)
-    findings = in_context(specs, found, findings, adjusted, suite.gate)
-    tested = {required: _tested(specs, findings, required=required) for required in (True, False)}
-    return tuple(
-        _result(spec, finding, p_holm, suite, tested[spec.check.required])
-        for spec, finding, p_holm in zip(specs, findings, adjusted, strict=True)
-    )
-
-
-def _tested(specs: Sequence[CheckSpec], findings: Sequence[Finding], *, required: bool) -> list[tuple[str, float]]:
-    """The p-values of the checks that share one error, each with its check's id."""
-    return [
-        (spec.id, finding.p_value)
-        for spec, finding in zip(specs, findings, strict=True)
-        if spec.check.required is required and finding.p_value is not None
-    ]
-
-
-def _defined(found: Measured) -> Measured:
-    """A number that is undefined is missing, before any p-value is held against another."""
-    return Measured(defined(found.finding), None if found.over_all is None else defined(found.over_all))
-
-
-def roll_up(checks: tuple[CheckResult, ...], guards: tuple[GuardResult, ...]) -> Outcome:
-    """BLOCK > INVALID > INCONCLUSIVE > WARN > PASS over required checks and guards; advisory checks can only warn.
-
-    So can guards that warn, and what is waived. Advisory checks warn also when they could not be evaluated: a rule
-    nobody could apply must not look like one that held. No required check at all is INVALID: a gate that looked at
-    nothing has nothing to say.
-    """
-    required = [check.counted for check in checks if check.required]
-    judged = any(check.required and check.family not in (HISTORY, BUDGET) for check in checks)
-    outcomes = required if judged else [*required, Outcome.INVALID]
-    if any(guard.tripped for guard in guards):
-        outcomes = [*outcomes, Outcome.INVALID]
-    if any(guard.warns for guard in guards) or any(c.counted in _WARNING for c in checks if not c.required):
-        outcomes = [*outcomes, Outcome.WARN]
-    return max(outcomes, key=lambda outcome: outcome.severity)
-
-
-_WARNING = (Outcome.WARN, Outcome.BLOCK, Outcome.INVALID)  # of an advisory check
-
-
-def _spoilt(spec: CheckSpec, finding: Finding, guards: tuple[GuardResult, ...]) -> Finding:
-    """A check of a kind that a tripped guard spoils keeps its numbers and loses its say."""
-    guard = spoiling(guards, kinds_of(spec.check))
-    if guard is None:
-        return finding
-    return replace(finding, problem=Problem(Outcome.INVALID, guard.reason, guard.remedy or ""))
-
-
-def _over_all(found: list[Measured]) -> list[Finding]:
-    """The findings over every block, whatever was left out."""
-    return [one.over_all or one.finding for one in found]
-
-
-def _adjusted(specs: tuple[CheckSpec, ...], findings: list[Finding], untested: int) -> list[float | None]:
-    """p-values after Holm, over the required checks and over the advisory ones apart."""
-    adjusted: list[float | None] = [finding.p_value for finding in findings]
-    for required in (True, False):
-        tested = [i for i, spec in enumerate(specs) if spec.check.required is required and adjusted[i] is not None]
-        p_values = [p for i in tested if (p := adjusted[i]) is not None]
-        unseen = [1.0] * (untested if required else 0)
-        for i, p_value in zip(tested, holm([*p_values, *unseen]), strict=False):
-            adjusted[i] = p_value
-    return adjusted
-
-
-def _result(
-    spec: CheckSpec, finding: Finding, p_holm: float | None, suite: Suite, tested: Sequence[tuple[str, float]]
-) -> CheckResult:
-    check = spec.check
-    outcome = decide(finding, p_holm, suite.gate.alpha, suite.gate.warn_fraction)
-    line = Line(
-        id=spec.id,
-        title=check_title(spec),
-        family=family_of(check.metric),
-        metric=check.metric,
-        required=check.required,
-        statistic=spec.statistic,
-        stage=spec.stage,
-        task=spec.task,
-        over=check.over,
-    )
-    return check_line(
-        line,
-        finding,
-        outcome,
-        p_holm,
-        suite.gate,
-        advice=check_advice(finding, outcome, suite.gate.alpha),
-        p_values=[p for _, p in tested],
-        ids=[name for name, _ in tested],
-    )
 
 
 def reference_doubt(reference_outcome: Outcome | None) -> str | None:

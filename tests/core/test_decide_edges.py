@@ -11,7 +11,6 @@ from benchgate.gate import judge
 from benchgate.gate.checks.evaluate import Measured
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Finding, Look
-from benchgate.gate.judge import held_to_all_blocks
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
@@ -105,13 +104,6 @@ def test_a_check_without_a_finding_of_its_own_is_no_verdict(
 ) -> None:
     with pytest.raises(ValueError, match="zip"):
         judged([TTFT, E2E], [*found], monkeypatch)
-
-
-def test_a_second_look_pairs_every_finding_with_its_own_p_value() -> None:
-    gate = SuiteText([TTFT]).suite().gate
-    for adjusted, over_all in (([0.5], [0.5, 0.5]), ([0.5, 0.5], [0.5]), ([0.5, 0.5, 0.5], [0.5, 0.5])):
-        with pytest.raises(ValueError, match="zip"):
-            held_to_all_blocks([Measured(INSIDE)] * 2, [INSIDE] * 2, [*adjusted], [*over_all], gate)
 
 
 def test_what_is_still_to_come_is_no_part_of_the_advisory_checks(monkeypatch: pytest.MonkeyPatch) -> None:
