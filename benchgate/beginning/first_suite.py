@@ -7,7 +7,7 @@ import math
 import re
 
 from benchgate.beginning.meeting import Met
-from benchgate.gate.guards.arms import unexpected_names
+from benchgate.gate.guards.text import unexpected_names
 from benchgate.units import as_written, show_duration
 
 _INPUT, _OUTPUT = 512, 128  # tokens

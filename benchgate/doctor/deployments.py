@@ -12,7 +12,7 @@ from pathlib import Path
 from benchgate.deploying import endpoints_of
 from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import TargetError, UsageError
-from benchgate.gate.guards.arms import unexpected_names
+from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING, Endpoint
 from benchgate.suite.schema import DeploymentSpec, Suite

@@ -12,7 +12,7 @@ from typing import Literal
 
 from benchgate.gate.comparison import Comparison, look_of
 from benchgate.gate.error_budget import burn_checks
-from benchgate.gate.guards.run import run_guards
+from benchgate.gate.guards import run_guards
 from benchgate.gate.judge import check_results
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.gate.waivers import apply_waivers

@@ -18,8 +18,9 @@ from benchgate.gate.decision import Finding, Problem, decide, defined
 from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
 from benchgate.gate.evidence.deployments import differences
+from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.base import kinds_of, spoiling
-from benchgate.gate.guards.run import run_guards, sitting_notes
+from benchgate.gate.guards.run import sitting_notes
 from benchgate.gate.history.cumulative import attempt_notes, creep_checks
 from benchgate.gate.policy import CheckSpec, concrete_checks, family_of
 from benchgate.gate.reasons import (

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.guards.load import background_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_classes import mixed, mixed_evidence
 from tests.fakes.drills import Line, drill
+from tests.fakes.guards import of_run
 
 ERRORS: Line = {"metric": "error_rate", "max": "20%"}
 SUITE = mixed({"metric": "ttft", "max": "100ms"}, ERRORS)
@@ -38,7 +38,7 @@ def answered(theirs: Sequence[int], ours: Sequence[int], place: str = "mix/batch
 
 def trips(evidence: Evidence, suite: Suite = SUITE) -> bool:
     """Whether it does; it spoils nothing by itself."""
-    (found,) = background_guards(evidence, suite)
+    (found,) = of_run(evidence, suite, "background-alike")
     assert (found.id, found.spoils) == ("background-alike", ())
     assert bool(found.remedy) is found.tripped
     return found.tripped
@@ -91,4 +91,4 @@ def test_a_class_that_is_judged_excuses_no_other_in_the_background() -> None:
 
 
 def test_without_traffic_in_the_background_there_is_no_such_guard() -> None:
-    assert background_guards(EVIDENCE, drill(ERRORS)) == []
+    assert of_run(EVIDENCE, drill(ERRORS), "background-alike") == []

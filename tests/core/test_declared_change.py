@@ -227,7 +227,7 @@ def test_a_server_of_another_version_than_declared_trips_whatever_is_judged() ->
         verdict = judge(declared, run_of(declared, {"engine_version": "0.9"}, {"engine_version": "0.9"}))
         assert verdict.outcome is Outcome.INVALID
         found = alike(verdict)
-        said = "the server of candidate says that its engine's version is 0.9, where the suite declares 0.10"
+        said = "the server of candidate reports engine version 0.9, where the suite declares 0.10"
         assert found.reason == said
         assert '`deployments.candidate.engine_version: "0.9"`' in str(found.remedy)
 
@@ -259,7 +259,7 @@ def test_bounds_of_the_candidates_own_are_judged_whatever_the_baseline_is() -> N
     assert verdict.outcome is Outcome.PASS
     found = alike(verdict)
     assert found.known
-    assert "which nobody declares; no check of the load holds one against the other" in found.reason
+    assert "which is not declared; no check of the load compares the two" in found.reason
     assert fields(verdict)["the engine's version"] == (False, "engine_version")  # reported, and not permitted
 
 

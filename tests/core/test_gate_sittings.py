@@ -16,7 +16,7 @@ from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.measured import Effect, SuiteText, measured
 
 SUITE = SuiteText(checks=[{"metric": "ttft", "margin": "10%"}]).suite()
-UNKNOWN = "whether the server of the baseline and the candidate was restarted between the sittings is not known"
+UNKNOWN = "whether the server of the baseline and the candidate was restarted between the sessions is not known"
 
 
 def gone_on(times: int, evidence: Evidence) -> Evidence:
@@ -42,10 +42,10 @@ def test_one_interruption_is_allowed_and_told() -> None:
     verdict = judged(1)
     assert verdict.outcome is Outcome.PASS
     (guard,) = [guard for guard in verdict.guards if guard.id == "few-interruptions"]
-    assert (guard.tripped, guard.reason) == (False, "the run was cut short and went on once, which is allowed")
+    assert (guard.tripped, guard.reason) == (False, "the run was interrupted and resumed once, which is allowed")
     assert verdict.notes == (
-        "measured in 2 sittings: "
-        "cut short, went on at 2026-01-01T00:00:00Z, and measured again from the beginning: block 1",
+        "measured in 2 sessions: "
+        "interrupted, resumed at 2026-01-01T00:00:00Z, and measured again from the beginning: block 1",
         UNKNOWN,
     )
 
@@ -56,11 +56,11 @@ def test_who_ends_a_run_until_it_goes_well_gets_no_pass() -> None:
     (guard,) = [guard for guard in verdict.guards if guard.tripped]
     assert (guard.id, guard.spoils) == ("few-interruptions", ("load", "quality", "divergence", "shadow"))
     assert {check.outcome for check in verdict.checks} == {Outcome.INVALID}
-    assert "the run was cut short and went on 2 times" in verdict.reason
+    assert "the run was interrupted and resumed 2 times" in verdict.reason
     assert verdict.notes == (
-        "measured in 3 sittings: "
-        "cut short, went on at 2026-01-01T00:00:00Z, and measured again from the beginning: block 1; "
-        "cut short, went on at 2026-01-01T01:00:00Z, and measured again from the beginning: block 2",
+        "measured in 3 sessions: "
+        "interrupted, resumed at 2026-01-01T00:00:00Z, and measured again from the beginning: block 1; "
+        "interrupted, resumed at 2026-01-01T01:00:00Z, and measured again from the beginning: block 2",
         UNKNOWN,
     )
 
@@ -72,7 +72,7 @@ def test_nor_does_a_bad_candidate_that_is_measured_once_more() -> None:
 def test_nothing_set_aside_is_told_without_it() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, (), ())
     verdict = judge(SUITE, replace(measured(SUITE), resumptions=(once,)))
-    assert verdict.notes == ("measured in 2 sittings: cut short, went on at 2026-01-01T00:00:00Z", UNKNOWN)
+    assert verdict.notes == ("measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z", UNKNOWN)
 
 
 def test_of_two_stored_runs_either_counts() -> None:
@@ -85,8 +85,8 @@ def test_a_spool_that_was_not_there_stands_in_the_verdict() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, ("block 1",), (1,), without_spool=True)
     (told, _) = sitting_notes(replace(measured(SUITE), resumptions=(once,)))
     assert told == (
-        "measured in 2 sittings: cut short, went on at 2026-01-01T00:00:00Z without the spool in which records were "
-        "kept (--without-spool), so what was measured may be missing here, and measured again from the beginning: "
+        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z without the spool in which records were "
+        "kept (--without-spool), so what was measured may be missing, and measured again from the beginning: "
         "block 1"
     )
 
@@ -94,7 +94,7 @@ def test_a_spool_that_was_not_there_stands_in_the_verdict() -> None:
 def test_a_spool_that_nobody_vouches_for_stands_in_the_verdict() -> None:
     once = Resumption("2026-01-01T00:00:00Z", 7, (), (), by_spool=True)
     assert sitting_notes(replace(measured(SUITE), resumptions=(once,)))[0] == (
-        "measured in 2 sittings: cut short, went on at 2026-01-01T00:00:00Z with what store and spool had of it, and "
+        "measured in 2 sessions: interrupted, resumed at 2026-01-01T00:00:00Z with what store and spool had of it, and "
         "nobody can vouch that the spool is all of what was kept"
     )
 
@@ -119,7 +119,7 @@ def test_a_server_that_was_restarted_between_the_sittings_is_told_and_one_that_i
     assert sitting_notes(known)[1:] == ("the candidate was restarted before block 2, stage c4",)
     known = replace(evidence, resumptions=(replace(once, same_process=("baseline",)),))
     assert sitting_notes(known)[2:] == (
-        "whether the server of the candidate was restarted between the sittings is not known",
+        "whether the server of the candidate was restarted between the sessions is not known",
     )
     arms = {arm: replace(deployment, url=None) for arm, deployment in evidence.run.arms.items()}
     assert sitting_notes(replace(evidence, run=replace(evidence.run, arms=arms)))[1:] == ()
@@ -131,8 +131,8 @@ def test_a_server_that_was_restarted_between_the_sittings_is_told_and_one_that_i
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (RunStatus.RUNNING, "wait for it to end; where what measured it was killed, go on with it: `benchgate run"),
-        (RunStatus.PARTIAL, "go on with it: `benchgate run SUITE --resume --run run-1`"),
+        (RunStatus.RUNNING, "wait for it to end; where what measured it was killed, resume it: `benchgate run"),
+        (RunStatus.PARTIAL, "resume it: `benchgate run SUITE --resume --run run-1`"),
     ],
 )
 def test_a_run_that_was_cut_short_is_told_how_it_goes_on(status: RunStatus, says: str, times: int) -> None:
@@ -140,7 +140,7 @@ def test_a_run_that_was_cut_short_is_told_how_it_goes_on(status: RunStatus, says
     evidence = replace(evidence, run=replace(evidence.run, status=status, finished_at=None))
     (guard,) = [guard for guard in judge(SUITE, evidence).guards if guard.id == "run-complete"]
     assert guard.tripped and guard.remedy is not None
-    expected = "it was cut short and went on once already, and does so no more: run" if times else says
+    expected = "it was resumed once already and cannot be again: run" if times else says
     assert guard.remedy.startswith(expected)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.comparison import Comparison
+from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.arms import arms_alike
-from benchgate.gate.guards.run import run_guards
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import (
@@ -135,7 +135,7 @@ def test_a_deployment_that_was_not_there_is_named_with_what_to_do(mark: str, say
     assert says in str(found.remedy)
     state = "did not answer after block 1 of 3" if mark == "no route" else "cannot be measured"
     assert state in found.reason
-    assert "mend what `targets-up` tells" in str(guard("run-complete", faulty).remedy)
+    assert "mend what `targets-up` reports" in str(guard("run-complete", faulty).remedy)
     assert "run the suite again" in str(guard("run-complete", with_status(RUN, RunStatus.PARTIAL)).remedy)
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from benchgate.gate.evidence.tokens import same_rows
 from benchgate.gate.guards.arms import two_deployments
-from benchgate.gate.guards.base import SPEED, TOKENS, compared, spoils_of
-from benchgate.gate.guards.load import load_guards
+from benchgate.gate.guards.base import SPEED, TOKENS, compared, invalidated_by
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
@@ -23,6 +22,7 @@ from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Stage, Suite
 from tests.fakes.blocks import record
 from tests.fakes.drills import drill
+from tests.fakes.guards import of_run
 from tests.fakes.measured import Effect, SuiteText, measured
 
 Line = dict[str, object]
@@ -34,7 +34,7 @@ LOAD = ("load",)
 
 def guard(name: str, evidence: Evidence, suite: Suite = SUITE) -> GuardResult:
     """What it found: what trips says what to do, what holds spoils nothing."""
-    (found,) = [one for one in load_guards(evidence, suite) if one.id == name]
+    (found,) = of_run(evidence, suite, name)
     assert bool(found.remedy) is found.tripped
     assert found.tripped or found.spoils == ()
     return found
@@ -176,7 +176,7 @@ def test_prompts_may_be_a_hundredth_shorter_or_longer_in_all_and_no_more(arm: Ar
 
 @pytest.mark.parametrize("arm", Arm)
 def test_of_a_hundredth_of_the_answers_one_arm_alone_may_tell_the_prompts_length(arm: Arm) -> None:
-    for rows, spoils in ((4, None), (5, spoils_of(arm, SPEED))):
+    for rows, spoils in ((4, None), (5, invalidated_by(arm, SPEED))):
         assert spoilt("prompts-alike", marked(EQUAL, arm, rows, input_tokens=ABSENT)) == spoils
 
 
@@ -223,7 +223,7 @@ def test_a_hundredth_of_the_answers_may_be_counted_another_way_on_one_arm(arm: A
 
 @pytest.mark.parametrize("arm", Arm)
 def test_a_hundredth_of_the_answers_may_count_two_tokens_less_than_they_have_texts(arm: Arm) -> None:
-    for rows, tokens, spoils in ((4, 8, None), (5, 8, spoils_of(arm, TOKENS)), (480, 9, None)):
+    for rows, tokens, spoils in ((4, 8, None), (5, 8, invalidated_by(arm, TOKENS)), (480, 9, None)):
         assert spoilt("tokens-plausible", marked(EQUAL, arm, rows, output_tokens=tokens)) == spoils
 
 
@@ -240,7 +240,7 @@ def test_counts_that_are_not_the_servers_own_are_not_held_against_it() -> None:
 
 @pytest.mark.parametrize("arm", Arm)
 def test_a_hundredth_of_one_arms_answers_may_be_longer_than_asked_for(arm: Arm) -> None:
-    for rows, spoils in ((4, None), (5, spoils_of(arm, "load"))):
+    for rows, spoils in ((4, None), (5, invalidated_by(arm, "load"))):
         assert spoilt("answers-not-too-long", marked(EQUAL, arm, rows, output_tokens=11)) == spoils
         beside = marked(marked(EQUAL, arm, 20 + rows, output_tokens=11), arm.other, 20, output_tokens=11)
         assert spoilt("answers-not-too-long", beside) == (spoils and LOAD)  # the candidate's own are too long as well
@@ -328,14 +328,14 @@ def test_one_execution_sent_by_more_processes_spoils_what_is_measured_in_time(ar
 def test_one_deployment_under_two_names_spoils_all_that_there_is() -> None:
     weights: Line = {"weights_at": "org/m"}
     arms = {arm: replace(EQUAL.run.arms[arm], url="http://one", model=f"m-{arm}", facts=weights) for arm in Arm}
-    found = two_deployments(replace(EQUAL, run=replace(EQUAL.run, arms=arms)))
+    found = two_deployments(replace(EQUAL, run=replace(EQUAL.run, arms=arms)), SUITE)
     assert (found.tripped, found.spoils) == (True, ("load", "quality", "divergence", "shadow"))
 
 
 @pytest.mark.parametrize("arm", Arm)
 def test_a_run_that_does_not_know_both_deployments_cannot_say_who_answers(arm: Arm) -> None:
     known = replace(EQUAL, run=replace(EQUAL.run, arms={arm: EQUAL.run.arms[arm]}))
-    assert not two_deployments(known).known
+    assert not two_deployments(known, SUITE).known
 
 
 def test_a_client_that_kept_up_by_bounds_of_the_policys_own_is_said_to_have() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.gate.guards.arms import model_names, unexpected_names
+from benchgate.gate.guards.text import model_names, unexpected_names
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence

@@ -8,12 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.guards.base import gravest, held, tripped
+from benchgate.gate.guards.base import (
+    Caution,
+    Finding,
+    Guard,
+    Need,
+    NotApplicable,
+    Passed,
+    Violation,
+    guard,
+    most_serious,
+)
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import GuardResult, Outcome
 from tests.fakes.drills import drill
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
@@ -98,12 +108,29 @@ def test_answers_in_other_pieces_than_the_baselines_are_judged_by_their_own_pace
         assert judge(compared, measured(compared, *arms)).checks[0].outcome is Outcome.INVALID
 
 
-def test_the_gravest_finding_is_the_candidates_own() -> None:
-    theirs, ours = tripped("g", "theirs", "mend", ("compared-load",)), tripped("g", "ours", "mend", ("load",))
-    assert gravest([]) is None
-    assert gravest([theirs]) is theirs
-    assert gravest([theirs, ours, replace(ours, reason="later")]) is ours
-    assert gravest([tripped("g", "all", "mend"), ours]) == tripped(
-        "g", "all", "mend"
-    )  # which speaks against all there is
-    assert gravest([held("g", "fine")]) == held("g", "fine")
+def test_the_most_serious_violation_is_of_the_candidates_own_numbers() -> None:
+    theirs = Violation("theirs", "mend", Arm.BASELINE)
+    ours = Violation("ours", "mend", Arm.CANDIDATE)
+    everything = Violation("all", "mend")
+    assert most_serious([]) is None
+    assert most_serious([theirs]) is theirs
+    assert most_serious([theirs, ours, everything]) is ours
+    assert most_serious([everything, ours]) is everything
+    kinds = [Violation("a", "mend", invalidates=kinds) for kinds in (("compared-load",), ("compared-load", "tokens"))]
+    assert most_serious(kinds) is kinds[1]
+
+
+def test_a_violation_is_never_taken_for_having_had_nothing_to_look_at() -> None:
+    missing = Need("a load", lambda run, suite: False, "nothing measured")
+    suite = SuiteText([TTFT]).suite()
+    findings: tuple[Finding, ...] = (
+        Violation("bad", "mend"), Caution("odd", "see"), Passed("fine"), None, NotApplicable("unknown")
+    )  # fmt: skip
+
+    def result(finding: Finding) -> GuardResult:
+        rule: Guard[Evidence] = guard("g", "fine", invalidates="load", needs=missing)(lambda run, suite: finding)
+        return rule(measured(suite), suite)
+
+    found = [result(finding) for finding in findings]
+    assert [(one.tripped, one.warns, one.known) for one in found[:2]] == [(True, False, True), (False, True, True)]
+    assert {(one.tripped, one.known, one.reason) for one in found[2:]} == {(False, False, "nothing measured")}

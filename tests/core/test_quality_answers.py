@@ -6,24 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.evidence.items import Units, answers_not_empty, answers_readable, is_empty, too_many
+from benchgate.gate.evidence.items import is_empty, too_many
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import GuardResult, Outcome
 from tests.fakes.evals import Answers, evidence_of, observation, right_but, suite_of
+from tests.fakes.guards import one_of_evals
 
 WELL = Answers(right_but(300))
-EMPTY = "answers-not-empty"
+EMPTY, READABLE = "answers-not-empty", "answers-readable"
 
 
-def unit(*tasks: tuple[Answers, Answers]) -> Units:
-    """One unit of these tasks, both arms of each."""
-    return {
-        "t": [
-            (observation(f"t{i}", Arm.BASELINE, theirs), observation(f"t{i}", Arm.CANDIDATE, ours))
-            for i, (theirs, ours) in enumerate(tasks)
-        ]
-    }
+def guard(name: str, allowed: str, *tasks: tuple[Answers, Answers]) -> GuardResult:
+    """What a guard says of a group of these tasks, where so many empty answers are allowed."""
+    suite = suite_of([{"metric": "accuracy", "margin": "9 points"}], ["t"], max_empty_ratio=allowed)
+    return one_of_evals(name, evidence_of(suite, {f"t/{i}": arms for i, arms in enumerate(tasks)}), suite)
 
 
 def empty(n: int, count: int, *, failed: int = 0) -> Answers:
@@ -72,7 +69,7 @@ def test_arms_whose_rates_of_empty_answers_differ_did_not_do_the_same_task(
     n: int, few: int, many: int, differ: bool
 ) -> None:
     for arms in ((empty(n, few), empty(n, many)), (empty(n, many), empty(n, few))):
-        found = answers_not_empty(unit(arms), 0.5)
+        found = guard(EMPTY, "50%", arms)
         assert found.tripped is differ
         assert found.spoils == (("quality",) if differ else ())
         assert ("rates of empty answers to t differ" in found.reason) is differ
@@ -91,31 +88,31 @@ def test_empty_answers_that_differ_promote_nobody_even_where_so_many_are_allowed
 def test_items_that_failed_are_no_part_of_the_share(arm: int) -> None:
     """3 empty ones of 50 answered are too many; of 300 they would not be."""
     odd = empty(300, 3, failed=250)
-    found = answers_not_empty(unit((odd, WELL) if arm == 0 else (WELL, odd)), 0.01)
+    found = guard(EMPTY, "1%", (odd, WELL) if arm == 0 else (WELL, odd))
     assert found.tripped
     assert "6.0% of the" in found.reason
 
 
 def test_the_tasks_of_a_group_are_counted_together() -> None:
     two = empty(100, 2)
-    assert not answers_not_empty(unit((two, two)), 0.01).tripped
-    assert answers_not_empty(unit((two, two), (two, two)), 0.01).tripped
-    assert not answers_readable(unit((cut(100, 2), WELL)), 0.01).tripped
-    assert answers_readable(unit((cut(100, 2), WELL), (cut(100, 2), WELL)), 0.01).tripped
+    assert not guard(EMPTY, "1%", (two, two)).tripped
+    assert guard(EMPTY, "1%", (two, two), (two, two)).tripped
+    assert not guard(READABLE, "1%", (cut(100, 2), WELL)).tripped
+    assert guard(READABLE, "1%", (cut(100, 2), WELL), (cut(100, 2), WELL)).tripped
 
 
 def test_a_task_of_which_nothing_came_back_has_no_share() -> None:
     nothing = empty(30, 0, failed=30)
     for arms in ((nothing, WELL), (WELL, nothing), (nothing, nothing)):
-        assert not answers_not_empty(unit(arms), 0.01).tripped
-        assert not answers_readable(unit(arms), 0.01).tripped
+        assert not guard(EMPTY, "1%", arms).tripped
+        assert not guard(READABLE, "1%", arms).tripped
         by_degrees = tuple(replace(one, harness={"scale": "continuous"}) for one in arms)
-        assert not answers_readable(unit((by_degrees[0], by_degrees[1])), 0.01).tripped
+        assert not guard(READABLE, "1%", (by_degrees[0], by_degrees[1])).tripped
 
 
 def test_a_candidate_that_rambles_is_judged_and_a_baseline_that_does_measures_the_limit() -> None:
-    assert not answers_readable(unit((WELL, cut(300, 150))), 0.01).tripped
-    found = answers_readable(unit((cut(300, 150), WELL)), 0.01)
+    assert not guard(READABLE, "1%", (WELL, cut(300, 150))).tripped
+    found = guard(READABLE, "1%", (cut(300, 150), WELL))
     assert (found.tripped, found.spoils) == (True, ("quality",))
 
 
@@ -123,10 +120,10 @@ def test_of_scores_by_degrees_either_arm_and_a_difference_count() -> None:
     def by_degrees(count: int) -> Answers:
         return Answers([0.5] * 300, finish=dict.fromkeys(range(count), "length"), harness={"scale": "continuous"})
 
-    cases = ((0, 3, 0.01, False), (0, 4, 0.01, True), (2, 4, 0.01, True), (0, 3, 0.5, False), (0, 4, 0.5, True))
+    cases = ((0, 3, "1%", False), (0, 4, "1%", True), (2, 4, "1%", True), (0, 3, "50%", False), (0, 4, "50%", True))
     for few, many, allowed, tripped in cases:
         for theirs, ours in ((few, many), (many, few)):
-            found = answers_readable(unit((by_degrees(theirs), by_degrees(ours))), allowed)
+            found = guard(READABLE, allowed, (by_degrees(theirs), by_degrees(ours)))
             assert found.tripped is tripped
             assert not tripped or "% of the candidate's answers to t are cut short" in found.reason
 
@@ -135,13 +132,13 @@ def test_of_scores_by_degrees_either_arm_and_a_difference_count() -> None:
 def test_of_evals_made_elsewhere_nobody_knows_whether_an_answer_was_cut(arm: int) -> None:
     arms = [WELL, WELL]
     arms[arm] = replace(WELL, harness={"imported": True})
-    found = answers_readable(unit((arms[0], arms[1])), 0.01)
+    found = guard(READABLE, "1%", (arms[0], arms[1]))
     assert not found.tripped
     assert "whether any was cut is not known" in found.reason
-    assert "not known" not in answers_readable(unit((WELL, WELL)), 0.01).reason
+    assert "not known" not in guard(READABLE, "1%", (WELL, WELL)).reason
 
 
 @pytest.mark.parametrize(("askings", "tripped"), [(40, True), (0, False), (None, False), ("40", False)])
 def test_a_count_of_askings_speaks_only_where_there_were_some(askings: object, tripped: bool) -> None:
     told = Answers(right_but(40), harness={"empty_count": 40, "askings_count": askings})
-    assert answers_not_empty(unit((told, told)), 0.01).tripped is tripped
+    assert guard(EMPTY, "1%", (told, told)).tripped is tripped

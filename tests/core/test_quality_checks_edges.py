@@ -14,13 +14,13 @@ from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.items import pair_unit
 from benchgate.gate.guards.load import failures_judged
-from benchgate.gate.guards.server import telemetry_guards
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.stats.proportions import clopper_pearson
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
+from tests.fakes.guards import TELEMETRY, of_run
 from tests.fakes.shadow_rows import N, different, item, range_of
 
 CHECKS: list[Line] = [{"metric": "flips", "margin": "5 points", "required": True}]
@@ -109,7 +109,7 @@ def test_the_excess_over_some_prompts_is_the_difference_of_the_two_shares() -> N
 
 
 def test_without_a_load_nothing_was_served_or_failed() -> None:
-    assert telemetry_guards(run(), SUITE) == []
+    assert of_run(run(), SUITE, *TELEMETRY) == []
     assert not failures_judged(run(), SUITE).tripped
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.answers import baseline_as_known
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
+from tests.fakes.guards import one_of_evals
 
 ACCURACY: Line = {"metric": "accuracy", "margin": "5 points"}
 EACH: Line = {"metric": "accuracy", "task": "each", "margin": "5 points"}
@@ -60,7 +60,7 @@ def test_evals_of_two_healthy_arms_trip_nothing() -> None:
         (WELL, Answers(right_but(299), expected_n=300), "items-paired", "has only 299 of 300 items on the candidate"),
         (replace(WELL, harness={"few_shot": 5}), replace(WELL, harness={"few_shot": 0}), "same-harness",
          "few_shot (5 for the baseline, 0 for the candidate)"),
-        (replace(WELL, harness={"template": "a"}), WELL, "same-harness", "template (a for the baseline, not told"),
+        (replace(WELL, harness={"template": "a"}), WELL, "same-harness", "template (a for the baseline, not set"),
         (Answers([0.0] * 300), Answers([0.0] * 300), "baseline-able", "none of the 300 items"),
         (share_right(200, 55, **IN_WORDS), share_right(200, 55, **IN_WORDS), "above-chance",
          "the baseline's 55 of 200 right answers to t are not more than guessing gives (25.0%)"),
@@ -313,7 +313,7 @@ def test_what_the_baseline_is_known_to_score_is_not_asked_of_a_run_that_names_no
     suite = suite_of([ACCURACY], ["t"])
     seen = evidence_of(suite, {"t": (WELL, WELL)})
     alone = replace(seen, run=replace(seen.run, arms={Arm.CANDIDATE: seen.run.arms[Arm.CANDIDATE]}))
-    guard = baseline_as_known(alone, suite)
+    guard = one_of_evals("baseline-as-known", alone, suite)
     assert (guard.tripped, guard.known) == (False, False)
 
 
@@ -333,7 +333,7 @@ def test_a_score_by_degrees_is_held_against_its_band_as_it_is(band: tuple[str, s
         [{"metric": "score", "margin": "5 points"}],
         [{"task": "t", "expect": dict(zip(("min", "max"), band, strict=True))}],
     )
-    guard = baseline_as_known(evidence_of(suite, {"t": (arm, arm)}), suite)
+    guard = one_of_evals("baseline-as-known", evidence_of(suite, {"t": (arm, arm)}), suite)
     assert (guard.tripped, guard.known) == (tripped_by, True)
     assert guard.spoils == (("quality",) if tripped_by else ())
     assert not tripped_by or "the baseline scores 55.0 % on t, where it is known to score" in guard.reason

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.answers import baseline_as_known
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastCheck, PastRun, past_arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Scale, Unit
 from benchgate.suite.schema import Suite
 from tests.fakes.evals import Answers, Line, evidence_of, suite_of
+from tests.fakes.guards import one_of_evals
 
 ACCURACY: Line = {"metric": "accuracy", "margin": "2 points"}
 SUITE = suite_of([ACCURACY], ["t"])
@@ -34,7 +34,7 @@ def past(baseline: PastArm, value: float, name: str = "accuracy@t", unit: Unit =
 
 
 def looked(evidence: Evidence, *earlier: PastRun, suite: Suite = SUITE) -> GuardResult:
-    return baseline_as_known(replace(evidence, history=earlier), suite)
+    return one_of_evals("baseline-as-known", replace(evidence, history=earlier), suite)
 
 
 @pytest.mark.parametrize(("right", "tripped"), [(800, True), (840, False), (950, False), (970, True), (1000, True)])

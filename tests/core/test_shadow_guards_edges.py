@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.answers import shadow_guards
 from benchgate.model.records import AnswerFacts, ShadowItem
 from benchgate.model.verdict import GuardResult
+from tests.fakes.guards import SHADOW, of_run
 from tests.fakes.shadow_rows import FACTS, JUDGE, N, different, evidence, item, items, range_of, suite
 
 ASKED = suite(JUDGE)
 
 
 def guards(rows: Sequence[ShadowItem]) -> dict[str, GuardResult]:
-    return {guard.id: guard for guard in shadow_guards(evidence(ASKED, rows))}
+    return {guard.id: guard for guard in of_run(evidence(ASKED, rows), ASKED, *SHADOW)}
 
 
 def trips(name: str, rows: Sequence[ShadowItem]) -> bool:
@@ -159,4 +159,4 @@ def test_without_a_fact_there_is_no_guard_and_with_one_all_of_them_look() -> Non
     names = ["shadow-not-empty", "shadow-not-refused", "shadow-not-cached"]
     for one in ({"primary_facts": None}, {"candidate_facts": None}):
         assert list(guards([item(0, **one), *untold[1:]])) == names
-    assert list(shadow_guards(replace(evidence(ASKED, untold), shadow=None))) == []
+    assert of_run(replace(evidence(ASKED, untold), shadow=None), ASKED, *SHADOW) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.evidence.telemetry import block_telemetry, counted
-from benchgate.gate.guards.server import telemetry_guards, telemetry_notices
+from benchgate.gate.guards.server import telemetry_notices
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
@@ -18,6 +18,7 @@ from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, Reading, TelemetryWindow, Word
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
+from tests.fakes.guards import TELEMETRY, of_run
 from tests.fakes.measured import Effect, SuiteText, measured
 
 CHECKS: list[dict[str, object]] = [{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}]
@@ -68,7 +69,7 @@ def observed(
 
 
 def guard(evidence: Evidence, name: str) -> GuardResult:
-    return next(guard for guard in telemetry_guards(evidence, suite()) if guard.id == name)
+    return next(guard for guard in of_run(evidence, suite(), *TELEMETRY) if guard.id == name)
 
 
 def on_candidate(seen: LoadObservation) -> bool:
@@ -81,19 +82,19 @@ def in_one_block(seen: LoadObservation) -> bool:
 
 def test_servers_that_did_what_they_were_asked_trip_nothing_and_need_no_word() -> None:
     evidence = observed()
-    assert [found.id for found in telemetry_guards(evidence, suite()) if found.tripped] == []
+    assert [found.id for found in of_run(evidence, suite(), *TELEMETRY) if found.tripped] == []
     assert telemetry_notices(evidence, suite()) == ()
     assert judge(suite(), evidence).outcome is Outcome.PASS
 
 
 def test_a_run_in_which_nobody_looked_has_no_such_guards() -> None:
-    assert telemetry_guards(healthy(), suite()) == []
+    assert of_run(healthy(), suite(), *TELEMETRY) == []
 
 
 def test_servers_that_tell_nothing_hold_the_guards_and_say_that_nothing_is_known() -> None:
     silent = healthy()
     windows = tuple(replace(told(o), readings=(), engine=None, problems=("HTTP 404",)) for o in silent.load)
-    found = telemetry_guards(replace(silent, telemetry=windows), suite())
+    found = of_run(replace(silent, telemetry=windows), suite(), *TELEMETRY)
     assert {result.tripped for result in found} == {False}
     assert all("not known" in result.reason and not result.known for result in found)
 
@@ -260,7 +261,7 @@ def test_prompts_that_the_background_asks_again_are_in_the_cache_without_fault()
     warm = observed(where=on_candidate, more={Counter.PREFIX_HITS: 0.5 * REQUESTS * PROMPT_TOKENS})
     evidence = replace(warm, load=tuple(replace(o, stage=f"{o.stage}/chat") for o in warm.load))
     for cached, tripped in ((0, False), (8, True)):  # of the chats themselves
-        guards = telemetry_guards(cached_by_usage(evidence, cached), mixed)
+        guards = of_run(cached_by_usage(evidence, cached), mixed, *TELEMETRY)
         assert [g.id for g in guards if g.tripped] == ["cache-cold"] * tripped
 
 
@@ -269,7 +270,7 @@ def test_restarts_that_markers_hide_are_said_to_be_unknown_and_nothing_required_
     found = guard(hidden, "server-kept-running")
     assert (found.tripped, found.reason.partition(":")[0]) == (False, "not checked")
     resting = SuiteText([*CHECKS, {"metric": "preemptions", "max": 3}]).suite()
-    (guarded,) = [g for g in telemetry_guards(hidden, resting) if g.id == "server-kept-running"]
+    (guarded,) = [g for g in of_run(hidden, resting, *TELEMETRY) if g.id == "server-kept-running"]
     assert guarded.tripped
     assert "a required check rests on what the candidate's server says" in guarded.reason
 

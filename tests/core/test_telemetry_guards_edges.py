@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.base import SPEED, TOKENS, kinds_of_metric, looked_at, spoils_of, tripped, unknown
-from benchgate.gate.guards.server import telemetry_guards
+from benchgate.gate.guards.base import SPEED, TOKENS, invalidated_by, kinds_of_metric
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Counter, Reading, TelemetryWindow, Word
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Suite
+from tests.fakes.guards import TELEMETRY, of_run
 from tests.fakes.measured import SuiteText, measured
 
 SUITE = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}], requests=100).suite()
@@ -44,7 +44,7 @@ def served(more: dict[tuple[Arm, int | None], dict[Word, float | None]], evidenc
 
 
 def guard(name: str, evidence: Evidence) -> GuardResult:
-    (found,) = [one for one in telemetry_guards(evidence, SUITE) if one.id == name]
+    (found,) = [one for one in of_run(evidence, SUITE, *TELEMETRY) if one.id == name]
     assert bool(found.remedy) is found.tripped
     assert found.tripped or found.spoils == ()
     return found
@@ -61,7 +61,7 @@ def test_a_server_may_do_a_twentieth_more_than_asked_and_in_one_block_a_fifth(
 ) -> None:
     found = guard("server-alone", served({(arm, block): {word: round(share * ASKED[word])}}))
     assert found.tripped is trips
-    assert found.spoils == (spoils_of(arm, "load") if trips else ())
+    assert found.spoils == (invalidated_by(arm, "load") if trips else ())
     assert not trips or f"{arm.value}: the server counted" in found.reason
 
 
@@ -79,7 +79,7 @@ def test_a_tenth_of_the_prompts_in_the_cache_of_one_arm_and_a_twentieth_more_tha
     }
     found = guard("cache-cold", served(hits))
     is_warm = Arm.CANDIDATE if (warm if arm is Arm.CANDIDATE else other) > 0.10 else Arm.BASELINE
-    assert (found.tripped, found.spoils) == (trips, spoils_of(is_warm, SPEED) if trips else ())
+    assert (found.tripped, found.spoils) == (trips, invalidated_by(is_warm, SPEED) if trips else ())
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -98,14 +98,7 @@ def test_a_restart_in_the_last_block_spoils_the_load(arm: Arm) -> None:
     restarted = replace(whole.telemetry[last], readings=(before, replace(after, marker="reborn")))
     telemetry = (*whole.telemetry[:last], restarted, *whole.telemetry[last + 1 :])
     found = guard("server-kept-running", replace(whole, telemetry=telemetry))
-    assert (found.tripped, found.spoils) == (True, spoils_of(arm, "load"))
-
-
-def test_a_tripped_guard_is_never_taken_for_one_that_had_nothing_to_look_at() -> None:
-    found, untold = tripped("one", "found", "do this", ("load",)), unknown("two", "not told")
-    assert looked_at([found, untold], "nothing measured") == [found, unknown("two", "nothing measured")]
-    assert looked_at([found, untold], None) == [found, untold]
-    assert (untold.tripped, untold.known, found.known) == (False, False, True)
+    assert (found.tripped, found.spoils) == (True, invalidated_by(arm, "load"))
 
 
 SPEEDS = [
@@ -148,7 +141,7 @@ def test_traffic_in_the_background_that_was_cut_excuses_prompts_and_nothing_else
     batches = tuple(
         replace(o, stage="c4/batch", requests=o.requests if answered else RequestColumns.pack([])) for o in whole.load
     )
-    guards = telemetry_guards(replace(whole, load=(*chats, *batches)), Suite.from_stored(text))
+    guards = of_run(replace(whole, load=(*chats, *batches)), Suite.from_stored(text), *TELEMETRY)
     assert next(one for one in guards if one.id == "server-alone").tripped is trips
 
 
@@ -161,7 +154,7 @@ def test_what_a_server_did_in_one_stage_is_held_against_that_stages_requests(bus
     quiet = served({}, measured(two))
     shared = served({(Arm.CANDIDATE, None): {Counter.REQUESTS: 50.0}}, measured(two))
     windows = tuple(b if a.stage == busy else a for a, b in zip(quiet.telemetry, shared.telemetry, strict=True))
-    tripped = [g for g in telemetry_guards(replace(quiet, telemetry=windows), two) if g.tripped]
+    tripped = [g for g in of_run(replace(quiet, telemetry=windows), two, *TELEMETRY) if g.tripped]
     assert [g.id for g in tripped] == ["server-alone"]
     assert f"stage {busy}, block 1, candidate" in tripped[0].reason
-    assert not any(g.tripped for g in telemetry_guards(quiet, two))
+    assert not any(g.tripped for g in of_run(quiet, two, *TELEMETRY))

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.guards.base import SPEED, spoils_of
-from benchgate.gate.guards.load import guards_apart
+from benchgate.gate.guards.base import SPEED, invalidated_by
 from benchgate.gate.guards.text import answers_there, same_text, text_not_degenerate
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -21,6 +20,7 @@ from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.answer_texts import CHARS, plain, saying
 from tests.fakes.apart import alone
+from tests.fakes.guards import of_untied_runs
 from tests.fakes.measured import Effect, SuiteText, measured
 
 TTFT: dict[str, object] = {"metric": "ttft", "margin": "10%"}
@@ -81,7 +81,7 @@ def test_text_that_is_missing_trips_whatever_the_pieces_are(arm: Arm, chars: int
             f"a token that the {arm.value} counts has {chars / 100:.2f} times as many visible characters"
             in guard.reason
         )
-        assert guard.spoils == spoils_of(arm, SPEED)
+        assert guard.spoils == invalidated_by(arm, SPEED)
 
 
 @pytest.mark.parametrize(("arm", "chars", "warns"), [
@@ -235,7 +235,7 @@ def test_two_runs_that_measured_their_candidate_alone_are_compared_by_what_they_
         return saying(evidence, Arm.CANDIDATE, change)
 
     def found(judged: Evidence) -> dict[str, GuardResult]:
-        guards = guards_apart(Comparison(judged, spoke(alone())), SUITE)
+        guards = of_untied_runs(Comparison(judged, spoke(alone())), SUITE)
         return {guard.id: guard for guard in guards if guard.tripped}
 
     assert found(spoke(alone(seed=2))) == {}

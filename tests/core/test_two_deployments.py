@@ -45,7 +45,7 @@ ALIAS: Line = {"model": "m-new", "weights_at": "org/m"}
 )
 def test_two_names_of_the_same_weights_are_one_deployment(candidate: Line, url: str | None, trips: bool) -> None:
     evidence = served(measured(SUITE), ONE, candidate, url=url)
-    guard = two_deployments(evidence)
+    guard = two_deployments(evidence, SUITE)
     assert guard.tripped is trips
     if trips:
         assert "m and m-new are two names of one server for the same weights, org/m" in guard.reason
@@ -53,7 +53,7 @@ def test_two_names_of_the_same_weights_are_one_deployment(candidate: Line, url: 
 
 
 def test_servers_that_tell_no_weights_may_be_two() -> None:
-    assert not two_deployments(served(measured(SUITE), {"model": "a"}, {"model": "b"}, url="http://one")).tripped
+    assert not two_deployments(served(measured(SUITE), {"model": "a"}, {"model": "b"}, url="http://one"), SUITE).tripped
 
 
 def marked(evidence: Evidence, markers: dict[Arm, str | None]) -> Evidence:
@@ -69,24 +69,24 @@ def marked(evidence: Evidence, markers: dict[Arm, str | None]) -> Evidence:
 
 def test_one_process_that_answers_for_both_arms_is_one_deployment() -> None:
     evidence = marked(measured(SUITE), {Arm.BASELINE: "17.5", Arm.CANDIDATE: "17.5"})
-    guard = two_deployments(evidence)
+    guard = two_deployments(evidence, SUITE)
     assert guard.tripped
     assert guard.reason == "one server process answers for both arms, as m"
     two_models = served(evidence, {"model": "m"}, {"model": "m-lora"})
-    assert not two_deployments(two_models).tripped
+    assert not two_deployments(two_models, SUITE).tripped
     for other in ("18.5", None):
         told: dict[Arm, str | None] = {Arm.BASELINE: "17.5", Arm.CANDIDATE: other}
-        assert not two_deployments(marked(measured(SUITE), told)).tripped
+        assert not two_deployments(marked(measured(SUITE), told), SUITE).tripped
 
 
 def test_a_suite_that_means_one_deployment_for_both_arms_may() -> None:
     evidence = marked(measured(SUITE), dict.fromkeys(Arm, "17.5"))
     same = replace(evidence.run.arms[Arm.BASELINE])
     twice = replace(evidence, run=replace(evidence.run, arms=dict.fromkeys(Arm, same)))
-    assert not two_deployments(twice).tripped
+    assert not two_deployments(twice, SUITE).tripped
 
 
 def test_of_one_deployment_alone_there_are_no_two() -> None:
     alone = SuiteText([{"metric": "ttft", "max": "1s"}]).suite()
     alone = alone.model_copy(update={"candidate": "baseline", "quality": None, "shadow": None})
-    assert not two_deployments(measured(alone)).known
+    assert not two_deployments(measured(alone), SUITE).known

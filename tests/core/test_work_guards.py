@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.gate.guards.base import spoils_of
+from benchgate.gate.guards.base import invalidated_by
 from benchgate.gate.guards.caches import load_not_cached, order_does_not_matter
 from benchgate.gate.guards.load import failures_judged, same_work
 from benchgate.gate.judge import judge
@@ -125,7 +125,10 @@ def test_an_arm_that_does_not_go_on_to_the_length_asked_for_as_the_other_does(
     guard = same_work(on(arm, measured(SUITE), shortened(2, tokens, finish)), SUITE)
     assert guard.tripped
     counts = (480, 464) if arm is Arm.CANDIDATE else (464, 480)
-    assert f"{counts[0]} of 480 answers of the baseline, and {counts[1]} of the candidate, go on to the" in guard.reason
+    assert (
+        f"{counts[0]} of 480 answers of the baseline, and {counts[1]} of the candidate, reach the length"
+        in guard.reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_long_answers_that_come_whole_in_no_time_are_from_a_cache(arm: Arm) -> N
     guard = load_not_cached(on(arm, measured(SUITE), remembered(4)), SUITE)
     assert guard.tripped
     assert f"32 of 480 answers of the {arm.value} came whole, within 5 ms" in guard.reason
-    assert guard.spoils == spoils_of(arm, "load")
+    assert guard.spoils == invalidated_by(arm, "load")
 
 
 @pytest.mark.parametrize("change", [remembered(2), remembered(4, pieces=3), remembered(4, took_ms=6), remembered(0)])
@@ -227,7 +230,7 @@ def test_a_gain_of_whoever_is_asked_second_is_something_that_remembers() -> None
     evidence = second_is_faster(measured(SUITE), 0.5)
     guard = order_does_not_matter(evidence, SUITE)
     assert guard.tripped
-    assert "whoever was asked second in a block took 0.5" in guard.reason
+    assert "the arm measured second in a block took 0.5" in guard.reason
     assert judge(SUITE, evidence).outcome is Outcome.INVALID
 
 

@@ -144,7 +144,7 @@ def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan
     assert [position for _, position, *_ in found] == [0, 1, 2, 3, 6, 7, 8, 9]  # 4 and 5 were set aside
     assert len({(block, *place) for block, _, *place in found}) == 2 * IN_A_BLOCK
     (note,) = [line for line in decision.verdict.notes if "sittings" in line]
-    assert note.startswith("measured in 2 sittings: cut short, went on at ")
+    assert note.startswith("measured in 2 sessions: interrupted, resumed at ")
     assert note.endswith(", and measured again from the beginning: block 2")
     assert decision.evidence.resumptions[0].same_process == ("baseline", "candidate")
     assert not [guard.id for guard in decision.verdict.guards if guard.tripped], decision.verdict.reason
@@ -257,7 +257,7 @@ def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: P
         decision = decide_stored(store, run_id)
     assert decision.evidence.run.status is RunStatus.PARTIAL
     (guard,) = [guard for guard in decision.verdict.guards if guard.id == "run-complete"]
-    assert str(guard.remedy).startswith("it was cut short and went on once already, and does so no more")
+    assert str(guard.remedy).startswith("it was resumed once already and cannot be again")
     with pytest.raises(UsageError, match="it went on once already, and of a run that does so again"):
         gone_on(tmp_path, suite_text)
 

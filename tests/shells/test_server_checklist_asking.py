@@ -11,7 +11,7 @@ import pytest
 from benchgate.deploying import declared
 from benchgate.errors import TargetError
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.guards.run import run_guards
+from benchgate.gate.guards import run_guards
 from benchgate.load.worker import run_stage
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns

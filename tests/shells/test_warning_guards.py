@@ -7,7 +7,6 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from benchgate.errors import ExitCode
-from benchgate.gate.guards.base import held, looked_at, tripped, warned
 from benchgate.gate.judge import next_step, roll_up
 from benchgate.gate.reasons import verdict_reason
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
@@ -25,8 +24,10 @@ from benchgate.report.text import render_text
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
 
-WARNING = warned("model-names", "the candidate next was asked for m and answered as x", "add `answers_as: [x]`")
-FINE = held("run-complete", "everything that was planned was measured")
+WARNING = GuardResult(
+    "model-names", False, "the candidate next was asked for m and answered as x", "add `answers_as: [x]`", warns=True
+)
+FINE = GuardResult("run-complete", False, "everything that was planned was measured", None)
 NAMES = ("current", "next")
 
 
@@ -54,7 +55,7 @@ def test_a_warning_makes_a_pass_a_warn_and_no_more() -> None:
     assert roll_up(passing, (FINE, WARNING)) is Outcome.WARN
     assert roll_up(blocking, (WARNING,)) is Outcome.BLOCK
     assert roll_up((fake.check(outcome=Outcome.INCONCLUSIVE),), (WARNING,)) is Outcome.INCONCLUSIVE
-    assert roll_up(passing, (WARNING, tripped("one-client", "a", "b"))) is Outcome.INVALID
+    assert roll_up(passing, (WARNING, GuardResult("one-client", True, "a", "b"))) is Outcome.INVALID
 
 
 def test_the_sentence_names_the_guard_that_is_the_reason() -> None:
@@ -70,13 +71,6 @@ def test_a_check_that_warns_comes_first_in_the_sentence() -> None:
     assert reason.startswith(f"next may be promoted, with care: {checks[0].title}")
     assert reason.endswith("; guard model-names warns.")
     assert next_step(Outcome.WARN, checks, (WARNING,)) == checks[0].advice
-
-
-def test_a_guard_that_was_not_asked_keeps_its_warning() -> None:
-    assert looked_at([WARNING, FINE], "no load was measured") == [
-        WARNING,
-        replace(FINE, reason="no load was measured", known=False),
-    ]
 
 
 def test_every_output_shows_it_as_a_warning() -> None:

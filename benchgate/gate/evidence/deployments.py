@@ -27,8 +27,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from benchgate.gate.comparison import Comparison, arms_of, load_of
-from benchgate.gate.evidence.telemetry import windows_of
-from benchgate.gate.guards.server import hits_of_answers, hits_of_server
+from benchgate.gate.evidence.telemetry import hits_of_answers, hits_of_server, windows_of
 from benchgate.model.deployment import Arm, Deployment, canonical_json, flattened
 from benchgate.model.run import AT_THE_START, Evidence, Run
 from benchgate.model.telemetry import Gauge

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
-from benchgate.model.request_metrics import succeeded
+from benchgate.model.request_metrics import cached_ratio, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 
@@ -151,3 +151,19 @@ def _generated_tokens(parts: Sequence[RequestColumns], unrecorded: int, longest:
         known += int(part.output_tokens[whole].sum())
         unknown += int(np.count_nonzero(~whole))
     return (float(known), float(known + unknown * longest)) if longest > 0 else None
+
+
+def hits_of_server(evidence: Evidence, stage: str, arm: Arm) -> float | None:
+    """Return prompt tokens found in the prefix cache over those looked up, by the server's counters over all blocks."""
+    changes = [
+        (window.change(Counter.PREFIX_HITS), window.change(Counter.PREFIX_QUERIES))
+        for window in windows_of(evidence, stage, arm).values()
+    ]
+    known = [(hits, queries) for hits, queries in changes if hits is not None and queries is not None]
+    queries = sum(queries for _, queries in known)
+    return sum(hits for hits, _ in known) / queries if queries > 0 else None
+
+
+def hits_of_answers(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
+    """Return the same ratio by what the answers say of their own prompts, over the classes of these names."""
+    return cached_ratio(*(o.requests for o in evidence.load if o.arm is arm and o.stage in names))

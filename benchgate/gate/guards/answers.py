@@ -1,112 +1,335 @@
-"""Does the baseline score what it is known to score? What does not was not asked what it was asked then.
+"""Guards over evals and shadow answers: were the arms asked the same, did they answer, and is the baseline sound?
 
-What is known: the band that a task's `expect` gives, else what the same deployment scored in earlier promoting runs of
-the same measurement, give or take 5 points.
-
-Are the evals evidence at all? What makes a score speak of the harness, the token limit or a cache, not of the model.
-
-All look at what is judged; a second asking of the baseline is a floor for flips, and `quality_floor` looks at it.
-
-Are the answers of a shadow comparison answers at all? Where they are not, it says nothing of the candidate.
+What makes a score say something of the harness, the token limit or a broken baseline, and not of the candidate. All
+look at what is judged; when the baseline is asked again, `gate.checks.flips` looks at that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from benchgate import units as shown
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import Problem
 from benchgate.gate.evidence.items import (
+    MORE_TOKENS,
     Arms,
     Pairs,
     Units,
-    answers_not_empty,
-    answers_readable,
     is_continuous,
+    is_empty,
     pair_task,
     too_many,
+    unclear,
 )
-from benchgate.gate.guards.base import held, looked_at, tripped, unknown
-from benchgate.gate.guards.caches import answers_not_cached
+from benchgate.gate.guards.base import EVALS, QUALITY, SHADOW, Need, NotApplicable, Passed, Violation, guard
 from benchgate.gate.policy import unit_name
 from benchgate.model.deployment import Arm
-from benchgate.model.records import AnswerFacts, Label, ShadowItem
+from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence, QualityObservation
-from benchgate.model.verdict import GuardResult, Unit
+from benchgate.model.verdict import Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ScorePairs, answers_harm, scores_harm
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
+from benchgate.units import show_percent
 
-_NAME = "baseline-as-known"
+_FEW = 30
+"""Of fewer answers as many may be right as by guessing, by chance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evals:
+    """The eval answers of both arms.
+
+    `arms` are by task, `units` by what checks call a task: a task itself, or the tasks of a group.
+    """
+
+    judged: Evidence
+    arms: Mapping[str, Arms]
+    units: Units
+
+    @classmethod
+    def of(cls, comparison: Comparison, suite: Suite) -> Evals:
+        """Return the first answers of both sides to each task that both answered."""
+        arms: dict[str, Arms] = {}
+        units: dict[str, list[Arms]] = {}
+        for task in dict.fromkeys(o.task for o in comparison.judged.quality if o.repeat == 0):
+            baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
+            if baseline is not None and candidate is not None:
+                arms[task] = (baseline, candidate)
+                units.setdefault(unit_name(suite, task), []).append(arms[task])
+        return cls(comparison.judged, arms, units)
+
+    @cached_property
+    def paired(self) -> Mapping[str, Pairs | Problem]:
+        """The items of each task, or why they cannot be paired."""
+        return {task: pair_task(*arms) for task, arms in self.arms.items()}
+
+
+# --- Empty and unreadable answers -------------------------------------------------------------------------------------
+
+_GAP = 0.01
+"""Arms whose rates of empty answers differ by more than a point did not do the same task."""
+_ODD = 2
+"""So many odd answers say nothing, however few there are in all: of 50 items a single one is 2 %."""
+
+
+@guard("answers-not-empty", "the answers are not empty", invalidates=QUALITY, needs=EVALS)
+def answers_not_empty(evals: Evals, suite: Suite) -> Violation | None:
+    """Flag empty answers of either arm.
+
+    Of a task, or of a whole group, more than `max_empty_ratio` of an arm's answers are empty, and more than two (where
+    it is 0 %, any), or the arms differ in that by more than a point and by more than two.
+    """
+    remedy = f"{MORE_TOKENS}; see whether the server returns its answer in another field"
+    allowed = _allowed(suite)
+    for name, tasks in evals.units.items():
+        counts = _count_on_both(tasks, is_empty)
+        for (odd, n), arm in zip(counts, Arm, strict=True):
+            if too_many(odd, n, allowed):
+                return Violation(f"{odd / n:.1%} of the {arm.value}'s answers to {name} are empty", remedy)
+        if _differ(counts):
+            return Violation(f"the arms' rates of empty answers to {name} differ", remedy)
+    return None
+
+
+@guard("answers-readable", "answers that are not right are whole and readable", invalidates=QUALITY, needs=EVALS)
+def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
+    """Flag a baseline whose answers are cut short or unreadable: it measures the token limit, or the extraction.
+
+    More than `max_empty_ratio` of the baseline's answers to a task or group, and more than two, are wrong, and cut
+    short by the token limit or without anything that could be read as an answer (`[invalid]`). A candidate that rambles
+    to the limit is broken by its own doing, and judged. Of a task scored by degrees no answer is "wrong", so there cut
+    answers of either arm count, and the arms must not differ as for `answers-not-empty`.
+    """
+    allowed = _allowed(suite)
+    for name, tasks in evals.units.items():
+        counts = _count_on_both(tasks, unclear)
+        theirs, ours = (odd / n if n else 0.0 for odd, n in counts)
+        by_degrees = any(is_continuous(baseline) for baseline, _ in tasks)
+        if too_many(*counts[0], allowed) or (by_degrees and (too_many(*counts[1], allowed) or _differ(counts))):
+            reason = f"{theirs:.1%} of the baseline's answers to {name} are wrong and cut short or unreadable"
+            if by_degrees:
+                both = f"{theirs:.1%} of the baseline's and {ours:.1%} of the candidate's answers to {name}"
+                reason = f"{both} are cut short or unreadable"
+            return Violation(reason, f"{MORE_TOKENS}; where answers are whole, see why nothing is read out of them")
+    if any(one.harness.get("imported") for arms in evals.arms.values() for one in arms):
+        return Passed("answers that are not right are readable; whether any was cut is not known")
+    return None
+
+
+def _allowed(suite: Suite) -> float:
+    return suite.quality.max_empty_ratio if suite.quality else 0.0
+
+
+def _count_on_both(tasks: Sequence[Arms], is_odd: Callable[[EvalItem], bool]) -> list[tuple[float, int]]:
+    """Count, for each arm, the odd answers and the answers that came; `items-paired` reports failed ones."""
+    counts = [[_count(arms[side], is_odd) for arms in tasks] for side in (0, 1)]
+    return [(sum(odd for odd, _ in of_arm), sum(n for _, n in of_arm)) for of_arm in counts]
+
+
+def _count(observation: QualityObservation, is_odd: Callable[[EvalItem], bool]) -> tuple[float, int]:
+    """Count in items: of one that was asked several times, and shows its first answer, each asking is its part."""
+    answered = [item for item in observation.items if item.error is None]
+    odd = observation.harness.get("empty_count" if is_odd is is_empty else "unclear_count")
+    askings = observation.harness.get("askings_count")
+    if isinstance(odd, int) and isinstance(askings, int) and askings > 0:
+        return odd * len(answered) / askings, len(answered)
+    return sum(map(is_odd, answered)), len(answered)
+
+
+def _differ(counts: Sequence[tuple[float, int]]) -> bool:
+    (theirs, n), (ours, m) = counts
+    return n > 0 and m > 0 and abs(theirs / n - ours / m) > _GAP and abs(theirs - ours) > _ODD
+
+
+# --- The same questions -----------------------------------------------------------------------------------------------
+
+_OF_ONE_ARM = frozenset({"null_answers", "retries", "stopped_early", "pid"})
+_COUNTS = ("_s", "_bytes", "_count")
+
+
+@guard("items-paired", "both arms answered the same items, and all were scored", needs=EVALS)
+def items_paired(evals: Evals, suite: Suite) -> Violation | None:
+    """Flag items that cannot be paired, in any task: a fault in one may be one in all.
+
+    An item was not scored on both arms, or its document, prompt, target or cluster is not the same.
+    """
+    problem = next((found for found in evals.paired.values() if isinstance(found, Problem)), None)
+    return None if problem is None else Violation(problem.reason, problem.advice)
+
+
+@guard("same-harness", "both arms were asked in the same way", invalidates=QUALITY, needs=EVALS)
+def same_harness(evals: Evals, suite: Suite) -> Violation | None:
+    """Flag arms for which lm-eval had other settings: few-shot, template, system prompt, filter, version, …"""
+    for task, arms in evals.arms.items():
+        theirs, ours = (
+            {key: value for key, value in one.harness.items() if key not in _OF_ONE_ARM and not key.endswith(_COUNTS)}
+            for one in arms
+        )
+        for name in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(name) != ours.get(name):
+                values = (
+                    f"{theirs.get(name, 'not set')} for the baseline, {ours.get(name, 'not set')} for the candidate"
+                )
+                reason = f"the arms were not asked {task} in the same way: {name} ({values})"
+                return Violation(reason, "measure both arms with one suite, in one run")
+    return None
+
+
+# --- A sound baseline -------------------------------------------------------------------------------------------------
+
+
+@guard("baseline-able", "the baseline is able to do the tasks", needs=EVALS)
+def baseline_able(evals: Evals, suite: Suite) -> Violation | None:
+    """Flag a task that the baseline cannot do at all: it measures the harness, not the model.
+
+    What the candidate is held against answers no item of a task right, or of a group, or of one of its tasks with 30
+    items at least.
+    """
+    for name, tasks in evals.units.items():
+        large = [(b.task, [b]) for b, _ in tasks if len(b.items) >= _FEW]
+        for what, baselines in ((name, [b for b, _ in tasks]), *large):
+            items = [item for one in baselines for item in one.items]
+            if items and all(one.fault is None for one in baselines) and not any(item.score for item in items):
+                reason = f"the baseline answers none of the {len(items)} items of {what} right"
+                return Violation(reason, "check the prompt, the chat template and the answer extraction")
+    return None
+
+
+@guard("above-chance", "the baseline does better than guessing, where one can guess", needs=EVALS)
+def above_chance(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
+    """Flag a baseline that may as well be guessing: a candidate has nothing to lose against it.
+
+    The lower limit of the baseline's accuracy is not above what guessing gives, of a group over all its items.
+    """
+    looked = False
+    for name, tasks in evals.units.items():
+        guessed = [(b, chance) for b, _ in tasks if (chance := _chance(b)) is not None and not is_continuous(b)]
+        n, right = sum(len(b.items) for b, _ in guessed), sum(_count_right(b) for b, _ in guessed)
+        if n == 0 or any(b.harness.get("stopped_early") for b, _ in guessed):
+            continue
+        looked = True
+        chance = sum(one * len(b.items) for b, one in guessed) / n
+        if clopper_pearson(right, n, suite.gate.alpha).lower <= chance:
+            right_of = f"the baseline's {right} of {n} right answers to {name}"
+            remedy = "use a task that the baseline can do, more items of it, or mend how its answers are read"
+            return Violation(f"{right_of} are not more than guessing gives ({chance:.1%})", remedy)
+    return None if looked else NotApplicable("what guessing gives is not known of any task")
+
+
+_BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
+
+
+@guard("not-guessing", "no candidate scores just what guessing does", invalidates=QUALITY, needs=EVALS)
+def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
+    """Flag a candidate exactly at chance by log-probabilities, beside a baseline far above.
+
+    It is within one standard error of guessing. Servers that return no real log-probabilities of a prompt give every
+    option the same one, and score at chance without any error. A model that is broken altogether scores so too: the two
+    look alike from here, and neither may be promoted. Answers in words do not come to chance by a fault of the server,
+    and are judged.
+    """
+    looked = False
+    for task, (baseline, candidate) in evals.arms.items():
+        chance, n = _chance(candidate), len(candidate.items)
+        if chance is None or n < _FEW or candidate.harness.get("output_type") not in _BY_LOG_PROBABILITY:
+            continue
+        looked = True
+        error = float(np.sqrt(chance * (1 - chance) / n))
+        theirs = clopper_pearson(_count_right(baseline), max(len(baseline.items), 1), suite.gate.alpha)
+        if theirs.lower > chance + error and abs(_count_right(candidate) / n - chance) <= error:
+            remedy = (
+                "see whether its server returns real log-probabilities of prompts; if it does, the model is broken: "
+                "ask it something in words"
+            )
+            reason = f"the candidate gets as many items of {task} right as guessing does ({chance:.1%})"
+            return Violation(reason, remedy)
+    if looked:
+        return None
+    return NotApplicable("no task is judged by log-probabilities of options, with enough items to tell")
+
+
+def _count_right(observation: QualityObservation) -> int:
+    return sum(item.correct is True for item in observation.items)
+
+
+def _chance(observation: QualityObservation) -> float | None:
+    chance = observation.harness.get("chance")
+    return float(chance) if isinstance(chance, int | float) and 0 < chance < 1 else None
+
+
 _OWN_BAND = 0.05
-_REMEDY = "see what was changed: prompt, template, few-shot, limit"
 
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """What a score is known to lie in, and whose word that is."""
+    """The scores that are expected, and by what they are known."""
 
     least: float
     most: float
     known: str
 
 
-def baseline_as_known(evidence: Evidence, suite: Suite) -> GuardResult:
-    """The baseline's score on each task, or on all of a group, that was run to its end."""
+@guard("baseline-as-known", "every baseline scores what is known of it", invalidates=QUALITY, needs=EVALS)
+def baseline_as_known(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
+    """Flag a baseline that does not score what it is known to score: it was not asked what it was asked then.
+
+    The limits of its accuracy on a task, or on all of a group, that was run to its end lie outside of what its `expect`
+    says; without an `expect`, outside of 5 points around what the same deployment scored in earlier promoting runs of
+    the same measurement.
+    """
     looked = False
     for entry in suite.quality.tasks if suite.quality is not None else ():
-        own = [o for o in _baselines(evidence) if unit_name(suite, o.task) == entry.name]
+        own = [o for o in evals.judged.quality if o.arm is Arm.BASELINE and o.repeat == 0]
+        own = [o for o in own if unit_name(suite, o.task) == entry.name]
         if not any(one.items for one in own) or any(one.harness.get("stopped_early") for one in own):
             continue
-        for band in _bands(entry, evidence, suite, own):
-            looked = True
-            value, limits = _score(own, suite.gate.alpha)
-            if limits.upper < band.least or limits.lower > band.most:
-                told = f"{shown.show_percent(band.least)} to {shown.show_percent(band.most)}"
-                what = f"the baseline scores {shown.show_percent(value)} on {entry.name}, {band.known} {told}"
-                return tripped(_NAME, what, _REMEDY, ("quality",))
-    if not looked:
-        told = "of no task that was run to its end does `expect`, or an earlier run, say what is known of it"
-        return unknown(_NAME, told)
-    return held(_NAME, "no baseline is outside of what is known of it")
+        band = _band(entry, evals.judged, suite, own)
+        if band is None:
+            continue
+        looked = True
+        value, limits = _score(own, suite.gate.alpha)
+        if limits.upper < band.least or limits.lower > band.most:
+            expected = f"{band.known} {show_percent(band.least)} to {show_percent(band.most)}"
+            reason = f"the baseline scores {show_percent(value)} on {entry.name}, {expected}"
+            return Violation(reason, "see what was changed: prompt, template, few-shot, limit")
+    if looked:
+        return None
+    return NotApplicable("neither `expect` nor an earlier run says what a task that was run to its end should score")
 
 
-def _baselines(evidence: Evidence) -> list[QualityObservation]:
-    return [o for o in evidence.quality if o.arm is Arm.BASELINE and o.repeat == 0]
-
-
-def _bands(entry: TaskEntry, evidence: Evidence, suite: Suite, own: Sequence[QualityObservation]) -> Iterator[_Band]:
-    """At most one: the suite's word counts before what was seen."""
+def _band(entry: TaskEntry, run: Evidence, suite: Suite, own: Sequence[QualityObservation]) -> _Band | None:
+    """Return what the suite expects, else what earlier runs showed; None where neither is known."""
     if entry.expect is not None:
-        yield _Band(entry.expect.least, entry.expect.most, "where it is known to score")
-        return
-    earlier = [] if any(map(is_continuous, own)) else _earlier(entry.name, evidence, suite)
-    if earlier:
-        usual = float(np.mean(earlier))
-        known = f"where in {len(earlier)} earlier {'run' if len(earlier) == 1 else 'runs'} it scored about"
-        yield _Band(max(0.0, usual - _OWN_BAND), min(1.0, usual + _OWN_BAND), known)
+        return _Band(entry.expect.least, entry.expect.most, "where it is known to score")
+    earlier = [] if any(map(is_continuous, own)) else _earlier_scores(entry.name, run, suite)
+    if not earlier:
+        return None
+    usual = float(np.mean(earlier))
+    known = f"where in {len(earlier)} earlier {'run' if len(earlier) == 1 else 'runs'} it scored about"
+    return _Band(max(0.0, usual - _OWN_BAND), min(1.0, usual + _OWN_BAND), known)
 
 
-def _earlier(name: str, evidence: Evidence, suite: Suite) -> list[float]:
-    """What the same deployment scored on it as the baseline of earlier runs."""
-    if Arm.BASELINE not in evidence.run.arms:
+def _earlier_scores(name: str, run: Evidence, suite: Suite) -> list[float]:
+    """Return what the same deployment scored on a task as the baseline of earlier runs."""
+    if Arm.BASELINE not in run.run.arms:
         return []  # it was measured in another run, whose release is not this one's
     alone = suite.quality is not None and len(suite.quality.tasks) == 1
     ids = [f"accuracy@{name}", *(["accuracy"] if alone else [])]
-    release = evidence.run.arms[Arm.BASELINE].release
-    runs = [run for run in evidence.history if run.baseline.release == release]
-    found = [next((run.checks[one] for one in ids if one in run.checks), None) for run in runs]
+    release = run.run.arms[Arm.BASELINE].release
+    runs = [past for past in run.history if past.baseline.release == release]
+    found = [next((past.checks[one] for one in ids if one in past.checks), None) for past in runs]
     return [check.baseline for check in found if check is not None and check.unit is Unit.RATIO]
 
 
 def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limits]:
-    """Its value over all items, and its limits; of scores by degrees the value alone."""
+    """Return the score over all items and its limits; of scores by degrees the value alone."""
     items = [item for one in own for item in one.items]
     if any(map(is_continuous, own)):
         value = float(np.mean([item.score or 0.0 for item in items]))
@@ -116,144 +339,18 @@ def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limi
 
 
 _IMPLAUSIBLE_GAIN = 0.05
-_FEW = 30
-"""Of fewer answers as many may be right as by guessing, by chance."""
-_OF_ONE_ARM = frozenset({"null_answers", "retries", "stopped_early", "pid"})
-_COUNTS = ("_s", "_bytes", "_count")
-_BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
-_SPOILS = ("quality",)
 
 
-def quality_guards(comparison: Comparison, suite: Suite) -> list[GuardResult]:
-    """Every guard of the evals with its finding, in a fixed order; without evals none of them knows anything."""
-    return looked_at(_guards(comparison, suite), None if comparison.judged.quality else "no eval was run")
+@guard("gain-plausible", "no implausible gain", needs=EVALS)
+def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
+    """Flag a gain that more likely shows a broken baseline than a better candidate.
 
-
-def _guards(comparison: Comparison, suite: Suite) -> Iterator[GuardResult]:
-    tasks = dict.fromkeys(o.task for o in comparison.judged.quality if o.repeat == 0)
-    both = {
-        task: (b, c)
-        for task in tasks
-        if (b := comparison.baseline_quality(task)) is not None
-        and (c := comparison.candidate_quality(task)) is not None
-    }
-    units: dict[str, list[Arms]] = {}
-    for task, arms in both.items():
-        units.setdefault(unit_name(suite, task), []).append(arms)
-    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
-    yield answers_not_empty(units, allowed)
-    yield answers_readable(units, allowed)
-    paired = {task: pair_task(*arms) for task, arms in both.items()}
-    yield _same_items(paired)
-    yield _same_harness(both)
-    yield _baseline_can_do_it(units)
-    yield _above_chance(units, suite)
-    yield _not_guessing(both, suite)
-    yield baseline_as_known(comparison.judged, suite)
-    yield answers_not_cached(both)
-    yield _gain_plausible(paired, suite)
-
-
-def _same_items(paired: Mapping[str, Pairs | Problem]) -> GuardResult:
-    """Every task, whether or not a required check looks at it: a fault in one may be one in all."""
-    for found in paired.values():
-        if isinstance(found, Problem):
-            return tripped("items-paired", found.reason, found.advice)
-    return held("items-paired", "both arms answered the same items, and all were scored")
-
-
-def _same_harness(both: Mapping[str, Arms]) -> GuardResult:
-    """What lm-eval was told is the same on both arms, but for what it counted."""
-    for task, (baseline, candidate) in both.items():
-        theirs, ours = _settings(baseline), _settings(candidate)
-        for name in sorted(theirs.keys() | ours.keys()):
-            if theirs.get(name) != ours.get(name):
-                values = (
-                    f"{theirs.get(name, 'not told')} for the baseline, {ours.get(name, 'not told')} for the candidate"
-                )
-                what = f"the arms were not asked {task} in the same way: {name} ({values})"
-                return tripped("same-harness", what, "measure both arms with one suite, in one run", _SPOILS)
-    return held("same-harness", "both arms were asked in the same way")
-
-
-def _settings(observation: QualityObservation) -> dict[str, object]:
-    known = observation.harness.items()
-    return {name: value for name, value in known if name not in _OF_ONE_ARM and not name.endswith(_COUNTS)}
-
-
-def _baseline_can_do_it(units: Units) -> GuardResult:
-    """What gets nothing right, and is what the candidate is held against, measures the harness, not the model.
-
-    A group as a whole, and each of its tasks that has enough items to tell.
+    The candidate is shown to be more than 5 points better than its baseline, and no `expect` says that the baseline
+    scores what it is known to score. Of a score by degrees, 5 points are of 1 or of whatever is the most that was
+    scored.
     """
-    for name, tasks in units.items():
-        large = [(b.task, [b]) for b, _ in tasks if len(b.items) >= _FEW]
-        for what, baselines in ((name, [b for b, _ in tasks]), *large):
-            items = [item for one in baselines for item in one.items]
-            if items and all(one.fault is None for one in baselines) and not any(item.score for item in items):
-                told = f"the baseline answers none of the {len(items)} items of {what} right"
-                return tripped("baseline-able", told, "check the prompt, the chat template and the answer extraction")
-    return held("baseline-able", "the baseline is able to do the tasks")
-
-
-def _above_chance(units: Units, suite: Suite) -> GuardResult:
-    """A baseline that may as well be guessing has nothing that a candidate could lose: of a group, all of it."""
-    looked = False
-    for name, tasks in units.items():
-        guessed = [(b, chance) for b, _ in tasks if (chance := _chance(b)) is not None and not is_continuous(b)]
-        n, right = sum(len(b.items) for b, _ in guessed), sum(_right(b) for b, _ in guessed)
-        if n == 0 or any(_stopped(b) for b, _ in guessed):
-            continue
-        looked = True
-        chance = sum(one * len(b.items) for b, one in guessed) / n
-        if clopper_pearson(right, n, suite.gate.alpha).lower <= chance:
-            what = (
-                f"the baseline's {right} of {n} right answers to {name} are not more than guessing gives ({chance:.1%})"
-            )
-            remedy = "use a task that the baseline can do, more items of it, or mend how its answers are read"
-            return tripped("above-chance", what, remedy)
-    if not looked:
-        return unknown("above-chance", "of no task is it known what guessing gives")
-    return held("above-chance", "the baseline does better than guessing, where one can guess")
-
-
-def _not_guessing(both: Mapping[str, Arms], suite: Suite) -> GuardResult:
-    """A candidate exactly at chance by log-probabilities, beside a baseline far above.
-
-    Servers that return no real log-probabilities of a prompt give every option the same one, and score at chance
-    without any error. A model that is broken altogether scores so too: the two look alike from here, and neither may be
-    promoted. Answers in words do not come to chance by a fault of the server, and are judged.
-    """
-    looked = False
-    for task, (baseline, candidate) in both.items():
-        chance, n = _chance(candidate), len(candidate.items)
-        if chance is None or n < _FEW or candidate.harness.get("output_type") not in _BY_LOG_PROBABILITY:
-            continue
-        looked = True
-        error = float(np.sqrt(chance * (1 - chance) / n))
-        far_above = (
-            clopper_pearson(_right(baseline), max(len(baseline.items), 1), suite.gate.alpha).lower > chance + error
-        )
-        if far_above and abs(_right(candidate) / n - chance) <= error:
-            what = f"the candidate gets as many items of {task} right as guessing does ({chance:.1%})"
-            remedy = (
-                "see whether its server returns real log-probabilities of prompts; if it does, the model is broken: "
-                "ask it something in words"
-            )
-            return tripped("not-guessing", what, remedy, _SPOILS)
-    if not looked:
-        return unknown("not-guessing", "no task is judged by log-probabilities of options, with items enough to tell")
-    return held("not-guessing", "no candidate scores just what guessing does")
-
-
-def _gain_plausible(paired: Mapping[str, Pairs | Problem], suite: Suite) -> GuardResult:
-    """A candidate far better than its own baseline more likely shows a broken baseline than a better candidate.
-
-    Of a score by degrees, 5 points of 1 or of whatever is the most that was scored. A baseline that scores what it is
-    known to score (`expect`) is not broken, and then any gain is one.
-    """
-    for task, found in paired.items():
-        if isinstance(found, Problem) or len(found) < 2 or _known_to_score(task, paired, suite):
+    for task, found in evals.paired.items():
+        if isinstance(found, Problem) or len(found) < 2 or _scores_as_expected(task, evals.paired, suite):
             continue
         turned, most = ScorePairs(found.candidate, found.baseline), 1.0
         if found.continuous:
@@ -262,18 +359,17 @@ def _gain_plausible(paired: Mapping[str, Pairs | Problem], suite: Suite) -> Guar
         else:
             gain = answers_harm([turned], suite.gate.alpha)
         if gain.limits.lower > _IMPLAUSIBLE_GAIN * most:
-            what = f"the candidate is better than the baseline by more than 5 points on {task}, which is not plausible"
-            return tripped(
-                "gain-plausible",
-                what,
-                "look for truncated, cached or mis-templated baseline "
-                "answers; where there are none, say in `expect` where the baseline is known to score",
+            remedy = (
+                "look for truncated, cached or mis-templated baseline answers; where there are none, say in `expect` "
+                "where the baseline is known to score"
             )
-    return held("gain-plausible", "no implausible gain")
+            better = f"the candidate is better than the baseline by more than 5 points on {task}"
+            return Violation(f"{better}, which is not plausible", remedy)
+    return None
 
 
-def _known_to_score(task: str, paired: Mapping[str, Pairs | Problem], suite: Suite) -> bool:
-    """Whether what the candidate is held against scores within its task's or group's known band."""
+def _scores_as_expected(task: str, paired: Mapping[str, Pairs | Problem], suite: Suite) -> bool:
+    """Return True where what the candidate is held against scores within its task's or group's `expect`."""
     entry = suite.quality.entry(task) if suite.quality is not None else None
     if entry is None or entry.expect is None:
         return False
@@ -282,124 +378,55 @@ def _known_to_score(task: str, paired: Mapping[str, Pairs | Problem], suite: Sui
     return len(scores) == len(own) and entry.expect.least <= float(np.mean(np.concatenate(scores))) <= entry.expect.most
 
 
-def _right(observation: QualityObservation) -> int:
-    return sum(item.correct is True for item in observation.items)
-
-
-def _chance(observation: QualityObservation) -> float | None:
-    chance = observation.harness.get("chance")
-    return float(chance) if isinstance(chance, int | float) and 0 < chance < 1 else None
-
-
-def _stopped(observation: QualityObservation) -> bool:
-    return bool(observation.harness.get("stopped_early"))
-
+# --- Shadow answers ---------------------------------------------------------------------------------------------------
 
 MOST_EMPTY = 0.01
-"""Of a side's answers, that may say nothing; of few answers two may."""
+"""Of an arm's answers, that may say nothing; of few answers two may."""
 _NAMED = 3
 _FEWEST = 20  # prompts, to see a pattern in all of them
-_FEWEST_TOKENS = 32  # of a usual answer: a shorter one is quick by itself
-_QUICKEST_NS_PER_TOKEN = 50_000
-"""20,000 tokens per second of one stream, ten times as many as the quickest engines: such an answer was not made."""
-
-_QUICK_NS, _MANY_TIMES = 5_000_000, 20  # as for evals
-_REMEMBERED, _LEAST_REMEMBERED = 0.05, 10  # of the prompts, and at least so many
-_NO_CACHE = "take the cache out of the way to both"
-_SPOILT = ("shadow",)
 
 
-def shadow_guards(evidence: Evidence) -> Iterator[GuardResult]:
-    """Every guard of the shadow comparison; none where there are no facts about its answers."""
-    items = evidence.shadow.items if evidence.shadow is not None else ()
-    if not any(item.primary_facts is not None or item.candidate_facts is not None for item in items):
-        return
-    yield _not_empty(items)
-    yield _not_refused(items)
-    yield _not_cached(items)
+def _has_shadow_facts(run: Evidence, _: Suite) -> bool:
+    items = run.shadow.items if run.shadow is not None else ()
+    return any(item.primary_facts is not None or item.candidate_facts is not None for item in items)
 
 
-def _not_empty(items: Sequence[ShadowItem]) -> GuardResult:
-    name = "shadow-not-empty"
-    for who, sides in {
-        "baseline": [(item, item.primary_facts, item.primary, item.primary_finish) for item in items],
-        "candidate": [(item, item.candidate_facts, item.candidate, item.candidate_finish) for item in items],
-    }.items():
-        # a call that failed came to no answer at all
-        came = [(item.prompt_id, digest, finish) for item, facts, digest, finish in sides if facts is not None]
+SHADOW_ANSWERS = Need("facts about shadow answers", _has_shadow_facts)
+
+
+@guard("shadow-not-empty", "the answers to recorded prompts are not empty", invalidates=SHADOW, needs=SHADOW_ANSWERS)
+def shadow_not_empty(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag empty answers to recorded prompts: more than 1 % of an arm's, and more than two."""
+    items = run.shadow.items if run.shadow is not None else ()
+    # a call that failed came to no answer at all
+    theirs = [(item.prompt_id, item.primary, item.primary_finish) for item in items if item.primary_facts is not None]
+    ours = [
+        (item.prompt_id, item.candidate, item.candidate_finish) for item in items if item.candidate_facts is not None
+    ]
+    for arm, came in zip(Arm, (theirs, ours), strict=True):
         empty = [(prompt, finish) for prompt, digest, finish in came if digest is None]
         if too_many(len(empty), len(came), MOST_EMPTY):
-            told = f"{len(empty) / len(came):.1%} of the {who}'s answers to recorded prompts are empty"
-            return tripped(name, f"{told}: {_named([prompt for prompt, _ in empty])}", _of_empty(empty), _SPOILT)
-    return held(name, "the answers to recorded prompts are not empty")
+            named = ", ".join(prompt for prompt, _ in empty[:_NAMED])
+            named += f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+            remedy = (
+                "see whether the answer is in another field; leave out prompts to which the model has nothing to say"
+            )
+            if any(finish == "length" for _, finish in empty):  # more tokens help only an answer that was cut
+                remedy = "raise `shadow.max_tokens`, and see whether the answer is in another field"
+            what = f"{len(empty) / len(came):.1%} of the {arm.value}'s answers to recorded prompts are empty"
+            return Violation(f"{what}: {named}", remedy)
+    return None
 
 
-def _not_refused(items: Sequence[ShadowItem]) -> GuardResult:
-    """Two deployments behind one filter agree on everything that it takes away."""
-    name, refused = (
-        "shadow-not-refused",
-        [item.primary_facts is not None and item.primary_facts.refusal for item in items],
-    )
-    if len(items) >= _FEWEST and 2 * sum(refused) > len(items):
-        what = f"the baseline refuses {sum(refused)} of {len(items)} recorded prompts, so there is little to compare"
-        return tripped(name, what, "see what filters its answers, or record prompts that it answers", _SPOILT)
-    return held(name, "the baseline answers most recorded prompts")
+@guard("shadow-not-refused", "the baseline answers most recorded prompts", invalidates=SHADOW, needs=SHADOW_ANSWERS)
+def shadow_not_refused(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag a baseline that refuses more than half of the recorded prompts (of 20 at least).
 
-
-def _not_cached(items: Sequence[ShadowItem]) -> GuardResult:
-    """All answers the same, and in no time: something in between has answered in the candidate's place."""
-    name = "shadow-not-cached"
-    alike = [item.with_primary is not None and item.with_primary.label is Label.EXACT for item in items]
-    if len(items) >= _FEWEST and all(alike) and (_all_quick(items) or _one_side_quick(items)):
-        what = "every answer of the candidate is the baseline's own, and came sooner than any engine makes one"
-        return tripped(name, f"{what}: from a cache", _NO_CACHE, _SPOILT)
-    count = sum(map(_is_remembered, items))
-    if count >= _LEAST_REMEMBERED and count > _REMEMBERED * len(items):
-        what = (
-            f"{count} of {len(items)} answers of the candidate are the baseline's own, and came within 5 ms on one arm"
-        )
-        told = f"{what}, a twentieth of the other's time (bound {_REMEMBERED:.0%}): from a cache"
-        return tripped(name, told, _NO_CACHE, _SPOILT)
-    return held(name, "the answers to recorded prompts were made for them")
-
-
-def _is_remembered(item: ShadowItem) -> bool:
-    """One answer of both, for which one of them needed hardly any time and the other a model's."""
-    alike = item.with_primary is not None and item.with_primary.label is Label.EXACT
-    if not alike or item.primary_facts is None or item.candidate_facts is None:
-        return False
-    quick, slow = sorted((item.primary_facts.latency_ns, item.candidate_facts.latency_ns))
-    return quick < _QUICK_NS and quick < slow / _MANY_TIMES
-
-
-def _of_empty(empty: Sequence[tuple[str, str | None]]) -> str:
-    """More tokens help only an answer that was cut before it began."""
-    if any(finish == "length" for _, finish in empty):
-        return "raise `shadow.max_tokens`, and see whether the answer is in another field"
-    return "see whether the answer is in another field; leave out prompts to which the model has nothing to say"
-
-
-def _named(prompts: Sequence[str]) -> str:
-    more = f" and {len(prompts) - _NAMED} more" if len(prompts) > _NAMED else ""
-    return f"{', '.join(prompts[:_NAMED])}{more}"
-
-
-def _all_quick(items: Sequence[ShadowItem]) -> bool:
-    paces = [pace for item in items if (pace := _ns_per_token(item.candidate_facts)) is not None]
-    return len(paces) == len(items) and float(np.median(paces)) < _QUICKEST_NS_PER_TOKEN
-
-
-def _one_side_quick(items: Sequence[ShadowItem]) -> bool:
-    """Of two deployments that answer alike, one needs nearly no time beside the other."""
-    pairs = [(item.primary_facts, item.candidate_facts) for item in items]
-    times = [(theirs.latency_ns, ours.latency_ns) for theirs, ours in pairs if theirs is not None and ours is not None]
-    if not times:
-        return False
-    quick, slow = sorted(float(np.median(side)) for side in zip(*times, strict=True))
-    return quick < _QUICK_NS and quick < slow / _MANY_TIMES
-
-
-def _ns_per_token(facts: AnswerFacts | None) -> float | None:
-    if facts is None or facts.tokens is None or facts.tokens < _FEWEST_TOKENS:
-        return None
-    return facts.latency_ns / facts.tokens
+    Two deployments behind one filter agree on everything that it takes away.
+    """
+    items = run.shadow.items if run.shadow is not None else ()
+    refused = sum(item.primary_facts is not None and item.primary_facts.refusal for item in items)
+    if len(items) >= _FEWEST and 2 * refused > len(items):
+        reason = f"the baseline refuses {refused} of {len(items)} recorded prompts, so there is little to compare"
+        return Violation(reason, "see what filters its answers, or record prompts that it answers")
+    return None

@@ -1,171 +1,235 @@
-"""Did a model answer at all? Guards over what remembers between the client and the models, or between the arms.
+"""Did a model answer at all? Whole answers from a cache, in the load, the evals and the shadow comparison.
 
-A prefix cache is a server's own and `cache-cold` looks at it; this is about whole answers, and about an arm that is
-faster because the other was asked before it.
-
-Evals whose answers one arm gave twice: what no model says so fast, and says in the other's very words.
+A prefix cache is a server's own, and `cache-cold` looks at it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from statistics import median
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchgate import units as shown
 from benchgate.gate.comparison import paired_load, places
 from benchgate.gate.evidence.blocks import block_value
-from benchgate.gate.evidence.items import Arms
-from benchgate.gate.evidence.tokens import same_rows
-from benchgate.gate.guards.base import SPEED, gravest, held, spoils_of, tripped, unknown
+from benchgate.gate.guards.answers import SHADOW_ANSWERS, Evals
+from benchgate.gate.guards.base import (
+    A_LOAD,
+    EVALS,
+    LOAD,
+    QUALITY,
+    SHADOW,
+    SPEED,
+    NotApplicable,
+    Violation,
+    guard,
+    most_serious,
+)
+from benchgate.gate.guards.load import answered_by_both
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.records import FloatArray, IntArray
-from benchgate.model.run import Evidence, LoadObservation, QualityObservation
-from benchgate.model.verdict import GuardResult
+from benchgate.model.records import AnswerFacts, BoolArray, IntArray, Label, ShadowItem
+from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import two_sample_t
 from benchgate.suite.schema import Suite
+from benchgate.units import show_duration
 
-_QUICK_S = 0.005
-_MANY_TIMES = 20  # both as for evals and shadow answers
-_LEAST_TOKENS = 8
-_SHARE = 0.05  # of the requests that both arms answered: what so many hide stays below most margins
+# --- The detector -----------------------------------------------------------------------------------------------------
+
+_QUICK_NS = 5_000_000.0
+_MANY_TIMES = 20
+"""An answer within 5 ms, and within a twentieth of what the other arm took for the same request, is from a cache."""
 _LEAST = 10
+_SHARE = 0.05
+"""So many answers from a cache, and such a share of all, hide what stays below most margins."""
+
+
+def _is_quick(
+    own_ns: NDArray[np.number] | float, other_ns: NDArray[np.number] | float, most_ns: float = _QUICK_NS
+) -> BoolArray:
+    """Mark answers that took hardly any time where the other arm took a model's."""
+    quick: BoolArray = np.less_equal(own_ns, most_ns) & np.greater(other_ns, _MANY_TIMES * np.asarray(own_ns))
+    return quick
+
+
+def _count_quick(times_ns: Sequence[tuple[int, int]], most_ns: float = _QUICK_NS) -> int:
+    """Count pairs of answers, one of each arm, of which one is from a cache."""
+    theirs, ours = np.array(times_ns, dtype=np.int64).reshape(-1, 2).T
+    return int(np.count_nonzero(_is_quick(theirs, ours, most_ns) | _is_quick(ours, theirs, most_ns)))
+
+
+def _are_many(cached: int, answers: int) -> bool:
+    return cached >= _LEAST and cached > _SHARE * answers
+
+
+# --- Load -------------------------------------------------------------------------------------------------------------
+
+_LEAST_TOKENS = 8
+
+
+@guard("load-not-cached", "no arm answered sooner than a model writes", invalidates=LOAD, by_arm=True, needs=A_LOAD)
+def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag answers to the load that came from a cache.
+
+    More than 5 % of an arm's answers (ten at least) of 8 tokens and more came whole, within 5 ms and a twentieth of
+    what the other arm took for the same request.
+    """
+    found = []
+    for place in places(suite):
+        cached, answered = dict.fromkeys(Arm, 0), 0
+        for pair in paired_load(run, place.name):
+            rows = answered_by_both(pair)
+            answered += len(rows[0])
+            times_ns = [(o.requests.end_ns - o.requests.sent_ns)[at] for o, at in zip(pair, rows, strict=True)]
+            for arm, execution, at, own, other in zip(Arm, pair, rows, times_ns, times_ns[::-1], strict=True):
+                cached[arm] += _count_whole(execution, at[_is_quick(own, other)])
+        arms = [arm for arm in Arm if _are_many(cached[arm], answered)]
+        if arms:
+            most = max(arms, key=lambda arm: cached[arm])
+            what = (
+                f"{cached[most]} of {answered} answers of the {most.value} came whole, within 5 ms and a twentieth of"
+            )
+            remedy = "take the cache out of the way to both, or give each arm an address of its own"
+            at_fault = Arm.CANDIDATE if Arm.CANDIDATE in arms else most
+            found.append(Violation(f"stage {place.name}: {what} the other's time: from a cache", remedy, at_fault))
+    return most_serious(found)
+
+
+def _count_whole(execution: LoadObservation, rows: IntArray) -> int:
+    """Count the answers in these rows that have 8 tokens at least, and came in two pieces at most."""
+    if len(rows) == 0:
+        return 0  # to look at every piece of every answer takes long
+    columns = execution.requests
+    whole = (columns.output_tokens >= _LEAST_TOKENS) & (request_metrics.arrivals(columns) <= 2)
+    return int(np.count_nonzero(whole[rows]))
+
+
 _CARRIED = 0.8  # of what it would have taken as the first
 _MEDIAN = block_value("e2e", 0.5)
 _SURE = 0.1  # of alpha: there are as many tests as stages
 
 
-def load_not_cached(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Long answers that came whole, in no time, where the other arm took many times as long for the same request."""
-    found = []
-    for place in places(suite):
-        quick, answered = dict.fromkeys(Arm, 0), 0
-        for pair in paired_load(evidence, place.name):
-            rows = same_rows(*pair)
-            both = np.logical_and(
-                *(request_metrics.succeeded(o.requests)[at] for o, at in zip(pair, rows, strict=True))
-            )
-            kept = (rows[0][both], rows[1][both])
-            answered += int(both.sum())
-            for arm, of_both, at in ((Arm.BASELINE, pair, kept), (Arm.CANDIDATE, pair[::-1], kept[::-1])):
-                quick[arm] += _remembered(of_both[0], at[0], of_both[1], at[1])
-        remembered = [one for one in Arm if quick[one] >= _LEAST and quick[one] > _SHARE * answered]
-        if remembered:
-            arm = max(remembered, key=lambda one: quick[one])
-            told = f"{quick[arm]} of {answered} answers of the {arm.value} came whole, within 5 ms and a twentieth of"
-            remedy = "take the cache out of the way to both, or give each arm an address of its own"
-            what = f"stage {place.name}: {told} the other's time: from a cache"
-            spoils = spoils_of(Arm.CANDIDATE if Arm.CANDIDATE in remembered else arm, "load")
-            found.append(tripped("load-not-cached", what, remedy, spoils))
-    return gravest(found) or held("load-not-cached", "no arm's answers came sooner than a model writes them")
+@guard(
+    "order-does-not-matter", "neither arm was much faster for being measured second", invalidates=SPEED, needs=A_LOAD
+)
+def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag something between the arms that remembers what the first one was asked.
 
-
-def _remembered(one: LoadObservation, rows: IntArray, other: LoadObservation, other_rows: IntArray) -> int:
-    """How many of the answers in these rows no model can have written; the other's rows are of the same requests."""
-    own_s, others_s = _took_s(one)[rows], _took_s(other)[other_rows]
-    quick = (own_s <= _QUICK_S) & (others_s > _MANY_TIMES * own_s)
-    if np.count_nonzero(quick) == 0:
-        return 0  # to look at every piece of every answer takes long
-    whole = (one.requests.output_tokens >= _LEAST_TOKENS) & (request_metrics.arrivals(one.requests) <= 2)
-    return int(np.count_nonzero(quick & whole[rows]))
-
-
-def _took_s(execution: LoadObservation) -> FloatArray:
-    """From the send itself: what waited in the client says nothing of who answered."""
-    columns = execution.requests
-    return (columns.end_ns - columns.sent_ns).astype(np.float64) * 1e-9
-
-
-def order_does_not_matter(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Whoever is asked second in a block is not much faster for it: then something keeps what the first one asked.
-
-    That the order alternates takes such a gain out of the mean. What is compared is then two caches, not two models.
+    Whichever arm is measured second in a block is shown to take less than 0.8 times as long (median E2E, at a tenth of
+    alpha). The alternating order takes that out of the mean, but two caches are compared then, not two models.
     """
     for place in places(suite):
-        gain = _of_the_second(evidence, place.name, suite.gate.alpha)
-        if gain is not None:
-            what = f"stage {place.name}: whoever was asked second in a block took {gain:.2f} times as long as otherwise"
-            bound = f"(bound {_CARRIED:g}): something remembers what the other arm was asked"
+        ratios: dict[bool, list[float]] = {True: [], False: []}
+        for baseline, candidate in paired_load(run, place.name):
+            theirs, ours = _MEDIAN(baseline), _MEDIAN(candidate)
+            if theirs is not None and ours is not None and min(theirs, ours) > 0 and max(theirs, ours) < math.inf:
+                ratios[baseline.position < candidate.position].append(math.log(ours / theirs))
+        first, second = (np.array(ratios[is_second], dtype=np.float64) for is_second in (False, True))
+        test = two_sample_t(first, second, _SURE * suite.gate.alpha)  # twice the gain: in both orders, with two signs
+        if test is not None and test.limits.upper < 2 * math.log(_CARRIED):
+            times = f"{math.exp(test.mean / 2):.2f} times as long as otherwise (bound {_CARRIED:g})"
+            what = f"the arm measured second in a block took {times}: something remembers what the other arm was asked"
             remedy = "give each arm a cache of its own, and take shared ones out of the way"
-            return tripped("order-does-not-matter", f"{what} {bound}", remedy, (SPEED,))
-    return held("order-does-not-matter", "neither arm was much faster for being asked second")
+            return Violation(f"stage {place.name}: {what}", remedy)
+    return None
 
 
-def _of_the_second(evidence: Evidence, stage: str, alpha: float) -> float | None:
-    """How many times as long the second one takes, where that is shown to be less than the bound."""
-    ratios: dict[bool, list[float]] = {True: [], False: []}
-    for baseline, candidate in paired_load(evidence, stage):
-        theirs, ours = _MEDIAN(baseline), _MEDIAN(candidate)
-        if theirs is not None and ours is not None and min(theirs, ours) > 0 and max(theirs, ours) < math.inf:
-            ratios[baseline.position < candidate.position].append(math.log(ours / theirs))
-    candidate_first, baseline_first = (np.array(ratios[which], dtype=np.float64) for which in (False, True))
-    test = two_sample_t(candidate_first, baseline_first, _SURE * alpha)  # twice the gain: it is in both, with two signs
-    if test is None or test.limits.upper >= 2 * math.log(_CARRIED):
-        return None
-    return math.exp(test.mean / 2)
+# --- Evals ------------------------------------------------------------------------------------------------------------
 
-
-_NO_MODEL_S = 0.001
+_NO_MODEL_NS = 1_000_000
 """No model answers over HTTP within this time; a cache does."""
-_HARDLY_A_MODEL_S = 0.005
-_MUCH_FASTER = 20
-"""Within this time, and so many times faster than the other arm with the very same answers, is a cache too."""
 _FEW = 30
 """Fewer answers may be all the same by chance."""
-_REMEMBERED = 0.05
-_LEAST_REMEMBERED = 10
-"""So many answers from a cache, and such a share of a task, hide as much of what a candidate would have lost."""
-_NO_CACHE = "switch off the cache between benchgate and the servers, or give each arm an address of its own"
-_SPOILS = ("quality",)
 
 
-def answers_not_cached(both: Mapping[str, Arms]) -> GuardResult:
-    """All answers to a task, or a good part of them."""
+@guard("not-cached", "answers took as long as a model takes", invalidates=QUALITY, needs=EVALS)
+def not_cached(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
+    """Flag evals that a cache answered.
+
+    All answers to a task (30 at least) are the same on both arms, and one arm's median answer took 1 ms at most, or 5
+    ms at most and a twentieth of the other's. Or more than 5 % of the answers (ten at least) are the same, and took 5
+    ms at most and a twentieth of the other arm's time for that item.
+    """
+    remedy = "switch off the cache between benchgate and the servers, or give each arm an address of its own"
     looked = False
-    for task, (baseline, candidate) in both.items():
-        times = [_median_s(observation) for observation in (baseline, candidate)]
-        known = [time for time in times if time is not None]
-        if len(baseline.items) < _FEW or len(known) < len(times):
+    for task, arms in evals.arms.items():
+        n = len(arms[0].items)
+        times_ns = [[item.latency_ns for item in one.items if item.latency_ns is not None] for one in arms]
+        if n < _FEW or any(not times or len(times) < len(one.items) for times, one in zip(times_ns, arms, strict=True)):
             continue
         looked = True
-        quick_s, slow_s = min(known), max(known)
-        much_faster = quick_s <= _HARDLY_A_MODEL_S and slow_s > _MUCH_FASTER * quick_s
-        if _all_alike(baseline, candidate) and (quick_s <= _NO_MODEL_S or much_faster):
-            arm = (baseline if times[0] == quick_s else candidate).arm.value
-            came = f"the {arm}'s came within {shown.show_duration(quick_s)}"
-            what = f"all answers to {task} are the same on both arms, and {came}"
-            return tripped("not-cached", what, _NO_CACHE, _SPOILS)
-        count = _remembered_items(baseline, candidate)
-        if count >= _LEAST_REMEMBERED and count > _REMEMBERED * len(baseline.items):
-            same = f"{count} of {len(baseline.items)} answers to {task} are the same on both arms"
-            what = f"{same}, and came within 5 ms on one and a twentieth of the other's time (bound {_REMEMBERED:.0%})"
-            return tripped("not-cached", what, _NO_CACHE, _SPOILS)
-    if not looked:
-        return unknown("not-cached", "how long answers took is not known, or there are too few of them to tell")
-    return held("not-cached", "answers took as long as a model takes")
+        medians = [float(np.median(times)) for times in times_ns]
+        quick, slow = sorted(medians)
+        theirs = {item.item_id: item for item in arms[0].items}
+        alike = [
+            (theirs[item.item_id], item)
+            for item in arms[1].items
+            if item.item_id in theirs and theirs[item.item_id].answer == item.answer
+        ]
+        if len(alike) == len(arms[1].items) and (quick <= _NO_MODEL_NS or _is_quick(quick, slow)):
+            arm = arms[medians.index(quick)].arm.value
+            came = f"the {arm}'s came within {show_duration(quick * 1e-9)}"
+            return Violation(f"all answers to {task} are the same on both arms, and {came}", remedy)
+        count = _count_quick([(b.latency_ns or 0, c.latency_ns or 0) for b, c in alike])
+        if _are_many(count, n):
+            same = f"{count} of {n} answers to {task} are the same on both arms"
+            return Violation(
+                f"{same}, and came within 5 ms on one and a twentieth of the other's time (bound {_SHARE:.0%})", remedy
+            )
+    return None if looked else NotApplicable("latencies of answers are not known, or there are too few answers to tell")
 
 
-def _all_alike(baseline: QualityObservation, candidate: QualityObservation) -> bool:
-    theirs = {item.item_id: item.answer for item in baseline.items}
-    return all(theirs.get(item.item_id) == item.answer for item in candidate.items)
+# --- Shadow -----------------------------------------------------------------------------------------------------------
+
+_FEWEST = 20  # prompts, to see a pattern in all of them
+_FEWEST_TOKENS = 32  # of a usual answer: a shorter one is quick by itself
+_QUICKEST_NS_PER_TOKEN = 50_000
+"""20,000 tokens per second of one stream, ten times as many as the quickest engines: such an answer was not made."""
+_BELOW_QUICK_NS = math.nextafter(_QUICK_NS, 0)
+"""Shadow answers must take less than 5 ms, where those of load and evals may take just that."""
 
 
-def _remembered_items(baseline: QualityObservation, candidate: QualityObservation) -> int:
-    """How many items have one answer, which one arm gave in hardly any time and the other in a model's."""
-    theirs = {item.item_id: item for item in baseline.items}
-    count = 0
-    for item in candidate.items:
-        other = theirs.get(item.item_id)
-        if other is None or other.answer != item.answer or other.latency_ns is None or item.latency_ns is None:
-            continue
-        quick_s, slow_s = (time * 1e-9 for time in sorted((other.latency_ns, item.latency_ns)))
-        count += quick_s <= _HARDLY_A_MODEL_S and slow_s > _MUCH_FASTER * quick_s
-    return count
+@guard(
+    "shadow-not-cached",
+    "the answers to recorded prompts are not from a cache",
+    invalidates=SHADOW,
+    needs=SHADOW_ANSWERS,
+)
+def shadow_not_cached(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag answers to recorded prompts that a cache gave in the candidate's place.
+
+    All answers (20 at least) are the same on both arms, and came at more than 20,000 tokens per second (32 tokens at
+    least), or one arm's median answer took less than 5 ms and a twentieth of the other's. Or that holds of more than 5
+    % of the answers that are the same (ten at least).
+    """
+    items = run.shadow.items if run.shadow is not None else ()
+    remedy = "take the cache out of the way to both"
+    alike = [item for item in items if item.with_primary is not None and item.with_primary.label is Label.EXACT]
+    times_ns = [
+        (item.primary_facts.latency_ns, item.candidate_facts.latency_ns)
+        for item in alike
+        if item.primary_facts is not None and item.candidate_facts is not None
+    ]
+    if len(alike) == len(items) >= _FEWEST:
+        quick, slow = sorted(map(float, np.median(times_ns, axis=0))) if times_ns else (math.inf, math.inf)
+        if _is_quick(quick, slow, _BELOW_QUICK_NS) or _came_too_fast(items):
+            what = "every answer of the candidate is the baseline's own, and came sooner than any engine makes one"
+            return Violation(f"{what}: from a cache", remedy)
+    count = _count_quick(times_ns, _BELOW_QUICK_NS)
+    if _are_many(count, len(items)):
+        what = f"{count} of {len(items)} answers of the candidate are the baseline's own"
+        came = f"came within 5 ms on one arm, a twentieth of the other's time (bound {_SHARE:.0%})"
+        return Violation(f"{what}, and {came}: from a cache", remedy)
+    return None
 
 
-def _median_s(observation: QualityObservation) -> float | None:
-    times = [item.latency_ns for item in observation.items if item.latency_ns is not None]
-    return median(times) * 1e-9 if times and len(times) == len(observation.items) else None
+def _came_too_fast(items: Sequence[ShadowItem]) -> bool:
+    paces = [pace for item in items if (pace := _ns_per_token(item.candidate_facts)) is not None]
+    return len(paces) == len(items) and float(np.median(paces)) < _QUICKEST_NS_PER_TOKEN
+
+
+def _ns_per_token(facts: AnswerFacts | None) -> float | None:
+    if facts is None or facts.tokens is None or facts.tokens < _FEWEST_TOKENS:
+        return None
+    return facts.latency_ns / facts.tokens

@@ -1,69 +1,100 @@
-"""Times and figures of one execution that cannot be: of a broken clock, or of records that somebody wrote."""
+"""Guards over the load generator: did it send what was planned, on time, and are its records credible?"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import fields
+from itertools import product
 
 import numpy as np
 
-from benchgate.model.records import ABSENT, BoolArray
-from benchgate.model.run import ClientUse, LoadObservation
+from benchgate.gate.comparison import Place, load_of, places
+from benchgate.gate.evidence.client_strain import losses, strained_blocks
+from benchgate.gate.guards.base import A_LOAD, LOAD, SPEED, Passed, Violation, guard
+from benchgate.model.deployment import Arm
+from benchgate.model.records import ABSENT
+from benchgate.model.run import Evidence, LoadObservation
+from benchgate.suite.schema import Suite
 from benchgate.units import show_duration
+
+TO_ITS_END = "run the suite again to its end"
 
 _ROUNDING_S = 1e-6  # a window is seconds in a float, and of several workers a sum of them; instants are nanoseconds
 
 
-def impossible(execution: LoadObservation, is_open: bool, *, conversing: bool = False) -> str | None:
-    """Return what cannot be; None where all of it can. `conversing`: its requests are turns of conversations.
+def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[Place, LoadObservation]]:
+    for place, arm in product(places(suite), Arm):
+        for execution in load_of(run, place.name, arm).values():
+            yield place, execution
 
-    A window that is too short would make every rate higher than it was. It runs from the first intended send to the
-    last end of the requests counted in it (`load.result`), so it is no shorter than from the first send to the last
-    end. That of a closed loop with a ramp is the time in which its requests began.
+
+def _where(execution: LoadObservation) -> str:
+    return f"stage {execution.stage}, block {execution.block + 1}, {execution.arm.value}"
+
+
+@guard("load-as-planned", "the load generator lost no request and no worker", invalidates=LOAD, needs=A_LOAD)
+def load_as_planned(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag load that was planned and never offered.
+
+    A load generator process was lost or late, or a request was never sent or failed by a fault of the load generator's
+    machine.
     """
-    count = int(np.count_nonzero(_before_it_was_sent(execution)))
-    if count:
-        return f"{count} of {len(execution.requests)} requests were answered before they were sent"
-    wrong = _no_number(execution.client)
-    if wrong:
-        return f"the load generator's own {wrong}, which is no figure"
-    held_full = not is_open and len(execution.ramp) > 0
-    window_s, span_s = execution.window_s, _begins_s(execution, conversing) if held_full else _span_s(execution)
-    if not math.isfinite(window_s) or window_s < span_s - _ROUNDING_S:
-        what = "to begin" if held_full else "from the first send to the last end"
-        took = f"and its requests took {show_duration(span_s)} {what}"
-        return f"it is said to have lasted {window_s:g} s, {took}"
+    for _, execution in _executions(run, suite):
+        lost = losses(execution.client, *execution.with_ramp)
+        if lost:
+            remedy = f"see the error details in the report and the load generator's own machine; {TO_ITS_END}"
+            return Violation(f"{_where(execution)}: {lost[0]}", remedy)
     return None
 
 
-def _before_it_was_sent(execution: LoadObservation) -> BoolArray:
+@guard("times-possible", "the recorded times of requests and stages are possible", invalidates=LOAD, needs=A_LOAD)
+def times_possible(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag records that contradict themselves, by a broken clock or because somebody wrote them.
+
+    A request was answered before it was sent, a stage lasted less than from its first send to its last end, or a figure
+    of the load generator's own is not finite.
+    """
+    for place, execution in _executions(run, suite):
+        contradiction = _contradiction(place, execution)
+        if contradiction:
+            remedy = "check the clocks of the load generator's machines; measure again on others"
+            return Violation(f"{_where(execution)}: {contradiction}", remedy)
+    return None
+
+
+def _contradiction(place: Place, execution: LoadObservation) -> str | None:
+    """Return what is impossible in an execution, None where all is possible.
+
+    A window that is too short would raise every rate. It runs from the first intended send to the last end of the
+    requests counted in it (`load.result`), so it is no shorter than from the first send to the last end. That of a
+    closed loop with a ramp is the time in which its requests began.
+    """
     columns = execution.requests
-    sent = columns.sent_ns
-    early: BoolArray = (columns.end_ns != ABSENT) & (sent != ABSENT) & (columns.end_ns < sent)
-    there = np.diff(columns.chunk_start) > 0
-    if there.any():
+    sent = columns.sent_ns != ABSENT
+    early = sent & (columns.end_ns != ABSENT) & (columns.end_ns < columns.sent_ns)
+    streamed = np.diff(columns.chunk_start) > 0
+    if streamed.any():
         first = columns.chunk_ns[np.clip(columns.chunk_start[:-1], 0, len(columns.chunk_ns) - 1)]
-        early |= there & (sent != ABSENT) & (first < sent)
-    return early
-
-
-def _no_number(client: ClientUse) -> str | None:
-    """The first of its figures that is not finite, or below nothing: `cpu_s is nan`."""
-    for field in fields(client):
-        value = getattr(client, field.name)
+        early |= sent & streamed & (first < columns.sent_ns)
+    if early.any():
+        return f"{np.count_nonzero(early)} of {len(columns)} requests were answered before they were sent"
+    for field in fields(execution.client):
+        value = getattr(execution.client, field.name)
         if isinstance(value, int | float) and not 0 <= value < math.inf:
-            return f"{field.name} is {value:g}"
+            return f"the load generator's own {field.name} is {value:g}; expected a finite number of at least 0"
+    window_s, took_s, what = execution.window_s, 0.0, "from the first send to the last end"
+    ended = sent & (columns.end_ns != ABSENT)
+    if not place.is_open and len(execution.ramp) > 0:
+        took_s, what = _shortest_start_span_s(execution, conversing=place.turns != 1), "to begin"
+    elif ended.any():
+        took_s = float(columns.end_ns[ended].max() - columns.sent_ns[ended].min()) * 1e-9
+    if not math.isfinite(window_s) or window_s < took_s - _ROUNDING_S:
+        return f"it is recorded as {window_s:g} s long, and its requests took {show_duration(took_s)} {what}"
     return None
 
 
-def _span_s(execution: LoadObservation) -> float:
-    """From the first send to the last end of the requests that ended; 0 where none did."""
-    sent_ns, end_ns = execution.requests.sent_ns, execution.requests.end_ns
-    ended = (sent_ns != ABSENT) & (end_ns != ABSENT)
-    return float(end_ns[ended].max() - sent_ns[ended].min()) * 1e-9 if ended.any() else 0.0
-
-
-def _begins_s(execution: LoadObservation, conversing: bool) -> float:
+def _shortest_start_span_s(execution: LoadObservation, *, conversing: bool) -> float:
     """Return the least time in which the requests of one worker can have begun.
 
     The window of several workers lies between the shortest and the longest of theirs. Which request was whose is not
@@ -75,3 +106,44 @@ def _begins_s(execution: LoadObservation, conversing: bool) -> float:
     if conversing or each < 2:
         return 0.0
     return float((begins_ns[each - 1 :] - begins_ns[: len(begins_ns) - each + 1]).min()) * 1e-9
+
+
+@guard("client-keeps-up", "the load generator kept up with its schedule", invalidates=SPEED, needs=A_LOAD)
+def client_keeps_up(run: Evidence, suite: Suite) -> Violation | Passed:
+    """Flag a load generator that was the bottleneck, on either arm.
+
+    It was in more than a quarter of a stage's blocks, or in a block in which the candidate failed more requests than
+    the baseline. A server that fails at once makes a closed loop spin and its client busy; those failures are the
+    server's own answers and stay judged. Where answers also failed in a way that the client may have caused (no
+    connection, no answer in time), the guard invalidates all of the load.
+    """
+    stages = [strained_blocks(run, place, suite) for place in places(suite)]
+    unusable = [stage for stage in stages if stage.spoil]
+    if unusable:
+        first = unusable[0]
+        reason = f"the load generator was the bottleneck in {first.place}: {first.why}"
+        if first.hides:
+            reason += "; the candidate failed more requests there, so these blocks cannot be left out"
+        remedy = "lower the load, or give the load generator more machine, cores or workers (`benchgate doctor`)"
+        return Violation(reason, remedy, invalidates=(LOAD,) if any(stage.doubtful for stage in unusable) else None)
+    reason = "the load generator kept up with its schedule"
+    if unusual := suite.gate.client.unusual():
+        reason = f"the load generator kept up within the policy's own bounds: {unusual}"
+    left_out = ", ".join(f"{stage.place} ({stage.why})" for stage in stages if stage.left_out)
+    return Passed(f"{reason}; times and rates exclude the blocks where it did not: {left_out}" if left_out else reason)
+
+
+@guard("one-client", "each stage was sent by one number of load generator processes", invalidates=SPEED, needs=A_LOAD)
+def one_client(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag a stage whose executions were sent by different numbers of load generator processes.
+
+    Another number of processes keeps another schedule and reuses other connections.
+    """
+    for place in places(suite):
+        numbers = {arm: {o.client.workers for o in load_of(run, place.name, arm).values()} for arm in Arm}
+        if len(set().union(*numbers.values())) > 1:
+            names = {arm: " and ".join(map(str, sorted(numbers[arm]))) or "none" for arm in Arm}
+            shown = ", ".join(f"{names[arm]} for the {arm.value}" for arm in Arm)
+            reason = f"stage {place.name} was sent by different numbers of load generator processes ({shown})"
+            return Violation(reason, "send all of a run from the same machine or cluster")
+    return None

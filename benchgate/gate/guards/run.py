@@ -1,36 +1,29 @@
-"""A run that was cut short and went on: what it says of itself, and how often that may be.
+"""Guards over a run as a whole, and over two stored runs: was everything measured, once, and the same thing?
 
-What was only begun when it was cut short is measured again, so whoever ends runs can choose what is thrown away: blocks
-in which nothing goes well so far. What that is worth at most to somebody who sees all stands in docs/decisions.md.
-
-In what two stored suites do not ask the same, said so that someone can mend it.
-
-Did every deployment have the replicas that its suite declares, whenever they were counted during the run?
-
-Is the evidence usable at all? A tripped guard prevents PASS: nothing is said for or against the candidate.
+What was only begun when a run was interrupted is measured again, so whoever ends runs can choose what is thrown away:
+blocks in which nothing goes well so far. What that is worth at most to somebody who sees all stands in
+docs/decisions.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 from benchgate.gate.comparison import Comparison, arms_of, blocks_measured, load_of, measured_twice, places, quality_of
-from benchgate.gate.guards.answers import quality_guards, shadow_guards
-from benchgate.gate.guards.arms import arms_alike, bounds_load_alone, sides_alike, two_deployments
 from benchgate.gate.guards.base import (
-    TO_ITS_END,
+    EVERYTHING,
+    LOAD,
+    Need,
+    NotApplicable,
+    Passed,
+    Violation,
     compared,
-    gravest,
-    held,
-    looked_at,
-    spoils_comparisons_alone,
-    spoils_of,
-    tripped,
-    unknown,
+    guard,
+    most_serious,
 )
-from benchgate.gate.guards.load import background_guards, guards_apart, load_guards
-from benchgate.gate.guards.server import restarts_between, telemetry_guards
+from benchgate.gate.guards.client import TO_ITS_END
+from benchgate.gate.guards.server import restarts_between
 from benchgate.gate.policy import concrete_checks, judged_units
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
@@ -48,108 +41,366 @@ from benchgate.model.run import (
     Resumption,
     RunStatus,
 )
-from benchgate.model.verdict import GuardResult
 from benchgate.suite.capacity import level_of_stage
-from benchgate.suite.schema import Quality, Suite
+from benchgate.suite.schema import Suite
 from benchgate.units import show_found
+
+# --- Everything that was planned --------------------------------------------------------------------------------------
+
+_DOWN = "see whether its address is right and the server runs (check its log); then run again"
+_REMEDIES = {
+    REFUSES: "the server is up: correct in the suite what it refuses (the model's name, the key, fields) and run again",
+    ONE_SERVER: "correct the suite and run again",
+    CANNOT_SCORE: "correct the suite and run again",
+    NOT_ALL_READY: "bring all of its replicas up, or correct `ready.replicas` in the suite, and run again",
+    NOT_COUNTABLE: "correct `ready` in the suite and run again",
+    CHANGED: "let nobody deploy to it or change it while it is measured, and run again",
+}
+"""Remedies for a deployment that is up, by what its fault says."""
+
+
+@guard("targets-up", "both deployments answered throughout")
+def targets_up(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
+    """Flag a deployment that did not answer at the start or after a stage, or refuses what the suite asks of it."""
+    if not run.target_faults:
+        imported = "the evals were imported: whether a deployment was ever down is not known"
+        return NotApplicable(imported) if run.run.imported else None
+    reasons, remedies = [], []
+    for fault in run.target_faults:
+        mark = next((one for one in _REMEDIES if one in fault.reason), None)
+        state = f"did not answer {fault.when}" if mark is None else "cannot be measured"
+        reasons.append(f"the {fault.arm.value} {run.run.arms[fault.arm].name} {state}: {fault.reason}")
+        remedies.append(_DOWN if mark is None else _REMEDIES[mark])
+    return Violation("; and ".join(reasons), "; ".join(dict.fromkeys(remedies)))
+
+
+@guard("run-complete", "everything that was planned was measured")
+def run_complete(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag a run that was interrupted."""
+    if run.run.status is RunStatus.COMPLETE:
+        return None
+    reason = f"the run is {run.run.status.value}: not everything that was planned was measured"
+    return Violation(reason, _how_to_complete(run))
+
+
+@guard("all-measured", "everything planned has its record")
+def all_measured(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag evidence that was dropped or doubled.
+
+    A planned start, request, eval task or shadow comparison has no record, something that is measured once has two, or
+    an eval was stopped early and no required check of the policy looks at it.
+    """
+    found = (
+        measured_twice(run)
+        or _missing_starts(run, suite)
+        or next(_missing_tasks(run, suite), None)
+        or _stopped_unjudged(run, suite)
+        or ("the fixed texts were not read" if suite.divergence is not None and run.divergence is None else None)
+        or ("the shadow comparison was not made" if suite.shadow is not None and run.shadow is None else None)
+        or next(_missing_requests(run, suite), None)
+    )
+    return None if found is None else Violation(found, _how_to_complete(run))
+
+
+def _missing_starts(run: Evidence, suite: Suite) -> str | None:
+    """A few quick starts are not what all of them took."""
+    for arm in arms_of(run) if suite.start is not None else ():
+        times = suite.start.times if suite.start is not None else 0
+        found = sorted(start.number for start in run.starts if start.arm is arm)
+        if found != list(range(times)):
+            return f"{len(found)} starts of the {arm.value} have a time, of {times} planned"
+    return None
+
+
+def _missing_tasks(run: Evidence, suite: Suite) -> Iterator[str]:
+    quality = suite.quality
+    first = [o for o in run.quality if o.repeat == 0]
+    for name, arm in product(quality.names if quality is not None else (), Arm):
+        found = (o for o in first if o.arm is arm)
+        if quality is not None and not any(
+            o.task == name or ((entry := quality.entry(o.task)) is not None and entry.name == name) for o in found
+        ):
+            yield f"task {name} was not run on the {arm.value}"
+    for task, arm in product(dict.fromkeys(o.task for o in run.quality), Arm):
+        observation = quality_of(run, arm, task)
+        if observation is None:
+            yield f"task {task} was not run on the {arm.value}"
+            continue
+        group, leaves = task.partition("/")[0], observation.harness.get("leaves")
+        count = sum(o.arm is arm and o.task.startswith(f"{group}/") for o in first)
+        if leaves is not None and count != leaves:
+            yield f"{count} of the {leaves} tasks of {group} were run on the {arm.value}"
+
+
+def _stopped_unjudged(run: Evidence, suite: Suite) -> str | None:
+    """A task may stop early where a required check looks at it: that can only block, or find that it cannot say.
+
+    Another policy than the one that stopped it may not look at it.
+    """
+    stopped = [o.task for o in run.quality if o.repeat == 0 and o.harness.get("stopped_early")]
+    if not stopped:
+        return None
+    comparison = Comparison(run)
+    specs = [s for s in concrete_checks(suite, run) if s.check.required and s.check.metric in TASK_METRICS]
+    judged = {task for s in specs for tasks in judged_units(s, suite, comparison).values() for task in tasks}
+    task = next((task for task in stopped if task not in judged), None)
+    if task is None:
+        return None
+    return f"the evals were stopped early because harm was certain, and no required check looks at task {task}"
+
+
+def _missing_requests(run: Evidence, suite: Suite) -> Iterator[str]:
+    blocks = range(_blocks_due(run, suite))
+    for place, arm in product(places(suite), arms_of(run)):
+        observed = load_of(run, place.name, arm)
+        for block in blocks:
+            rows = observed[block].recorded_planned if block in observed else 0
+            if block not in observed or place.requests not in (None, rows):  # in the background no number is planned
+                where = f"stage {place.name}, block {block + 1}, {arm.value}"
+                yield f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
+
+
+def _blocks_due(run: Evidence, suite: Suite) -> int:
+    """Return the planned blocks, or those before the interim look at which the run says that its load ended.
+
+    Without that word a run that lacks blocks was interrupted, however few would have done.
+    """
+    if suite.load is None:
+        return 0
+    ended = run.ended
+    at_a_look = ended is not None and ended.of == suite.load.blocks and ended.blocks in suite.load.looks
+    if ended is not None and at_a_look and blocks_measured(suite, run) == ended.blocks:
+        return ended.blocks
+    return suite.load.blocks
+
+
+def _how_to_complete(run: Evidence) -> str:
+    """After a fault of a deployment nothing else helps than to mend that."""
+    if run.target_faults:
+        return "mend what `targets-up` reports; what is missing here follows from it"
+    return to_its_end(run)
+
+
+# --- Resumed runs -----------------------------------------------------------------------------------------------------
 
 MOST_RESUMPTIONS = 1
 
-_EVERYTHING = ("load", "quality", "divergence", "shadow")
+
+RESUMED = Need("a resumed run", lambda run, _: bool(run.resumptions))
 
 
-def sitting_guards(evidence: Evidence) -> Iterator[GuardResult]:
-    """Whether a run was cut short too often; nothing of one that never was."""
-    times = len(evidence.resumptions)
-    if times > MOST_RESUMPTIONS:
-        what = f"the run was cut short and went on {times} times, each time without what it had only begun"
-        remedy = "run the suite from its beginning, and let nothing end it more than once"
-        yield tripped("few-interruptions", what, remedy, _EVERYTHING)
-    elif times:
-        yield held("few-interruptions", "the run was cut short and went on once, which is allowed")
+@guard(
+    "few-interruptions",
+    "the run was interrupted and resumed once, which is allowed",
+    invalidates=EVERYTHING,
+    needs=RESUMED,
+)
+def few_interruptions(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag a run that was interrupted and resumed more than once, each time without what it had only begun."""
+    times = len(run.resumptions)
+    if times <= MOST_RESUMPTIONS:
+        return None
+    reason = f"the run was interrupted and resumed {times} times, each time without what it had only begun"
+    return Violation(reason, "run the suite from its beginning, and let nothing end it more than once")
 
 
 def sitting_notes(evidence: Evidence) -> tuple[str, ...]:
-    """Sentences that tell of the sittings, and of servers that were restarted meanwhile; none where there was one."""
+    """Describe the sessions of a resumed run, and servers that were restarted meanwhile; none for any other run."""
     found = evidence.resumptions
     if not found:
         return ()
-    went_on = "; ".join(f"cut short, went on at {one.at}{_without(one)}{_again(one)}" for one in found)
-    return (f"measured in {len(found) + 1} sittings: {went_on}", *_restarts(evidence))
+    sessions = "; ".join(_show_resumption(one) for one in found)
+    return (f"measured in {len(found) + 1} sessions: {sessions}", *_restart_notes(evidence))
+
+
+def _show_resumption(one: Resumption) -> str:
+    """Nobody can say what was in a spool that was not there, or is an older copy: whole blocks that went badly."""
+    shown = f"interrupted, resumed at {one.at}"
+    if one.without_spool:
+        shown += " without the spool in which records were kept (--without-spool), so what was measured may be missing"
+    elif one.by_spool:
+        shown += " with what store and spool had of it, and nobody can vouch that the spool is all of what was kept"
+    return shown + (f", and measured again from the beginning: {', '.join(one.again)}" if one.again else "")
+
+
+def _restart_notes(run: Evidence) -> Iterator[str]:
+    """Describe restarts of servers that benchgate did not start itself, as far as their metrics tell.
+
+    As each session begins they are asked: what they said while load was sent may be of the first session alone.
+    """
+    known = run.run.arms
+    theirs = [arm for arm in arms_of(run) if arm in known and known[arm].url is not None]
+    yield from restarts_between(run, theirs)
+    silent = [f"the {arm}" for arm in theirs if any(arm.value not in one.same_process for one in run.resumptions)]
+    if silent:
+        yield f"whether the server of {' and '.join(silent)} was restarted between the sessions is not known"
 
 
 def to_its_end(evidence: Evidence) -> str:
-    """What to do about a run that did not measure everything."""
+    """Return what to do about a run that did not measure everything."""
     run = evidence.run
     if run.status is RunStatus.COMPLETE or run.finished_at is not None or run.calibrates or run.imported:
         return TO_ITS_END
     if len(evidence.resumptions) >= MOST_RESUMPTIONS:
-        return "it was cut short and went on once already, and does so no more: run the suite from its beginning"
+        return "it was resumed once already and cannot be again: run the suite from its beginning"
     running = "wait for it to end; where what measured it was killed, " if run.status is RunStatus.RUNNING else ""
-    return f"{running}go on with it: `benchgate run SUITE --resume --run {run.id}`"
+    return f"{running}resume it: `benchgate run SUITE --resume --run {run.id}`"
 
 
-def _again(one: Resumption) -> str:
-    return f", and measured again from the beginning: {', '.join(one.again)}" if one.again else ""
+# --- Replicas ---------------------------------------------------------------------------------------------------------
+
+_MOST_SHOWN = 3
 
 
-def _without(one: Resumption) -> str:
-    """Nobody can say what was in a spool that was not there, or is an older copy: whole blocks that went badly."""
-    if one.without_spool:
-        gone = "without the spool in which records were kept (--without-spool)"
-        return f" {gone}, so what was measured may be missing here"
-    if one.by_spool:
-        return " with what store and spool had of it, and nobody can vouch that the spool is all of what was kept"
-    return ""
+REPLICAS = Need("declared replicas", lambda run, _: any(_declared(run, arm) is not None for arm in arms_of(run)))
 
 
-def _restarts(evidence: Evidence) -> Iterator[str]:
-    """What benchgate starts itself is started anew in every sitting; of others the metrics tell, where they do.
+@guard("replicas-changed", "all replicas were there at each count", invalidates=LOAD, by_arm=True, needs=REPLICAS)
+def replicas_changed(run: Evidence, suite: Suite) -> Violation | Passed:
+    """Flag a deployment that had fewer or more replicas than it declares (`ready`) at one of the counts.
 
-    As each sitting begins they are asked: what they said while load was sent may be of the first sitting alone.
+    They are counted at the start, before each block, after a stage with actions, and at the end. A count that could not
+    be taken or is missing is flagged too.
     """
-    known = evidence.run.arms
-    theirs = [arm for arm in arms_of(evidence) if arm in known and known[arm].url is not None]
-    yield from restarts_between(evidence, theirs)
-    silent = [arm for arm in theirs if not _same_in_all(arm, evidence.resumptions)]
-    if silent:
-        who = " and ".join(f"the {arm}" for arm in silent)
-        yield f"whether the server of {who} was restarted between the sittings is not known"
+    declared = {arm: wanted for arm in arms_of(run) if (wanted := _declared(run, arm)) is not None}
+    found = [one for arm, wanted in declared.items() if (one := _other_replicas(run, arm, wanted)) is not None]
+    violation = most_serious(found)
+    if violation is not None:
+        return violation
+    counts = sum(one.arm in declared for one in run.replicas)
+    numbers = " and ".join(f"{wanted} of the {arm.value}" for arm, wanted in declared.items())
+    return Passed(f"all replicas were there at each of {counts} counts: {numbers}")
 
 
-def _same_in_all(arm: Arm, found: Sequence[Resumption]) -> bool:
-    return all(arm.value in one.same_process for one in found)
+def _declared(run: Evidence, arm: Arm) -> int | None:
+    """Return how many replicas the run's own suite declares, whatever policy judges it now; None where none."""
+    stored = run.run.suite
+    found: object = stored.get("deployments")
+    for key in (stored.get(arm.value), "ready", "replicas"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int) else None
 
 
-_ASKED = ("seed", "start", "load", "quality", "divergence", "shadow", "limits")
+def _other_replicas(run: Evidence, arm: Arm, wanted: int) -> Violation | None:
+    counts = [one for one in run.replicas if one.arm is arm]
+    wrong = [f"{one.shown} {one.when}" for one in counts if one.count != wanted]
+    wrong += [] if run.target_faults else [f"no count {when}" for when in _missing_counts(run, arm, counts)]
+    if not wrong:
+        return None
+    more = [f"and {len(wrong) - _MOST_SHOWN} more"] if len(wrong) > _MOST_SHOWN else []
+    name = run.run.arms[arm].name if arm in run.run.arms else ""
+    shown = "; ".join([*wrong[:_MOST_SHOWN], *more])
+    remedy = (
+        "see why replicas came or went (the scheduler's and the servers' logs), keep their number as it is declared, "
+        "and run the suite again"
+    )
+    return Violation(f"the {arm.value} {name} did not have its {wanted} replicas throughout: {shown}", remedy, arm)
+
+
+def _missing_counts(run: Evidence, arm: Arm, counts: list[ReplicaCount]) -> Iterator[str]:
+    """Yield the moments of which there must be a count by what was measured, and is none."""
+    moments = {one.when for one in counts}
+    if AT_THE_START not in moments:
+        yield AT_THE_START
+    counted = {one.block for one in counts}
+    measured = {one.block for one in run.load if one.arm is arm and level_of_stage(one.stage) is None}
+    yield from (f"before block {block + 1}" for block in sorted(measured - counted))
+    if run.run.status is RunStatus.COMPLETE and AT_THE_END not in moments:
+        yield AT_THE_END
+
+
+# --- Two stored runs --------------------------------------------------------------------------------------------------
+
+
+CALIBRATION = Need("a calibration", lambda run, _: run.run.calibrates)
+
+
+@guard("no-calibration", "the run is not a calibration", invalidates=EVERYTHING, needs=CALIBRATION)
+def no_calibration(run: Evidence, suite: Suite) -> Violation | None:
+    """Flag a calibration: it measured one deployment twice, so nobody in it is a candidate."""
+    if not run.run.calibrates:
+        return None
+    name = run.run.arms[Arm.BASELINE].name if Arm.BASELINE in run.run.arms else "its baseline"
+    reason = f"run {run.run.id} is a calibration: it measured {name} against itself, so it judges nobody"
+    return Violation(reason, "measure a candidate with `benchgate run`")
+
+
+@guard("same-measurement", "both runs measured the same thing", invalidates=EVERYTHING)
+def same_measurement(comparison: Comparison, suite: Suite) -> Violation | None:
+    """Flag two stored runs that did not measure the same thing."""
+    reference, judged = _both_runs(comparison)
+    if reference.run.measurement_sha256 == judged.run.measurement_sha256:
+        return None
+    reason = f"the two runs did not measure the same thing: {what_differs(reference.run.suite, judged.run.suite)}"
+    return Violation(reason, "measure both with the same suite and seed")
+
+
+@guard("same-client", "both runs had the same load generator", invalidates=compared(LOAD))
+def same_client(comparison: Comparison, suite: Suite) -> Violation | Passed:
+    """Flag two stored runs with other load generators, where no live baseline ties them together.
+
+    They were sent by another number of load generator processes, or one by a single machine and the other by a cluster.
+    Where each run has its own live baseline, that changes the baseline too, and the guard only says so.
+    """
+    one, other = (_show_senders(run) for run in _both_runs(comparison))
+    if one == other:
+        return Passed(f"both runs were sent by the same: {one}")
+    reason = f"the two runs were not sent by the same: one by {one}, the other by {other}"
+    if comparison.apart:
+        return Violation(reason, "measure the two deployments in one run")
+    return Passed(f"{reason}; what that changes, it changes of each run's own baseline too")
+
+
+@guard("same-baseline", "both runs had the same baseline beside them", invalidates=EVERYTHING)
+def same_baseline(comparison: Comparison, suite: Suite) -> Violation | NotApplicable | None:
+    """Flag two stored runs that did not measure the same baseline beside their candidate."""
+    if comparison.apart:
+        return NotApplicable("a run measured its candidate alone: margins are held to a noise profile instead")
+    theirs, ours = (run.run.arms[Arm.BASELINE].fingerprint for run in _both_runs(comparison))
+    if theirs == ours:
+        return None
+    reason = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
+    return Violation(reason, "measure the two deployments in one run")
+
+
+def _both_runs(comparison: Comparison) -> tuple[Evidence, Evidence]:
+    assert comparison.reference is not None, "two runs are compared"
+    return comparison.reference, comparison.judged
+
+
+def _show_senders(run: Evidence) -> str:
+    """`4 load generator processes of a cluster`; where stages differ in their number, all of the numbers."""
+    numbers = sorted({execution.client.workers for execution in run.load})
+    spread = any(execution.client.start_uncertainty_s is not None for execution in run.load)
+    shown = " or ".join(map(str, numbers)) or "no"
+    return f"{shown} load generator process{'' if numbers == [1] else 'es'}{' of a cluster' if spread else ''}"
+
+
+_MEASURED_BY = ("seed", "start", "load", "quality", "divergence", "shadow", "limits")
 _OF_THE_CLIENT = ("load.workers", "load.audit", "load.looks", "load.limit")  # how it is asked, and not what
 _NAMED = 3  # differences; more are counted
 
 
 def what_differs(one: Mapping[str, object], other: Mapping[str, object]) -> str:
-    """`load.blocks is 4 in the first and 8 in the second`, and how many more there are.
+    """Describe how two stored suites differ in what they measure: `load.blocks is 4 in the first and 8 in the second`.
 
     Nothing of the suites differs where a file that they name was another one.
     """
-    asked = [dict(leaves({key: suite.get(key) for key in _ASKED})) for suite in (one, other)]
+    asked = [dict(leaves({key: suite.get(key) for key in _MEASURED_BY})) for suite in (one, other)]
     names = [name for name in dict.fromkeys([*asked[0], *asked[1]]) if asked[0].get(name) != asked[1].get(name)]
     names = [name for name in names if not name.startswith(_OF_THE_CLIENT)]
     if not names:
         return "their suites ask the same, so a file that these name (prompts, tasks, a trace) was another one"
-    told = [
-        f"{name} is {_shown(asked[0].get(name))} in the first and {_shown(asked[1].get(name))} in the second"
-        for name in names[:_NAMED]
-    ]
+    shown = []
+    for name in names[:_NAMED]:
+        first, second = ("missing" if (value := side.get(name)) is None else show_found(value) for side in asked)
+        shown.append(f"{name} is {first} in the first and {second} in the second")
     more = len(names) - _NAMED
-    return "; ".join(told) + (f"; and {more} more {'differs' if more == 1 else 'differ'}" if more > 0 else "")
-
-
-def _shown(value: object) -> str:
-    return "not there" if value is None else show_found(value)
+    return "; ".join(shown) + (f"; and {more} more {'differs' if more == 1 else 'differ'}" if more > 0 else "")
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Every single value below, by where it stands: `load.sweep[0].concurrency`."""
+    """Yield every single value below, by where it stands: `load.sweep[0].concurrency`."""
     inside: list[tuple[str, object]] = []
     if isinstance(value, Mapping):
         inside = [(f"{path}.{key}" if path else str(key), one) for key, one in value.items()]
@@ -159,265 +410,3 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
     for at, one in inside:
         yield from leaves(one, at)
-
-
-_NAME = "replicas-changed"
-_MOST_SHOWN = 3
-_REMEDY = (
-    "see why replicas came or went (the scheduler's and the servers' logs), keep their number as it is declared, and "
-    "run the suite again"
-)
-
-
-def replica_guards(evidence: Evidence) -> Iterator[GuardResult]:
-    """Trip where a count differs from the declared number, could not be taken or is missing.
-
-    Nothing for a run whose suite declares no replicas.
-    """
-    declared = {arm: wanted for arm in arms_of(evidence) if (wanted := _declared(evidence, arm)) is not None}
-    if not declared:
-        return
-    found = [one for arm, wanted in declared.items() if (one := _of_arm(evidence, arm, wanted)) is not None]
-    counts = sum(one.arm in declared for one in evidence.replicas)
-    numbers = " and ".join(f"{wanted} of the {arm.value}" for arm, wanted in declared.items())
-    yield gravest(found) or held(_NAME, f"all replicas were there at each of {counts} counts: {numbers}")
-
-
-def _declared(evidence: Evidence, arm: Arm) -> int | None:
-    """Return how many replicas the run's own suite declares, whatever policy judges it now; None where none."""
-    stored = evidence.run.suite
-    found: object = stored.get("deployments")
-    for key in (stored.get(arm.value), "ready", "replicas"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, int) else None
-
-
-def _of_arm(evidence: Evidence, arm: Arm, wanted: int) -> GuardResult | None:
-    counts = [one for one in evidence.replicas if one.arm is arm]
-    wrong = [f"{one.shown} {one.when}" for one in counts if one.count != wanted]
-    missing = [] if evidence.target_faults else list(_missing(evidence, arm, counts))
-    if not wrong and not missing:
-        return None
-    told = [*wrong, *(f"no count {when}" for when in missing)]
-    more = [f"and {len(told) - _MOST_SHOWN} more"] if len(told) > _MOST_SHOWN else []
-    name = evidence.run.arms[arm].name if arm in evidence.run.arms else ""
-    shown = "; ".join([*told[:_MOST_SHOWN], *more])
-    what = f"the {arm.value} {name} did not have its {wanted} replicas throughout: {shown}"
-    return tripped(_NAME, what, _REMEDY, spoils_of(arm, "load"))
-
-
-def _missing(evidence: Evidence, arm: Arm, counts: list[ReplicaCount]) -> Iterator[str]:
-    """Yield the moments of which there must be a count by what was measured, and is none."""
-    moments = {one.when for one in counts}
-    if AT_THE_START not in moments:
-        yield AT_THE_START
-    counted = {one.block for one in counts}
-    measured = {one.block for one in evidence.load if one.arm is arm and level_of_stage(one.stage) is None}
-    yield from (f"before block {block + 1}" for block in sorted(measured - counted))
-    if evidence.run.status is RunStatus.COMPLETE and AT_THE_END not in moments:
-        yield AT_THE_END
-
-
-def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
-    """Every guard with its finding, tripped or not, in a fixed order; one that had nothing to look at says so."""
-    runs = [comparison.judged] if comparison.reference is None else [comparison.reference, comparison.judged]
-    results = [*_no_calibration(runs), *_comparable(comparison, suite)]
-    for evidence in runs:
-        results += [_targets_up(evidence), _complete(evidence), _all_measured(evidence, suite)]
-        results += sitting_guards(evidence)
-        results += replica_guards(evidence)
-        results += looked_at(load_guards(evidence, suite), None if evidence.load else "no load was measured")
-        results += background_guards(evidence, suite)
-        results += telemetry_guards(evidence, suite)
-        results += looked_at([arms_alike(evidence, suite)], _NOT_ASKED if evidence.run.imported else None)
-        results.append(two_deployments(evidence))
-        results += shadow_guards(evidence)
-    results += looked_at(guards_apart(comparison, suite), None if comparison.judged.load else "no load was measured")
-    results += quality_guards(comparison, suite)
-    if not bounds_load_alone(suite):
-        return tuple(results)
-    return tuple(_held_where_nothing_is_compared(one) if spoils_comparisons_alone(one) else one for one in results)
-
-
-def _held_where_nothing_is_compared(guard: GuardResult) -> GuardResult:
-    """Report a finding against comparisons as held, where every check of the load has a bound of its own."""
-    return held(guard.id, f"{guard.reason}; no check of the load is held against the baseline, so none rests on that")
-
-
-def _no_calibration(runs: Sequence[Evidence]) -> Iterator[GuardResult]:
-    """A calibration measured one deployment twice: whatever its checks find, nobody in it is a candidate."""
-    for evidence in runs:
-        if evidence.run.calibrates:
-            name = evidence.run.arms[Arm.BASELINE].name if Arm.BASELINE in evidence.run.arms else "its baseline"
-            what = f"run {evidence.run.id} is a calibration: it measured {name} against itself, so it judges nobody"
-            yield tripped("no-calibration", what, "measure a candidate with `benchgate run`", _EVERYTHING)
-
-
-def _comparable(comparison: Comparison, suite: Suite) -> Iterator[GuardResult]:
-    """Two stored runs must have measured the same thing, beside the same baseline."""
-    reference = comparison.reference
-    if reference is None:
-        return
-    judged = comparison.judged
-    if reference.run.measurement_sha256 != judged.run.measurement_sha256:
-        what = f"the two runs did not measure the same thing: {what_differs(reference.run.suite, judged.run.suite)}"
-        yield tripped("same-measurement", what, "measure both with the same suite and seed", _EVERYTHING)
-    else:
-        yield held("same-measurement", "both runs measured the same thing")
-    clients = [_senders(evidence) for evidence in (reference, judged)]
-    if clients[0] == clients[1]:
-        yield held("same-client", f"both runs were sent by the same: {clients[0]}")
-    elif comparison.apart:
-        what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
-        yield tripped("same-client", what, "measure the two deployments in one run", compared("load"))
-    else:
-        what = f"the two runs were not sent by the same: one by {clients[0]}, the other by {clients[1]}"
-        yield held("same-client", f"{what}; what that changes, it changes of each run's own baseline too")
-    fingerprints = [evidence.run.arms[Arm.BASELINE].fingerprint for evidence in (reference, judged)]
-    if comparison.apart:
-        yield unknown(
-            "same-baseline", "a run measured its candidate alone: margins are held to a noise profile instead"
-        )
-    elif fingerprints[0] != fingerprints[1]:
-        what = "the two runs had different baselines beside them, so nothing ties their machines and moments together"
-        yield tripped("same-baseline", what, "measure the two deployments in one run", _EVERYTHING)
-    else:
-        yield held("same-baseline", "both runs had the same baseline beside them")
-    yield from looked_at([sides_alike(comparison, suite)], _NOT_ASKED if judged.run.imported else None)
-
-
-def _senders(evidence: Evidence) -> str:
-    """`4 load generator processes of a cluster`; where stages differ in their number, all of the numbers."""
-    numbers = sorted({execution.client.workers for execution in evidence.load})
-    spread = any(execution.client.start_uncertainty_s is not None for execution in evidence.load)
-    told = " or ".join(map(str, numbers)) or "no"
-    return f"{told} load generator process{'' if numbers == [1] else 'es'}{' of a cluster' if spread else ''}"
-
-
-def _targets_up(evidence: Evidence) -> GuardResult:
-    if evidence.target_faults:
-        marks = [next((one for one in _REMEDIES if one in fault.reason), None) for fault in evidence.target_faults]
-        states = [
-            f"the {fault.arm.value} {evidence.run.arms[fault.arm].name} "
-            f"{'cannot be measured' if mark else f'did not answer {fault.when}'}: {fault.reason}"
-            for fault, mark in zip(evidence.target_faults, marks, strict=True)
-        ]
-        remedies = dict.fromkeys(_REMEDIES[mark] if mark else _DOWN for mark in marks)
-        return tripped("targets-up", "; and ".join(states), "; ".join(remedies))
-    if evidence.run.imported:
-        return unknown("targets-up", "the evals were made elsewhere: whether a deployment was ever down is not known")
-    return held("targets-up", "both deployments answered throughout")
-
-
-_NOT_ASKED = "the evals were made elsewhere: no server was asked what it is"
-_DOWN = "see whether its address is right and the server runs (its log tells); then run again"
-_REMEDIES = {
-    REFUSES: (
-        "it is there; correct in the suite what it refuses (the model's name, the key, fields of requests) "
-        "and run again"
-    ),
-    ONE_SERVER: "correct the suite and run again",
-    CANNOT_SCORE: "correct the suite and run again",
-    NOT_ALL_READY: "bring all of its replicas up, or correct `ready.replicas` in the suite, and run again",
-    NOT_COUNTABLE: "correct `ready` in the suite and run again",
-    CHANGED: "let nobody deploy to it or change it while it is measured, and run again",
-}
-"""Of a deployment that is there, by what its fault says."""
-
-
-def _once_more(evidence: Evidence) -> str:
-    """What to do about what is missing; after a fault of a deployment nothing else helps than to mend that."""
-    if evidence.target_faults:
-        return "mend what `targets-up` tells; what is missing here follows from it"
-    return to_its_end(evidence)
-
-
-def _complete(evidence: Evidence) -> GuardResult:
-    if evidence.run.status is not RunStatus.COMPLETE:
-        what = f"the run is {evidence.run.status.value}: not everything that was planned was measured"
-        return tripped("run-complete", what, _once_more(evidence))
-    return held("run-complete", "everything that was planned was measured")
-
-
-def _all_measured(evidence: Evidence, suite: Suite) -> GuardResult:
-    """Every planned start, request, task and prompt has its record, once, on every arm: nothing was dropped."""
-    amiss = measured_twice(evidence) or _not_started(evidence, suite)
-    if amiss is not None:
-        return tripped("all-measured", amiss, _once_more(evidence))
-    quality = suite.quality
-    for name in quality.names if quality is not None else ():
-        for arm in Arm:
-            if not any(o.arm is arm and o.repeat == 0 and _is_of(quality, o.task, name) for o in evidence.quality):
-                return tripped("all-measured", f"task {name} was not run on the {arm.value}", _once_more(evidence))
-    for task, arm in product(dict.fromkeys(o.task for o in evidence.quality), Arm):
-        observation = quality_of(evidence, arm, task)
-        if observation is None:
-            return tripped("all-measured", f"task {task} was not run on the {arm.value}", _once_more(evidence))
-        group, leaves = task.partition("/")[0], observation.harness.get("leaves")
-        found = sum(o.arm is arm and o.repeat == 0 and o.task.startswith(f"{group}/") for o in evidence.quality)
-        if leaves is not None and found != leaves:
-            what = f"{found} of the {leaves} tasks of {group} were run on the {arm.value}"
-            return tripped("all-measured", what, _once_more(evidence))
-    unheld = _stopped_unheld(evidence, suite)
-    if unheld is not None:
-        what = f"the evals were stopped early because harm was certain, and no required check looks at task {unheld}"
-        return tripped("all-measured", what, _once_more(evidence))
-    if suite.divergence is not None and evidence.divergence is None:
-        return tripped("all-measured", "the fixed texts were not read", _once_more(evidence))
-    if suite.shadow is not None and evidence.shadow is None:
-        return tripped("all-measured", "the shadow comparison was not made", _once_more(evidence))
-    blocks = range(_blocks_due(evidence, suite))
-    for place, arm in product(places(suite), arms_of(evidence)):
-        observed = load_of(evidence, place.name, arm)
-        for block in blocks:
-            rows = observed[block].recorded_planned if block in observed else 0
-            if block not in observed or place.requests not in (None, rows):  # in the background no number is planned
-                where = f"stage {place.name}, block {block + 1}, {arm.value}"
-                what = f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
-                return tripped("all-measured", what, _once_more(evidence))
-    return held("all-measured", "everything planned has its record")
-
-
-def _not_started(evidence: Evidence, suite: Suite) -> str | None:
-    """What starts are missing, or there twice; a few quick ones are not what all of them took."""
-    if suite.start is None:
-        return None
-    for arm in arms_of(evidence):
-        found = sorted(start.number for start in evidence.starts if start.arm is arm)
-        if found != list(range(suite.start.times)):
-            return f"{len(found)} starts of the {arm.value} have a time, of {suite.start.times} planned"
-    return None
-
-
-def _blocks_due(evidence: Evidence, suite: Suite) -> int:
-    """How many blocks there must be: all of them, or those before the look at which the run says that its load ended.
-
-    Without that word a run that lacks blocks was cut short, however few would have done.
-    """
-    if suite.load is None:
-        return 0
-    ended = evidence.ended
-    at_a_look = ended is not None and ended.of == suite.load.blocks and ended.blocks in suite.load.looks
-    if ended is not None and at_a_look and blocks_measured(suite, evidence) == ended.blocks:
-        return ended.blocks
-    return suite.load.blocks
-
-
-def _stopped_unheld(evidence: Evidence, suite: Suite) -> str | None:
-    """A task that was stopped early, and whose harm another policy than the one that stopped it does not look at.
-
-    A required check that looks at it can only block, or find that it cannot say.
-    """
-    stopped = [o.task for o in evidence.quality if o.repeat == 0 and o.harness.get("stopped_early")]
-    if not stopped:
-        return None
-    comparison = Comparison(evidence)
-    specs = [s for s in concrete_checks(suite, evidence) if s.check.required and s.check.metric in TASK_METRICS]
-    held_to = {task for s in specs for tasks in judged_units(s, suite, comparison).values() for task in tasks}
-    return next((task for task in stopped if task not in held_to), None)
-
-
-def _is_of(quality: Quality | None, task: str, name: str) -> bool:
-    """Whether an observed task is the one that the suite calls so, or one of that group."""
-    entry = quality.entry(task) if quality is not None else None
-    return task == name or (entry is not None and entry.name == name)
