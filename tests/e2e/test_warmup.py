@@ -274,7 +274,7 @@ def test_a_search_is_warmed_up_once_at_its_first_level(monkeypatch: pytest.Monke
     slots = SimSettings(batching=BatchingCosts(prefill_s=0.0001, decode_s=0.001, batch=4))
     given: dict[str, Any] = {"target": "50%", "resolution": "50%", "probe": 40, "budget": None, "least": None}
     with serve_sim(slots) as server, fleets_watched(monkeypatch) as sent:
-        load = {"url": server.url, "model": "sim", "engine": "openai", "slo": "ttft=5s", "workers": "1"}
+        load: dict[str, Any] = {"url": server.url, "model": "sim", "engine": "openai", "slo": "ttft=5s", "workers": "1"}
         load |= {"input_tokens": 8, "output_tokens": 8}
         asked = SearchOptions.parse(over="concurrency", lowest="6", highest="8", load=load, **given)
         document: Any = run_search(asked)
