@@ -32,9 +32,9 @@ load:
     - {{stage: r20, rate: 20/s, requests: 8}}
 quality:
   tasks: [{ROOT}/suites/tasks/add.yaml, {ROOT}/suites/tasks/fact.yaml]
-  limit: 80
+  limit: 60
   max_tokens: 32
-shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 50, max_tokens: 32}}
+shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 40, max_tokens: 32}}
 gate:
   alpha: 0.01
   # The engines run on the load generator's own cores, which may be busy with other tests too.
@@ -99,8 +99,8 @@ def test_everything_planned_was_stored(runs: Runs) -> None:
     evidence = latest_evidence(folder)
     assert len(evidence.load) == 2 * 4 * 2
     assert {len(o.requests) for o in evidence.load if o.stage == "c2"} == {16}
-    assert [len(o.items) for o in evidence.quality] == [80] * 4
-    assert evidence.shadow is not None and len(evidence.shadow.items) == 50
+    assert [len(o.items) for o in evidence.quality] == [60] * 4
+    assert evidence.shadow is not None and len(evidence.shadow.items) == 40
     order = [o.arm.value for o in evidence.load if o.stage == "c2"]
     assert order == ["baseline", "candidate", "candidate", "baseline"] * 2
 
@@ -191,7 +191,7 @@ def test_trend_of_a_latency_is_that_of_its_median_unless_said(runs: Runs) -> Non
 def test_a_stricter_policy_judges_the_same_run_anew(runs: Runs, tmp_path: Path) -> None:
     folder, _ = runs
     strict = tmp_path / "strict.yaml"
-    # Equal answers to 80 questions cannot show this; equal latencies may, once in a hundred runs (`alpha`).
+    # Equal answers to 60 questions cannot show this; equal latencies may, once in a hundred runs (`alpha`).
     strict.write_text(SUITE.replace("margin: 5 points}", "margin: 0.1 points}"))
     result = here(folder, "gate", "same", "--policy", str(strict), *JSON)
     assert document(result)["outcome"] == "INCONCLUSIVE", result.stdout
