@@ -292,7 +292,7 @@ def test_rare_bursts_at_the_margin_are_seldom_promoted() -> None:
     # 10 blocks of 50, baseline 0.1 %, candidate 1.1 %, intra-class correlation .05; without the limits on effective
     # requests 16 % of such candidates were promoted at a margin of 1 point.
     suite = SuiteText([{"metric": "error_rate", "margin": "1 points"}], blocks=10, requests=50).suite()
-    healthy = {failed: measured(suite, Effect(failed=failed)) for failed in range(51)}
+    healthy = {failed: measured(suite, Effect(failed=failed), items=20, prompts=20) for failed in range(51)}
     generator = np.random.default_rng(5)
 
     def blocks_with(share: float, arm: Arm) -> list[int]:

@@ -159,13 +159,6 @@ def impurities_of(source: str) -> Iterator[str]:
                 yield f"line {node.lineno}: {dotted}"
 
 
-def prints_of(source: str) -> Iterator[int]:
-    """Lines that print."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-            yield node.lineno
-
-
 def module_name(path: Path) -> str:
     """Dotted name of a file of the package."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -202,12 +195,6 @@ def test_the_core_reads_no_file_clock_or_global_randomness() -> None:
 
 def test_heavy_libraries_load_only_where_they_run() -> None:
     assert [str(found) for found in all_imports() if too_early(found)] == []
-
-
-def test_only_the_command_line_prints() -> None:
-    quiet = {name: path for name, path in MODULES.items() if room_of(name) != "cli"}
-    found = {name: list(prints_of(path.read_text(encoding="utf-8"))) for name, path in quiet.items()}
-    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_no_module_is_longer_than_its_limit() -> None:
@@ -276,4 +263,3 @@ def test_the_other_checks_see_what_they_look_for() -> None:
         "line 1: np.random.rand",
     ]
     assert list(impurities_of("np.random.default_rng(1)")) == []
-    assert list(prints_of("def f():\n    print('x')")) == [2]

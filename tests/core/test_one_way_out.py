@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,17 @@ STREAMS = frozenset({"sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr
 HARMLESS = frozenset({"isatty", "fileno", "encoding"})
 """What may be asked of a stream that is not written to."""
 CONSOLES = ("rich.console", "rich.pretty")
+STARTERS = frozenset({
+    "subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output",
+    "os.system",
+})  # fmt: skip
 TEXT_PRINTERS = frozenset({"say", "say_markdown", "log", "log_text"})
 
 
-def names_of(tree: ast.Module) -> dict[str, str]:
+def names_of(nodes: list[ast.AST]) -> dict[str, str]:
     """Where each name of a module comes from: `Console` → `rich.console.Console`."""
     known: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             known |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -53,18 +58,35 @@ def dotted(node: ast.AST, known: dict[str, str]) -> str:
     return ""
 
 
-def writes(source: str) -> Iterator[tuple[int, str]]:
-    """Every way past `benchgate.cli.saying` in a module, with its line."""
-    tree = ast.parse(source)
-    known = names_of(tree)
-    harmless = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in HARMLESS}
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Every way past `benchgate.cli.saying` in a module, with its line; and if a child may inherit its streams."""
+
+    writes: list[tuple[int, str]]
+    shares_streams: bool
+
+
+def found_in(source: str) -> Found:
+    nodes = list(ast.walk(ast.parse(source)))
+    known = names_of(nodes)
+    calls = [node for node in nodes if isinstance(node, ast.Call) and dotted(node.func, known) in STARTERS]
+    return Found(list(writes(nodes, known)), not all(map(goes_to_files, calls)))
+
+
+def goes_to_files(call: ast.Call) -> bool:
+    given = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    return given.get("stdout") == "log" and given.get("stderr") in ("log", "subprocess.STDOUT")
+
+
+def writes(nodes: list[ast.AST], known: dict[str, str]) -> Iterator[tuple[int, str]]:
+    harmless = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in HARMLESS}
     type_checking = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.If) and dotted(node.test, known).endswith("TYPE_CHECKING")
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute | ast.Name):
             name = dotted(node, known)
             if name in PRINTERS or (name in STREAMS and id(node) not in harmless):
@@ -83,24 +105,25 @@ def writes(source: str) -> Iterator[tuple[int, str]]:
 
 
 @functools.cache
-def modules() -> dict[str, str]:
-    return {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+def package() -> dict[str, Found]:
+    """What is found in every module of the package, which are read once for all tests."""
+    paths = PACKAGE.rglob("*.py")
+    return {str(path.relative_to(PACKAGE)): found_in(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def test_only_one_module_writes_to_the_standard_streams() -> None:
     found = {
         f"benchgate/{name}:{line}: {what}"
-        for name, source in modules().items()
+        for name, module in package().items()
         if name not in ALLOWED
-        for line, what in writes(source)
+        for line, what in module.writes
     }
     assert found == set(), "print through benchgate.cli.saying (say, say_json, log), which escapes what others wrote"
 
 
 def test_every_exception_is_one() -> None:
-    sources = modules()
     for name in ALLOWED:
-        assert list(writes(sources[name])), f"{name} writes nothing: take it off the list"
+        assert package()[name].writes, f"{name} writes nothing: take it off the list"
 
 
 def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
@@ -111,20 +134,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
         "telemetry/hardware.py": "both streams are captured",
         "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",
     }
-    passing = set()
-    for name, source in modules().items():
-        tree = ast.parse(source)
-        known = names_of(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and dotted(node.func, known) in (
-                "subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call",
-                "subprocess.check_output", "os.system",
-            ):  # fmt: skip
-                given = {word.arg: ast.unparse(word.value) for word in node.keywords}
-                to_files = given.get("stdout") == "log" and given.get("stderr") in ("log", "subprocess.STDOUT")
-                if not to_files:
-                    passing.add(name)
-    assert passing == set(allowed)
+    assert {name for name, module in package().items() if module.shares_streams} == set(allowed)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +158,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
     ],
 )
 def test_every_way_past_it_is_found(source: str) -> None:
-    assert list(writes(source))
+    assert found_in(source).writes
 
 
 @pytest.mark.parametrize(
@@ -162,4 +172,4 @@ def test_every_way_past_it_is_found(source: str) -> None:
     ],
 )
 def test_what_writes_nothing_is_let_through(source: str) -> None:
-    assert not list(writes(source))
+    assert not found_in(source).writes

@@ -224,11 +224,12 @@ def test_scripts_can_be_run() -> None:
         assert script.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash\n")
 
 
-def test_scripts_test_looks_wherever_a_test_measures() -> None:
-    marked = "mark" + ".alone"
-    holding = {path.parent for path in (ROOT / "tests").rglob("test_*.py") if marked in path.read_text()}
-    second = (ROOT / "scripts/test").read_text().partition("pytest -m alone ")[2].partition(" #")[0].split()
-    assert {ROOT / folder for folder in second} == holding | {ROOT / "tests/e2e"}  # which measures unless it says not
+def test_scripts_test_finds_what_measures_by_its_file() -> None:
+    """Of whole runs, a file is marked as a whole or not at all."""
+    marked = re.compile("mark" + r"\.beside")
+    whole = re.compile(r"^pytestmark = \[?pytest\." + marked.pattern, re.MULTILINE)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests/e2e").glob("test_*.py")}
+    assert [name for name, text in texts.items() if marked.search(text) and not whole.search(text)] == []
 
 
 def test_every_room_is_on_the_map() -> None:

@@ -26,13 +26,13 @@ load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
   warmup: 0
-  sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
+  sweep: [{{stage: c2, concurrency: 2, requests: 16}}]
 gate:
   alpha: 0.001
   client: {{send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}}
   checks: [{check}]
 """
-ERRORS = "{metric: error_rate, max: 10%}"
+ERRORS = "{metric: error_rate, max: 60%}"
 # No two servers can be shown to agree so closely in two blocks.
 HAIRLINE = f"{{metric: ttft, margin: 0.1%}}, {ERRORS}"
 THINKS_S = 0.005
@@ -85,11 +85,10 @@ def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("candidate", "baseline", "check", "verdict", "status"),
     [
-        (failing, healthy, ERRORS, "block", 10),
-        (healthy, healthy, HAIRLINE, "inconclusive", 11),
-        (healthy, failing, HAIRLINE, "invalid", 12),
+        pytest.param(failing, healthy, ERRORS, "block", 10, id="block"),
+        pytest.param(healthy, healthy, HAIRLINE, "inconclusive", 11, id="inconclusive", marks=pytest.mark.slow),
+        pytest.param(healthy, failing, HAIRLINE, "invalid", 12, id="invalid", marks=pytest.mark.slow),
     ],
-    ids=["block", "inconclusive", "invalid"],
 )
 def test_every_other_verdict_is_red_under_its_own_name(
     tmp_path: Path, candidate: object, baseline: object, check: str, verdict: str, status: int

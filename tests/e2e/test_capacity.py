@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
-from tests.e2e.command import benchgate, document
+from tests.e2e.command import document, here
 
 SUITE = """
 suite: capacity
@@ -32,8 +32,8 @@ def slots(count: int) -> SimSettings:
 def test_candidate_with_one_slot_less_blocks_and_does_so_again_from_the_store(tmp_path: Path) -> None:
     with serve_sim(slots(2)) as baseline, serve_sim(slots(1)) as candidate:
         (tmp_path / "s.yaml").write_text(SUITE.format(baseline=baseline.url, candidate=candidate.url))
-        ran = benchgate(tmp_path, "run", "s.yaml", "--format", "json", "--report", "r.html")
-    again = benchgate(tmp_path, "gate", "@latest", "--format", "json")
+        ran = here(tmp_path, "run", "s.yaml", "--format", "json", "--report", "r.html")
+    again = here(tmp_path, "gate", "@latest", "--format", "json")
     checks = {check["metric"]: check for check in document(ran)["checks"]}
     assert (ran.returncode, checks["capacity"]["outcome"]) == (10, "BLOCK")
     assert (checks["capacity"]["candidate"], checks["capacity"]["upper"]) == (1.0, 1.0)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.command import document, here, latest_evidence
 from tests.fakes.echoing import Echoing
 from tests.fakes.scripted_server import ScriptedServer, answering
+
+pytestmark = pytest.mark.beside  # refused before anything is measured
 
 SUITES = Path(__file__).parents[2] / "suites"
 SUITE = """

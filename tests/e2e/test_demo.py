@@ -12,6 +12,8 @@ from benchgate.model.verdict import Outcome
 from tests.e2e.command import here
 from tests.e2e.test_conclude import decision
 
+pytestmark = pytest.mark.beside  # what it measured is given
+
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.run import RunStatus
-from tests.e2e.command import benchgate, command_line, document, here, latest_evidence
+from tests.e2e.command import command_line, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, Respond, ScriptedServer, Step, answering, json_response
 
 pytestmark = pytest.mark.beside  # errors are counted and processes end: no time decides
@@ -29,7 +29,7 @@ load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: {blocks}
   warmup: 0
-  sweep: [{{stage: c2, concurrency: 2, requests: 75}}]
+  sweep: [{{stage: c2, concurrency: 2, requests: 20}}]
 gate:
   allow_underpowered: true
   checks:
@@ -66,7 +66,7 @@ def write_suite(folder: Path, baseline: str, candidate: str, blocks: int = 2) ->
 def test_a_candidate_that_fails_under_load_is_blocked(tmp_path: Path, respond: Respond) -> None:
     with ScriptedServer(healthy) as baseline, ScriptedServer(respond) as candidate:
         write_suite(tmp_path, baseline.url, candidate.url)
-        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+        result = here(tmp_path, "run", "suite.yaml", "--format", "json")
     assert (document(result)["outcome"], result.returncode) == ("BLOCK", 10), result.stdout
     assert "Error rate" in document(result)["reason"]
 
@@ -83,7 +83,7 @@ def test_a_candidate_that_fails_at_the_start_is_not_measured(tmp_path: Path, res
 def test_a_baseline_that_fails_makes_the_evidence_invalid(tmp_path: Path) -> None:
     with ScriptedServer(failing_when_streamed) as baseline, ScriptedServer(healthy) as candidate:
         write_suite(tmp_path, baseline.url, candidate.url)
-        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+        result = here(tmp_path, "run", "suite.yaml", "--format", "json")
     assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
     stored = latest_evidence(tmp_path)
     assert {error for o in stored.load if o.arm == "baseline" for error in o.requests.error} == {"http_5xx"}
@@ -170,16 +170,16 @@ def test_a_server_killed_in_the_middle_is_named_and_what_was_measured_is_kept(tm
         candidate = ScriptedServer(healthy)
         candidate.__enter__()
         write_suite(tmp_path, baseline.url, candidate.url, blocks=40)
-        killer = threading.Thread(target=_stop_after, args=(candidate, 100))
+        killer = threading.Thread(target=_stop_after, args=(candidate, 30))
         killer.start()
-        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+        result = here(tmp_path, "run", "suite.yaml", "--format", "json")
         killer.join()
     assert document(result)["outcome"] in ("INVALID", "BLOCK"), result.stdout
     assert result.returncode in (10, 12)
     stored = latest_evidence(tmp_path)
     assert stored.target_faults and stored.target_faults[0].arm == "candidate"
     assert 0 < len(stored.load) < 80
-    assert len(stored.load[0].requests) == 75
+    assert len(stored.load[0].requests) == 20
 
 
 def _stop_after(server: ScriptedServer, requests: int) -> None:
@@ -202,7 +202,7 @@ def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
             stderr=subprocess.PIPE,
             text=True,
         )
-        while len(candidate.requests) < 100 and process.poll() is None:
+        while len(candidate.requests) < 50 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(sent)
         _, errors = process.communicate(timeout=30)

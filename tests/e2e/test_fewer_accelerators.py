@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.command import benchgate, document
+from tests.e2e.command import document, here
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
 
 pytestmark = pytest.mark.beside  # what is declared decides, and no time
@@ -19,20 +19,20 @@ pytestmark = pytest.mark.beside  # what is declared decides, and no time
 SUITE = """
 suite: fewer
 deployments:
-  eight: {{sim: {{}}, gpu: "{eight}/metrics"{declared}}}
-  one: {{sim: {{}}, gpu: "{one}/metrics"}}
+  eight: {{sim: {{ttft: 5ms, itl: 1ms}}, gpu: "{eight}/metrics"{declared}}}
+  one: {{sim: {{ttft: 5ms, itl: 1ms}}, gpu: "{one}/metrics"}}
 baseline: eight
 candidate: one
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: 2
   warmup: 0
-  sweep: [{{stage: c2, concurrency: 2, requests: 40}}]
+  sweep: [{{stage: c2, concurrency: 2, requests: 12}}]
 gate:
   allow_underpowered: true
   client: {{send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}}
   checks:
-    - {{metric: error_rate, max: 5%}}
+    - {{metric: error_rate, max: 50%}}
     - {{metric: e2e, margin: 95%}}
 """
 
@@ -52,7 +52,7 @@ def exporter(count: int) -> ScriptedServer:
 def run(folder: Path, text: str) -> dict[str, Any]:
     folder.mkdir()
     (folder / "suite.yaml").write_text(text)
-    return document(benchgate(folder, "run", "suite.yaml", "--format", "json"))
+    return document(here(folder, "run", "suite.yaml", "--format", "json"))
 
 
 def guard(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_eight_accelerators_to_one_is_judged_where_it_is_declared_or_not_compare
 
     folder, bounds = tmp_path / "silent", SUITE.format(**addresses, declared="")
     (folder / "bounds.yaml").write_text(bounds.replace("margin: 95%", "max: 60s"))
-    judged = document(benchgate(folder, "gate", silent["run"]["id"], "--policy", "bounds.yaml", "--format", "json"))
+    judged = document(here(folder, "gate", silent["run"]["id"], "--policy", "bounds.yaml", "--format", "json"))
     assert [check["outcome"] for check in judged["checks"]] == ["PASS", "PASS"]
     assert judged["outcome"] == "PASS"
     assert {found["what"]: found["declared"] for found in judged["differences"]}["the hardware"] is False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import STORE, benchgate, here
+from tests.e2e.command import STORE, here
 from tests.fakes.ci_commands import ALL, commands_in, controls_in, is_harmless
 from tests.fakes.scripted_server import (
     DONE,
@@ -24,6 +24,8 @@ from tests.fakes.scripted_server import (
     token,
     usage,
 )
+
+pytestmark = pytest.mark.beside  # what is printed is judged, and no time
 
 HEADERS = ("x-evil: ##vso[task.complete]", "server: ::error::x", "x-request-id: \x1b]8;;https://evil.example\x1b\\")
 # What a suite may say in its own words: no line break in it, which would be one in the file too.
@@ -108,7 +110,7 @@ def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> 
         load = ("load", server.url, "--model", "m", "--requests", "8", "--concurrency", "2")
         level = ("--search", "concurrency", "--from", "1", "--to", "2", "--probe", "100", "--slo", "ttft=1s")
         ran = {
-            words: benchgate(tmp_path, *words)
+            words: here(tmp_path, *words)
             for words in (
                 ("doctor", "--suite", "suite.yaml"),
                 ("doctor", "--suite", "suite.yaml", "--format", "json"),

@@ -17,7 +17,7 @@ from benchgate.stats.proportions import clopper_pearson
 from scripts.tiny_model.ladder import write_tasks
 from tests.e2e.command import document, here
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.slow]
 
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,11 @@ import pytest
 from benchgate.load.stamps import audit_refusal
 from benchgate.model.deployment import Arm
 from benchgate.targets.address import ServerAddress
-from tests.e2e.command import STORE, benchgate, document, here, latest_evidence
+from tests.e2e.command import STORE, document, here, latest_evidence
 from tests.fakes.certificates import CA, CLIENT_CERT, CLIENT_KEY, serving
 from tests.fakes.scripted_server import ScriptedServer, answering
+
+pytestmark = pytest.mark.beside  # no time decides
 
 SUITE = """
 suite: reach
@@ -60,7 +62,7 @@ def test_run_goes_over_a_socket_and_over_tls_and_stores_no_secret(
         ScriptedServer(healthy, tls=serving(asks_for_ours=True)) as candidate,
     ):
         write_suite(tmp_path, baseline.url, candidate.url)
-        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json", "--report", "report.html")
+        result = here(tmp_path, "run", "suite.yaml", "--format", "json", "--report", "report.html")
         assert {asked.headers["x-tenant-key"] for asked in candidate.requests} == {"t0p-s3cr3t"}
         assert not any("x-team" in asked.headers for asked in baseline.requests)
     assert document(result)["outcome"]
@@ -83,7 +85,7 @@ def test_audited_suite_keeps_the_kernels_word_with_every_stage(tmp_path: Path) -
         write_suite(tmp_path, baseline.url, candidate.url, audit="true")
         suite = tmp_path / "suite.yaml"
         suite.write_text("".join(line for line in suite.read_text().splitlines(True) if not PARTICULAR.search(line)))
-        result = benchgate(tmp_path, "run", "suite.yaml", "--format", "json")
+        result = here(tmp_path, "run", "suite.yaml", "--format", "json")
     assert document(result)["outcome"], result.stderr
     assert [stage.client.read_delay_by for stage in latest_evidence(tmp_path).load] == ["kernel"] * 4
 

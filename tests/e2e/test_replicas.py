@@ -56,10 +56,19 @@ def plain() -> Iterator[Sim]:
         yield sim
 
 
-@pytest.fixture
-def three() -> Iterator[Sim]:
+@pytest.fixture(scope="module")
+def router() -> Iterator[Sim]:
     with serve_sim(SimSettings(ttft_s=0.005, itl_s=0.001, replicas=3)) as sim:
         yield sim
+
+
+@pytest.fixture
+def three(router: Sim) -> Sim:
+    """Three replicas behind one address, whatever was killed before."""
+    for replica in router.replicas():
+        if replica["state"] != "up":
+            router.start(replica["replica"])
+    return router
 
 
 class Watching:
@@ -249,7 +258,7 @@ load:
   workload: {input: 8 tokens, output: 4 tokens}
   blocks: 3
   warmup: 0
-  sweep: [{stage: steady, concurrency: 2, requests: 8}, {stage: loss, rate: 20/s, arrival: constant, for: 1sACTIONS}]
+  sweep: [{stage: steady, concurrency: 2, requests: 8}, {stage: loss, rate: 20/s, arrival: constant, for: 500msACTIONS}]
 gate:
   allow_underpowered: true
   client: {send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}
@@ -258,7 +267,7 @@ gate:
 
 
 def test_a_drill_whose_server_loses_a_replica_on_the_way_is_invalid(tmp_path: Path) -> None:
-    in_block_2 = 40  # requests; a block has 28, and a few come before the first
+    in_block_2 = 34  # requests; a block has 18 and its ramp, and a few come before the first
     text = DRILL.replace("LOSS", f", lose_replica_after: {in_block_2}").replace("ACTIONS", "")
     decision = run(tmp_path, text)
     assert [one.count for one in decision.evidence.replicas] == [3, 3, 3, 2, 2]
@@ -268,7 +277,7 @@ def test_a_drill_whose_server_loses_a_replica_on_the_way_is_invalid(tmp_path: Pa
 
 
 def test_a_drill_that_kills_a_replica_on_purpose_has_them_all_again_afterwards(tmp_path: Path) -> None:
-    decision = run(tmp_path, DRILL.replace("LOSS", "").replace("ACTIONS", ", actions: [{at: 300ms, kill: 1}]"))
+    decision = run(tmp_path, DRILL.replace("LOSS", "").replace("ACTIONS", ", actions: [{at: 150ms, kill: 1}]"))
     assert {one.count for one in decision.evidence.replicas} == {3}
     after = [one.when for one in decision.evidence.replicas if one.when.startswith("after")]
     assert after == [f"after block {block} of 3, stage loss" for block in (1, 2, 3)]
@@ -296,7 +305,7 @@ def test_a_command_of_a_stage_that_takes_a_replica_away_is_waited_for(tmp_path: 
 
     (tmp_path / "kill.py").write_text(KILL.replace("PORT", str(three.port)))
     actions = f", actions: [{{at: 0s, run: [{sys.executable}, {tmp_path / 'kill.py'}]}}]"
-    text = text_of(plain, three, actions=actions).replace("requests: 8,", "requests: 400,")
+    text = text_of(plain, three, actions=actions).replace("requests: 8,", "requests: 100,")
     watching = BringsBack()
     decision = run(tmp_path, text.replace("blocks: 3", "blocks: 2"), watching, allow_actions=True)
     assert watching.counts and watching.counts[0].startswith("the candidate has 2 of 3 replicas")

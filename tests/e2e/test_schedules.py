@@ -13,8 +13,10 @@ from benchgate.model.run import Evidence
 from benchgate.pipeline import read_plan
 from benchgate.plan.schedule import Plan
 from benchgate.suite.loader import parse_suite
-from tests.e2e.command import benchgate, document, latest_evidence
+from tests.e2e.command import document, here, latest_evidence
 from tests.fakes.scripted_server import ScriptedServer, answering
+
+pytestmark = pytest.mark.beside  # when requests are due is judged, and not when they were sent
 
 SUITE = """
 suite: courses
@@ -51,7 +53,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Evidence, 
     with ScriptedServer(healthy) as baseline, ScriptedServer(healthy) as candidate:
         text = SUITE.format(baseline=baseline.url, candidate=candidate.url)
         (folder / "suite.yaml").write_text(text)
-        result = benchgate(folder, "run", "suite.yaml", "--format", "json")
+        result = here(folder, "run", "suite.yaml", "--format", "json")
     plan = read_plan(parse_suite(text, "suite.yaml"), folder)
     return plan, latest_evidence(folder), document(result)
 

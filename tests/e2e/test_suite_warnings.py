@@ -10,6 +10,8 @@ from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.warnings import suite_warnings
 from tests.e2e.command import here
 
+pytestmark = pytest.mark.beside  # nothing is measured
+
 SUITE = """suite: slots
 deployments: {a: {url: "http://a:1", model: m, engine: vllm}}
 baseline: a

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.command import here
+
+pytestmark = pytest.mark.beside  # nothing is measured
 
 SUITE = """\
 suite: usual

@@ -23,7 +23,7 @@ from benchgate.load.warmup import MOST_ROUNDS, mean_service_s
 from benchgate.load.worker import StageResult
 from benchgate.model.deployment import Arm
 from benchgate.pipeline import RunOptions
-from benchgate.sim.process import serve_sim
+from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import BatchingCosts, SimSettings
 from benchgate.suite.loader import parse_suite
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
@@ -50,7 +50,14 @@ gate:
 """
 C6 = "sweep: [{stage: c6, concurrency: 6, requests: 12}]"
 QUICK = SimSettings(ttft_s=0.01, itl_s=0.002)
-SLOW = SimSettings(ttft_s=0.01, itl_s=0.03)
+SLOW = SimSettings(ttft_s=0.02, itl_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[tuple[Sim, Sim]]:
+    """Two equal servers for all of these tests."""
+    with serve_sim(QUICK) as plain, serve_sim(QUICK) as other:
+        yield plain, other
 
 
 class Told:
@@ -145,40 +152,40 @@ def test_a_run_warms_each_arm_up_by_its_own_answers_and_learns_its_service_time(
 
 
 def test_both_arms_of_an_open_loop_are_given_the_larger_service_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: tuple[Sim, Sim]
 ) -> None:
-    with serve_sim(QUICK) as quick, serve_sim(SLOW) as slow:
-        rates = "sweep: [{stage: r40, rate: 40/s, requests: 12}, {stage: c2, concurrency: 2, requests: 8}]"
-        *_, sent = measured(tmp_path, monkeypatch, quick.url, slow.url, "12", rates)
-    by_stage = {"r40": [sent[0], sent[1], sent[4], sent[5]], "c2": [sent[2], sent[3], sent[6], sent[7]]}
+    with serve_sim(SLOW) as slow:
+        rates = "sweep: [{stage: r80, rate: 80/s, requests: 12}, {stage: c2, concurrency: 2, requests: 8}]"
+        *_, sent = measured(tmp_path, monkeypatch, quick[0].url, slow.url, "12", rates)
+    by_stage = {"r80": [sent[0], sent[1], sent[4], sent[5]], "c2": [sent[2], sent[3], sent[6], sent[7]]}
     for stage, (baseline, candidate, first, second) in by_stage.items():
         learned = {one[0]: mean_service_s(one[3].requests) or 0.0 for one in (baseline, candidate)}
         assert min(learned.values()) > 0
         most = max(learned[Arm.BASELINE], learned[Arm.CANDIDATE])
         assert most == learned[Arm.CANDIDATE]
         for arm, _, given, _ in (first, second):
-            assert given == [most if stage == "r40" else learned[arm]], (stage, arm)
+            assert given == [most if stage == "r80" else learned[arm]], (stage, arm)
 
 
 def test_a_warm_up_of_a_number_is_sent_once_and_none_learns_from_the_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: tuple[Sim, Sim]
 ) -> None:
-    with serve_sim(QUICK) as plain, serve_sim(QUICK) as other:
-        *_, sent = measured(tmp_path, monkeypatch, plain.url, other.url, "3")
-        assert [requests for _, requests, _, _ in sent[:2]] == [3, 3]
-        assert [requests >= 12 for _, requests, _, _ in sent[2:]] == [True] * 4  # the ramp beside the measured ones
-        *_, sent = measured(tmp_path, monkeypatch, plain.url, other.url, "0")
+    plain, other = quick
+    *_, sent = measured(tmp_path, monkeypatch, plain.url, other.url, "3")
+    assert [requests for _, requests, _, _ in sent[:2]] == [3, 3]
+    assert [requests >= 12 for _, requests, _, _ in sent[2:]] == [True] * 4  # the ramp beside the measured ones
+    *_, sent = measured(tmp_path, monkeypatch, plain.url, other.url, "0")
     assert [requests >= 12 for _, requests, _, _ in sent] == [True] * 4
     assert [given for _, _, given, _ in sent[:2]] == [[None], [None]]
     assert all(given != [None] for _, _, given, _ in sent[2:])
 
 
 def test_a_search_without_a_sweep_warms_up_at_the_level_of_its_first_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: tuple[Sim, Sim]
 ) -> None:
     search = "capacity: {over: concurrency, from: 6, to: 8, resolution: 50%, probe: 40 requests}"
-    with serve_sim(QUICK) as plain, serve_sim(QUICK) as other:
-        decision, told, sent = measured(tmp_path, monkeypatch, plain.url, other.url, "auto", search)
+    plain, other = quick
+    decision, told, sent = measured(tmp_path, monkeypatch, plain.url, other.url, "auto", search)
     assert [one for one in told.steps if one.startswith("warm-up")] == [
         "warm-up capacity on baseline", "warm-up capacity on candidate",
     ]  # fmt: skip
@@ -197,7 +204,7 @@ def bare(url: str, **more: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def test_load_goes_on_until_a_model_that_loads_is_loaded_and_no_figure_knows_of_it() -> None:
-    loading = SimSettings(ttft_s=0.01, itl_s=0.001, load_time_s=2.0)
+    loading = SimSettings(ttft_s=0.01, itl_s=0.001, load_time_s=1.0)
     with serve_sim(loading) as server:
         document, told = bare(server.url, concurrency=6, requests=20)
         seen = server.truth()["requests"]
@@ -207,7 +214,7 @@ def test_load_goes_on_until_a_model_that_loads_is_loaded_and_no_figure_knows_of_
     assert sent % 12 == 0
     assert (document["requests"]["scheduled"], document["requests"]["ok"], document["ttft_s"]["n"]) == (20, 20, 20)
     assert seen == sent + document["requests"]["ramp"] + 20
-    assert document["ttft_s"]["max"] < 2
+    assert document["ttft_s"]["max"] < 1
 
 
 def test_load_fills_a_batch_twice_before_it_measures_and_sends_fresh_prompts() -> None:
@@ -243,7 +250,7 @@ def test_load_is_warmed_up_five_rounds_at_most() -> None:
     def hastening(received: Received) -> Iterable[Step]:
         nonlocal count
         count += 1
-        return answering(lambda _: "one two", after_s=0.4 * 0.93**count)(received)
+        return answering(lambda _: "one two", after_s=0.15 * 0.95**count)(received)
 
     with ScriptedServer(hastening) as server:
         document, told = bare(server.url, concurrency=1, requests=4)
@@ -267,7 +274,8 @@ def test_a_search_is_warmed_up_once_at_its_first_level(monkeypatch: pytest.Monke
     slots = SimSettings(batching=BatchingCosts(prefill_s=0.0001, decode_s=0.001, batch=4))
     given: dict[str, Any] = {"target": "50%", "resolution": "50%", "probe": 40, "budget": None, "least": None}
     with serve_sim(slots) as server, fleets_watched(monkeypatch) as sent:
-        load = {"url": server.url, "model": "sim", "engine": "openai", "slo": "ttft=5s", "workers": "1"}
+        load: dict[str, Any] = {"url": server.url, "model": "sim", "engine": "openai", "slo": "ttft=5s", "workers": "1"}
+        load |= {"input_tokens": 8, "output_tokens": 8}
         asked = SearchOptions.parse(over="concurrency", lowest="6", highest="8", load=load, **given)
         document: Any = run_search(asked)
         seen = server.truth()["requests"]

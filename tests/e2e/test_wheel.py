@@ -201,6 +201,7 @@ def test_the_installed_program_answers(full: Path, tmp_path: Path) -> None:
     assert "Usage: benchgate" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_shipped_suite_blocks_a_broken_model_from_the_wheel_in_another_folder(full: Path, tmp_path: Path) -> None:
     """With less of everything than `benchgate demo` asks, which takes a minute and runs in CI on every push."""
     (shipped,) = full.parent.parent.glob("lib/python*/site-packages/benchgate/_suites/demo.yaml")

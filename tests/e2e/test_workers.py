@@ -14,8 +14,10 @@ import pytest
 from benchgate.model.run import RunStatus
 from benchgate.plan.schedule import make_plan
 from benchgate.suite.schema import Suite
-from tests.e2e.command import benchgate, command_line, document, here, latest_evidence
+from tests.e2e.command import command_line, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
+
+pytestmark = pytest.mark.beside  # requests are counted, and no time decides
 
 SUITE = """
 suite: workers
@@ -46,7 +48,7 @@ def test_two_processes_ask_what_one_asks(tmp_path: Path) -> None:
         folder.mkdir()
         with ScriptedServer(healthy) as baseline, ScriptedServer(healthy) as candidate:
             write_suite(folder, baseline.url, candidate.url, workers=workers, requests=40)
-            verdict = document(benchgate(folder, "run", "suite.yaml", "--format", "json"))
+            verdict = document(here(folder, "run", "suite.yaml", "--format", "json"))
             prompts = Counter(received.prompt for received in candidate.requests if (received.body or {}).get("stream"))
         stored = latest_evidence(folder)
         plan = make_plan(Suite.from_stored(stored.run.suite))

@@ -53,8 +53,8 @@ def begun(
 
     `candidate` is what else is known of that, `adapter` what its load is asked of.
     """
-    asked = SuiteText(list(checks), requests=20).suite()
-    evidence = measured(asked, effect, items=40, prompts=40, run_id=str(uuid.uuid4()))
+    asked = SuiteText(list(checks), requests=20, blocks=4).suite()
+    evidence = measured(asked, effect, items=20, prompts=20, run_id=str(uuid.uuid4()))
     suite = {**evidence.run.suite, **({"calibration": True} if calibration else {})}
     if adapter is not None:
         load: Any = suite["load"]

@@ -16,8 +16,6 @@ from benchgate.stats.capacity_search import SearchSettings
 from benchgate.suite.schema import ClientBounds
 from benchmarks.capacity_search import SERVERS, ask, grid_levels, holds, search
 
-pytestmark = pytest.mark.alone
-
 LENIENT = ClientBounds.model_construct(
     send_lag_p99_s=1.0,
     send_lag_max_s=5.0,
@@ -72,6 +70,7 @@ def test_more_than_a_server_can_do_never_passes_however_loose_the_slo(
     assert good(ask(patient, lowest, probe // 2, (1, 1)), patient.slo).all()
 
 
+@pytest.mark.alone
 def test_concurrency_of_a_server_is_its_number_of_slots() -> None:
     with serve_sim(SLOTS) as server:
         document: Any = run_search(options(server.url, least="2"))

@@ -23,8 +23,6 @@ from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
 from benchgate.suite.schema import Embedded
 from benchmarks.capacity_search import SERVERS, Server, answered
 
-pytestmark = pytest.mark.alone
-
 Stage = tuple[RequestColumns, float]
 
 
@@ -99,6 +97,8 @@ def swept(url: str, model: str, engine: str, slots: int, levels: Sequence[int], 
     return knee_of(levels, stages)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_the_embedded_engines_knee_is_its_slots_though_its_tokens_per_second_hardly_grow(tmp_path: Path) -> None:
     """Three sweeps, since this machine is busy with other tests too; a policy takes the median of five blocks."""
     with serve(Embedded(weights="f16", extra_layers=1, slots=2), name="tiny", cache_dir=tmp_path) as server:

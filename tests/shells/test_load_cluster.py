@@ -74,21 +74,22 @@ def dask(command: str, *args: str, **environment: str) -> Iterator[subprocess.Po
 
 
 @contextmanager
-def a_worker(address: str, folder: Path, **environment: str) -> Iterator[None]:
-    """With a port of its own: whoever takes its place has its address."""
+def a_worker(address: str, folder: Path, *, nanny: bool = True, **environment: str) -> Iterator[None]:
+    """With a port of its own: whoever takes its place, which a nanny starts, has its address."""
+    alone = () if nanny else ("--no-nanny",)
     place = ("--worker-port", str(free_port()), "--local-directory", str(folder))
-    with dask("worker", address, "--nthreads", "1", *place, **environment):
+    with dask("worker", address, "--nthreads", "1", *place, *alone, **environment):
         yield
 
 
 @contextmanager
-def a_cluster(folder: Path, workers: int) -> Iterator[Cluster]:
+def a_cluster(folder: Path, workers: int, *, nanny: bool = True) -> Iterator[Cluster]:
     with ExitStack() as stack:
         port = free_port()
         address = f"tcp://127.0.0.1:{port}"
         scheduler = stack.enter_context(dask("scheduler", "--port", str(port)))
         for _ in range(workers):
-            stack.enter_context(a_worker(address, folder))
+            stack.enter_context(a_worker(address, folder, nanny=nanny))
         client = Client(address, timeout=60, set_as_default=False)  # type: ignore[no-untyped-call]  # typed in parts
         stack.enter_context(client)
         client.wait_for_workers(workers, timeout=60)
@@ -289,7 +290,7 @@ def test_worker_of_another_version_is_refused(two: Cluster, tmp_path: Path) -> N
     metadata = tmp_path / "benchgate-9.9.9.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: benchgate\nVersion: 9.9.9\n")
-    with a_worker(two.address, two.folder, PYTHONPATH=str(tmp_path)):
+    with a_worker(two.address, two.folder, nanny=False, PYTHONPATH=str(tmp_path)):
         two.client.wait_for_workers(3, timeout=60)
         with pytest.raises(ClusterError, match=r"runs benchgate 9\.9\.9 on Python .*, and this is benchgate "):
             ClusterFleet(two.address).__enter__()
@@ -349,7 +350,7 @@ def test_lost_scheduler_is_said_so(tmp_path: Path) -> None:
         return [30.0]
 
     with (
-        a_cluster(tmp_path, 1) as lonely,
+        a_cluster(tmp_path, 1, nanny=False) as lonely,
         ScriptedServer(respond) as server,
         ClusterFleet(lonely.address) as fleet,
         pytest.raises(ClusterError, match="scheduler was lost"),

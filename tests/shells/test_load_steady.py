@@ -263,22 +263,22 @@ def planned(stage: str, workload: str = "") -> PlannedStage:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_both_arms_get_the_same_measured_requests_whatever_the_ramp_takes(workers: int) -> None:
-    stage, results = planned("{stage: c4, concurrency: 4, requests: 12}"), []
-    for pause_s in (0.01, 0.03):
-        with ScriptedServer(answering(lambda received: "a b c d", after_s=pause_s)) as server, Fleet(workers) as fleet:
-            shard = stage_shard(target_at(server.url), stage, limits=limits(), service_s={"": pause_s})
-            results.append(fleet.run(shard).only)
-            sent = [received.prompt for received in server.requests]
-        found = results[-1]
-        measured = {request.ask.prompt for request in stage.requests}
-        assert found.requests.index.tolist() == list(range(12))
-        assert set(found.requests.error) == {None}
-        assert sum(prompt in measured for prompt in sent) == 12
-        assert len(sent) == 12 + len(found.ramp)
-        assert found.ramp.index.min() >= 12
-        assert len(set(found.ramp.index.tolist())) == len(found.ramp) >= 4
-        assert found.ramp.ramp.all()
-        assert not found.requests.ramp.any()
+    stage = planned("{stage: c4, concurrency: 4, requests: 12}")
+    measured = {request.ask.prompt for request in stage.requests}
+    with Fleet(workers) as fleet:
+        for pause_s in (0.01, 0.03):
+            with ScriptedServer(answering(lambda received: "a b c d", after_s=pause_s)) as server:
+                shard = stage_shard(target_at(server.url), stage, limits=limits(), service_s={"": pause_s})
+                found = fleet.run(shard).only
+                sent = [received.prompt for received in server.requests]
+            assert found.requests.index.tolist() == list(range(12))
+            assert set(found.requests.error) == {None}
+            assert sum(prompt in measured for prompt in sent) == 12
+            assert len(sent) == 12 + len(found.ramp)
+            assert found.ramp.index.min() >= 12
+            assert len(set(found.ramp.index.tolist())) == len(found.ramp) >= 4
+            assert found.ramp.ramp.all()
+            assert not found.requests.ramp.any()
 
 
 def test_failures_of_the_ramp_are_in_its_rows_and_nowhere_else() -> None:
@@ -350,8 +350,8 @@ def test_hanging_server_ends_the_stage_by_its_limits() -> None:
 
 
 def test_class_with_fewer_slots_than_workers_sends_all_its_requests() -> None:
-    stage = planned("{stage: mix, classes: {chat: {rate: 50/s, requests: 6}, batch: {concurrency: 2, requests: 9}}}")
-    with ScriptedServer(answering(lambda received: "a b")) as server, Fleet(3) as fleet:
+    stage = planned("{stage: mix, classes: {chat: {rate: 50/s, requests: 6}, batch: {concurrency: 1, requests: 9}}}")
+    with ScriptedServer(answering(lambda received: "a b")) as server, Fleet(2) as fleet:
         chat, batch = fleet.run(stage_shard(target_at(server.url), stage, limits=limits())).classes
     assert chat.requests.index.tolist() == list(range(6))
     assert batch.requests.index.tolist() == list(range(9))

@@ -300,6 +300,7 @@ def test_a_damaged_run_has_a_page_that_says_so_and_is_tried_again(
     assert f"no report can be made of run {run_id}: run {run_id}" in told.err
 
 
+@pytest.mark.slow
 def test_several_processes_write_what_one_would(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(address, tmp_path / "one")
     monkeypatch.setattr(reports, "FEW", 1)
