@@ -215,7 +215,7 @@ _LONGEST_SHOWN = 100
 
 @guard("model-names", "every answer names the model that was asked for, or one that the suite declares", needs=A_LOAD)
 def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
-    """*Warn* where an answer to the load names another model; nothing makes it trip.
+    """Flag nothing: *warn* where an answer to the load names another model.
 
     The name is neither the one asked for (`model`, or the workload's `adapter`) nor declared by `answers_as` of the
     deployment. Accepted as the same: another case, an organisation or path before the name, `.gguf` behind it, one
