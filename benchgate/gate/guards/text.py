@@ -206,9 +206,7 @@ def _repeated(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
 
 # --- The model's name -------------------------------------------------------------------------------------------------
 
-_SNAPSHOT = re.compile(
-    r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|[01]\d[0-3]\d)"
-)  # gpt-4o -> gpt-4o-2024-08-06, gpt-4 -> gpt-4-0613
+_SNAPSHOT = r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|[01]\d[0-3]\d)"  # gpt-4o -> gpt-4o-2024-08-06, gpt-4 -> gpt-4-0613
 _MOST_SHOWN = 3
 _LONGEST_SHOWN = 100
 
@@ -255,14 +253,11 @@ def unexpected_names(names: Collection[str], asked: str, declared: Collection[st
     it, a `.gguf` behind it and a dated snapshot. Two different snapshots are not one model: both are returned.
     """
     undeclared = [name for name in sorted(set(names)) if name not in declared]
-    other = [name for name in undeclared if not _is_name_of(_bare(name), _bare(asked))]
+    expected = re.compile(re.escape(_bare(asked)) + f"({_SNAPSHOT})?")
+    other = [name for name in undeclared if not expected.fullmatch(_bare(name))]
     if len({_bare(name) for name in undeclared if name not in other}) > 1:
         return [name for name in undeclared if _bare(name) != _bare(asked)]
     return other
-
-
-def _is_name_of(name: str, asked: str) -> bool:
-    return name == asked or (name.startswith(asked) and _SNAPSHOT.fullmatch(name[len(asked) :]) is not None)
 
 
 def _bare(name: str) -> str:
