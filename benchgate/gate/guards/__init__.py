@@ -6,6 +6,7 @@ A tripped guard prevents PASS, whatever the checks say, and makes the checks tha
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from benchgate.gate.comparison import Comparison, beside
 from benchgate.gate.guards import answers, arms, caches, client, load, run, server, text
@@ -49,7 +50,7 @@ EVAL_GUARDS: tuple[Guard[Evals], ...] = (
 )  # fmt: skip
 """Guards of the evals, of one run or of two."""
 
-GUARDS = (run.no_calibration, *COMPARISON_GUARDS, *RUN_GUARDS, *EVAL_GUARDS)
+GUARDS: tuple[Guard[Any], ...] = (run.no_calibration, *COMPARISON_GUARDS, *RUN_GUARDS, *EVAL_GUARDS)
 """Every guard, once."""
 
 

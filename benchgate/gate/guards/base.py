@@ -70,7 +70,11 @@ def spoiling(guards: Iterable[GuardResult], kinds: Collection[str]) -> GuardResu
 
 def invalidates_only_comparisons(guard: GuardResult) -> bool:
     """Return True for a tripped guard that invalidates comparisons and no number of the candidate's own."""
-    return guard.tripped and bool(guard.spoils) and all(kind.startswith(_COMPARED) for kind in guard.spoils)
+    return guard.tripped and _are_comparisons(guard.spoils)
+
+
+def _are_comparisons(kinds: tuple[str, ...]) -> bool:
+    return bool(kinds) and all(kind.startswith(_COMPARED) for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class Violation:
         """True where the candidate's own numbers stay valid."""
         if self.invalidates is None:
             return self.arm is Arm.BASELINE
-        return bool(self.invalidates) and all(kind.startswith(_COMPARED) for kind in self.invalidates)
+        return _are_comparisons(self.invalidates)
 
 
 @dataclass(frozen=True, slots=True)

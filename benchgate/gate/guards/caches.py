@@ -29,7 +29,7 @@ from benchgate.gate.guards.base import (
 from benchgate.gate.guards.load import answered_by_both
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.records import AnswerFacts, BoolArray, IntArray, Label, ShadowItem
+from benchgate.model.records import BoolArray, IntArray, Label
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import two_sample_t
 from benchgate.suite.schema import Suite
@@ -125,8 +125,9 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
             theirs, ours = _MEDIAN(baseline), _MEDIAN(candidate)
             if theirs is not None and ours is not None and min(theirs, ours) > 0 and max(theirs, ours) < math.inf:
                 ratios[baseline.position < candidate.position].append(math.log(ours / theirs))
-        first, second = (np.array(ratios[is_second], dtype=np.float64) for is_second in (False, True))
-        test = two_sample_t(first, second, _SURE * suite.gate.alpha)  # twice the gain: in both orders, with two signs
+        candidate_first, baseline_first = (np.array(ratios[first], dtype=np.float64) for first in (False, True))
+        # the difference is twice the gain, which is in both orders with two signs
+        test = two_sample_t(candidate_first, baseline_first, _SURE * suite.gate.alpha)
         if test is not None and test.limits.upper < 2 * math.log(_CARRIED):
             times = f"{math.exp(test.mean / 2):.2f} times as long as otherwise (bound {_CARRIED:g})"
             what = f"the arm measured second in a block took {times}: something remembers what the other arm was asked"
@@ -213,7 +214,10 @@ def shadow_not_cached(run: Evidence, suite: Suite) -> Violation | None:
     ]
     if len(alike) == len(items) >= _FEWEST:
         quick, slow = sorted(map(float, np.median(times_ns, axis=0))) if times_ns else (math.inf, math.inf)
-        if _is_quick(quick, slow, _BELOW_QUICK_NS) or _came_too_fast(items):
+        facts = [item.candidate_facts for item in items]
+        paces = [f.latency_ns / f.tokens for f in facts if f is not None and f.tokens and f.tokens >= _FEWEST_TOKENS]
+        too_fast = len(paces) == len(items) and float(np.median(paces)) < _QUICKEST_NS_PER_TOKEN
+        if too_fast or _is_quick(quick, slow, _BELOW_QUICK_NS):
             what = "every answer of the candidate is the baseline's own, and came sooner than any engine makes one"
             return Violation(f"{what}: from a cache", remedy)
     count = _count_quick(times_ns, _BELOW_QUICK_NS)
@@ -222,14 +226,3 @@ def shadow_not_cached(run: Evidence, suite: Suite) -> Violation | None:
         came = f"came within 5 ms on one arm, a twentieth of the other's time (bound {_SHARE:.0%})"
         return Violation(f"{what}, and {came}: from a cache", remedy)
     return None
-
-
-def _came_too_fast(items: Sequence[ShadowItem]) -> bool:
-    paces = [pace for item in items if (pace := _ns_per_token(item.candidate_facts)) is not None]
-    return len(paces) == len(items) and float(np.median(paces)) < _QUICKEST_NS_PER_TOKEN
-
-
-def _ns_per_token(facts: AnswerFacts | None) -> float | None:
-    if facts is None or facts.tokens is None or facts.tokens < _FEWEST_TOKENS:
-        return None
-    return facts.latency_ns / facts.tokens

@@ -104,11 +104,10 @@ def all_measured(run: Evidence, suite: Suite) -> Violation | None:
 
 def _missing_starts(run: Evidence, suite: Suite) -> str | None:
     """A few quick starts are not what all of them took."""
-    for arm in arms_of(run) if suite.start is not None else ():
-        times = suite.start.times if suite.start is not None else 0
+    for arm in arms_of(run):
         found = sorted(start.number for start in run.starts if start.arm is arm)
-        if found != list(range(times)):
-            return f"{len(found)} starts of the {arm.value} have a time, of {times} planned"
+        if suite.start is not None and found != list(range(suite.start.times)):
+            return f"{len(found)} starts of the {arm.value} have a time, of {suite.start.times} planned"
     return None
 
 

@@ -206,16 +206,14 @@ def _repeated(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
 
 # --- The model's name -------------------------------------------------------------------------------------------------
 
-_SNAPSHOT = re.compile(
-    r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|[01]\d[0-3]\d)"
-)  # gpt-4o -> gpt-4o-2024-08-06, gpt-4 -> gpt-4-0613
+_SNAPSHOT = r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|[01]\d[0-3]\d)"  # gpt-4o -> gpt-4o-2024-08-06, gpt-4 -> gpt-4-0613
 _MOST_SHOWN = 3
 _LONGEST_SHOWN = 100
 
 
 @guard("model-names", "every answer names the model that was asked for, or one that the suite declares", needs=A_LOAD)
 def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
-    """*Warn* where an answer to the load names another model; nothing makes it trip.
+    """Flag nothing: *warn* where an answer to the load names another model.
 
     The name is neither the one asked for (`model`, or the workload's `adapter`) nor declared by `answers_as` of the
     deployment. Accepted as the same: another case, an organisation or path before the name, `.gguf` behind it, one
@@ -255,14 +253,11 @@ def unexpected_names(names: Collection[str], asked: str, declared: Collection[st
     it, a `.gguf` behind it and a dated snapshot. Two different snapshots are not one model: both are returned.
     """
     undeclared = [name for name in sorted(set(names)) if name not in declared]
-    other = [name for name in undeclared if not _is_name_of(_bare(name), _bare(asked))]
+    expected = re.compile(re.escape(_bare(asked)) + f"({_SNAPSHOT})?")
+    other = [name for name in undeclared if not expected.fullmatch(_bare(name))]
     if len({_bare(name) for name in undeclared if name not in other}) > 1:
         return [name for name in undeclared if _bare(name) != _bare(asked)]
     return other
-
-
-def _is_name_of(name: str, asked: str) -> bool:
-    return name == asked or (name.startswith(asked) and _SNAPSHOT.fullmatch(name[len(asked) :]) is not None)
 
 
 def _bare(name: str) -> str:
