@@ -40,7 +40,11 @@ def test_the_table_of_guards_is_that_of_the_code() -> None:
 def test_every_guard_is_listed_once_and_named_as_its_function() -> None:
     ids = [one.id for one in GUARDS]
     assert len(set(ids)) == len(ids)
-    assert {one.id for one in (*RUN_GUARDS, *UNTIED_GUARDS, *EVAL_GUARDS)} <= set(ids)
+    assert {
+        *(one.id for one in RUN_GUARDS),
+        *(one.id for one in UNTIED_GUARDS),
+        *(one.id for one in EVAL_GUARDS),
+    } <= set(ids)
     assert [getattr(one.check, "__name__", "").replace("_", "-") for one in GUARDS] == ids
 
 
