@@ -307,7 +307,7 @@ def test_a_server_that_alone_withholds_how_long_prompts_were_is_not_taken_at_its
         assert [guard.id for guard in tripped(verdict)] == guards
         assert verdict.outcome is (Outcome.INVALID if guards else Outcome.PASS)
     told = judge(suite, with_column(measured(suite), arm, "input_tokens", untold)).reason
-    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, tells how long the prompt was" in told
+    assert f"for 480 of 480 answers only one arm, mostly the {arm.other.value}, reports how long the prompt was" in told
 
 
 def sent_by(evidence: Evidence, arm: Arm, workers: int) -> Evidence:

@@ -241,7 +241,7 @@ def test_a_warm_cache_beside_one_that_nobody_tells_of_is_not_taken_for_equal() -
     silent = replace(warm, telemetry=windows)
     found = guard(silent, "cache-cold")
     assert found.tripped
-    assert "nobody tells of the baseline's" in found.reason
+    assert "the baseline's is not reported" in found.reason
     assert judge(suite(), silent).outcome is Outcome.INVALID
     assert not guard(cached_by_usage(silent, 8, of_baseline=8), "cache-cold").tripped  # its answers told
 

@@ -185,7 +185,7 @@ def same_harness(evals: Evals, suite: Suite) -> Violation | None:
 # --- A sound baseline -------------------------------------------------------------------------------------------------
 
 
-@guard("baseline-able", "the baseline is able to do the tasks", needs=EVALS)
+@guard("baseline-able", "the baseline can do the tasks", needs=EVALS)
 def baseline_able(evals: Evals, suite: Suite) -> Violation | None:
     """Flag a task that the baseline cannot do at all: it measures the harness, not the model.
 
@@ -220,13 +220,13 @@ def above_chance(evals: Evals, suite: Suite) -> Violation | NotApplicable | None
             right_of = f"the baseline's {right} of {n} right answers to {name}"
             remedy = "use a task that the baseline can do, more items of it, or mend how its answers are read"
             return Violation(f"{right_of} are not more than guessing gives ({chance:.1%})", remedy)
-    return None if looked else NotApplicable("what guessing gives is not known of any task")
+    return None if looked else NotApplicable("no task has a known chance level")
 
 
 _BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
 
 
-@guard("not-guessing", "no candidate scores just what guessing does", invalidates=QUALITY, needs=EVALS)
+@guard("not-guessing", "the candidate does not score just at chance", invalidates=QUALITY, needs=EVALS)
 def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
     """Flag a candidate exactly at chance by log-probabilities, beside a baseline far above.
 

@@ -127,7 +127,7 @@ def _show(differing: Iterable[Difference]) -> str:
     return ", ".join(f"{d.what} ({d.baseline} for the baseline, {d.candidate} for the candidate)" for d in differing)
 
 
-@guard("two-deployments", "nothing says that one deployment answers for both arms", invalidates=EVERYTHING)
+@guard("two-deployments", "no sign that one deployment answers for both arms", invalidates=EVERYTHING)
 def two_deployments(run: Evidence, suite: Suite) -> Violation | NotApplicable | Passed | None:
     """Flag one deployment that answers for both arms: a candidate that is the baseline would pass whatever it is.
 

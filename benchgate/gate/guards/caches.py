@@ -68,7 +68,7 @@ def _are_many(cached: int, answers: int) -> bool:
 _LEAST_TOKENS = 8
 
 
-@guard("load-not-cached", "no arm answered sooner than a model writes", invalidates=LOAD, by_arm=True, needs=A_LOAD)
+@guard("load-not-cached", "no arm answered faster than a model can", invalidates=LOAD, by_arm=True, needs=A_LOAD)
 def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
     """Flag answers to the load that came from a cache.
 

@@ -64,7 +64,12 @@ _HABIT_ALONE = 0.5  # of the candidate's own, where no baseline was measured
 _CLOSING_ENGINES = ("llamacpp",)
 
 
-@guard("sent-once", "no more requests were sent again than the baseline's explain", invalidates=LOAD, needs=A_LOAD)
+@guard(
+    "sent-once",
+    "no more of the candidate's requests were sent again than of the baseline's",
+    invalidates=LOAD,
+    needs=A_LOAD,
+)
 def sent_once(run: Evidence, suite: Suite) -> Violation | None:
     """Flag requests that had to be sent again, which a candidate's error rate does not show.
 
@@ -160,10 +165,10 @@ def _closes_by_habit(run: Evidence, theirs: _Closed, ours: _Closed) -> bool:
 def prompts_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     """Flag a server that cuts prompts: it has less to do.
 
-    For the same prompts the arms count more than 1 % more or fewer input tokens, or one arm alone tells how many there
-    were in more than 1 % of the answers. Of conversations only first turns count: later ones hold what the model has
-    said. The arm at fault is the one that counts fewer or does not tell. Not applicable where `vocabulary` is declared
-    as part of the change.
+    For the same prompts the arms count more than 1 % more or fewer input tokens, or one arm alone reports how many
+    there were in more than 1 % of the answers. Of conversations only first turns count: later ones hold what the model
+    has said. The arm at fault is the one that counts fewer or does not report. Not applicable where `vocabulary` is
+    declared as part of the change.
     """
     if "vocabulary" in suite.gate.allow_different:
         return NotApplicable("the vocabularies may differ, so the lengths of prompts were not compared")
@@ -184,7 +189,7 @@ def _other_prompts(run: Evidence, place: Place) -> Violation | None:
     if only.sum() > _POINT * answered:
         teller = Arm.BASELINE if only[0] > only[1] else Arm.CANDIDATE
         found = f"for {only.sum()} of {answered} answers only one arm, mostly the {teller.value},"
-        reason = f"stage {place.name}: {found} tells how long the prompt was (bound {_POINT:.0%})"
+        reason = f"stage {place.name}: {found} reports how long the prompt was (bound {_POINT:.0%})"
         silent = Arm.BASELINE if only[1] > only[0] else Arm.CANDIDATE
         return Violation(reason, "make both servers report usage", silent)
     if abs(ours - theirs) > _POINT * theirs:

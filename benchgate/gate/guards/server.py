@@ -94,8 +94,8 @@ def restarts_between(run: Evidence, arms: Iterable[Arm]) -> Iterator[str]:
         windows = _windows(run, arm)
         if _several_answer(windows):
             yield (
-                f"several servers answer in turn when the {arm.value} is asked for its metrics, so each look tells of "
-                "one of them; give `metrics` the address of one, or of what adds them up"
+                f"several servers answer in turn when the {arm.value} is asked for its metrics, so each reading is "
+                "of one of them; give `metrics` the address of one, or of what adds them up"
             )
             continue
         for one, other in pairwise(windows):
@@ -145,7 +145,7 @@ def _unequal_counts(run: Evidence, suite: Suite) -> Iterator[str]:
                 yield f"{where}, {show_percent(count.beyond_ratio)} more than the load generator asked for"
             elif count.short_ratio > _NOTICED:
                 fewer = f"{show_percent(count.short_ratio)} fewer than the load generator got"
-                yield f"{where}, {fewer}: its metrics do not tell of all that served this load"
+                yield f"{where}, {fewer}: its metrics do not cover all servers of this load"
 
 
 def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list[Counted]]:
@@ -190,7 +190,7 @@ CACHE_COUNTS = Need("telemetry, or answers that say how much of their prompt was
 
 @guard(
     "cache-cold",
-    "no arm had the prompts in its prefix cache before the other",
+    "no arm's prefix cache already held the prompts",
     invalidates=SPEED,
     by_arm=True,
     needs=CACHE_COUNTS,
@@ -198,21 +198,21 @@ CACHE_COUNTS = Need("telemetry, or answers that say how much of their prompt was
 def cache_cold(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     """Flag an arm that was asked what its prefix cache had already, where prompts share nothing on purpose.
 
-    Over 10 % of its prompt tokens were in the cache, and 5 points more than on the other arm, or nobody tells of the
-    other.
+    Over 10 % of its prompt tokens were in the cache, and 5 points more than on the other arm, or the other arm's are
+    not reported.
     """
     stages = _unshared_stages(suite)
     if not stages:
-        return NotApplicable("not looked at: the prompts share what they begin with on purpose")
+        return NotApplicable("not looked at: the prompts share prefixes on purpose")
     if len(arms_of(run)) < len(Arm):
-        return NotApplicable("not looked at: one deployment was measured, and there is no other cache beside it")
+        return NotApplicable("not looked at: one deployment was measured, so there is no other cache to compare with")
     found, by_stage = [], {stage: _hit_ratios(run, suite, stage) for stage in stages}
     for stage, ratios in by_stage.items():
         warmer = max(ratios, key=lambda arm: ratios[arm], default=Arm.BASELINE)
         ratio, other = ratios.get(warmer, 0.0), ratios.get(warmer.other)
         if ratio <= _CACHED or (other is not None and ratio - other <= _CACHED_GAP):
             continue
-        beside = f", and nobody tells of the {warmer.other.value}'s"
+        beside = f", and the {warmer.other.value}'s is not reported"
         if other is not None:
             beside = f" ({show_percent(other)} of the {warmer.other.value}'s)"
         what = f"{show_percent(ratio)} of the {warmer.value}'s prompts was in its prefix cache already{beside}"
@@ -223,7 +223,7 @@ def cache_cold(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
         at_fault = Arm.CANDIDATE if ratios.get(Arm.CANDIDATE, 1.0) > _CACHED else Arm.BASELINE
         found.append(Violation(f"stage {stage}: {what}, though the workload shares no prefixes", remedy, at_fault))
     if not any(by_stage.values()):
-        return NotApplicable("neither metrics nor answers tell what was in a prefix cache, so this is not known")
+        return NotApplicable("neither metrics nor answers report prefix cache hits, so this is not known")
     return most_serious(found)
 
 

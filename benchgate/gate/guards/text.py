@@ -231,7 +231,7 @@ def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
         names = {name for part in execution.parts for name in part.answer_model.counts() if name is not None}
         answered.setdefault((execution.arm, asked), set()).update(names)
     if not any(answered.values()):
-        return NotApplicable("no answer says which model wrote it")
+        return NotApplicable("no answer names its model")
     others, declare = [], []
     for (arm, asked), names in answered.items():
         name = run.run.arms[arm].name
