@@ -24,7 +24,7 @@ _WHOLE = 0.999
 def exact_kld(baseline: Listing, candidate: Listing) -> float:
     """Return KL(baseline || candidate) in nats from listings of the whole vocabulary: sum of p ln(p / q).
 
-    Both are normalized to 1. A probability that is left out or rounded to 0 counts as the smallest float32. Raises
+    Both are normalised to 1. A probability that is left out or rounded to 0 counts as the smallest float32. Raises
     ValueError when a listing sums to less than 99.9%.
     """
     tokens = sorted(baseline.keys() | candidate.keys())
@@ -70,7 +70,7 @@ def shared_tokens(baseline: Listing, candidate: Listing) -> int:
 
 
 def _scaled(listing: Listing, tokens: Sequence[str]) -> FloatArray:
-    """Return normalized ln p in the order of the tokens."""
+    """Return normalised ln p in the order of the tokens."""
     ln = np.array([max(listing.get(token, _LEAST_LN), _LEAST_LN) for token in tokens], dtype=np.float64)
     mass = float(np.sum(np.exp(ln)))
     if mass < _WHOLE:

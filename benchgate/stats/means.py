@@ -170,9 +170,9 @@ def _flipped_sums(values: FloatArray) -> FloatArray:
 
 
 def subset_mean_limits(values: FloatArray, alpha: float, generator: np.random.Generator) -> Limits | None:
-    """Return limits of the center of independent values that are symmetric about it, without a normal law.
+    """Return limits of the centre of independent values that are symmetric about it, without a normal law.
 
-    The 2**n - 1 means of the non-empty subsets split the line into 2**n intervals. Each holds the center with the same
+    The 2**n - 1 means of the non-empty subsets split the line into 2**n intervals. Each holds the centre with the same
     probability (Hartigan, JASA 64, 1969, "typical values"); it is the inverted sign-flip test. All subsets are used up
     to 16 values; above, 65,535 are drawn from `generator`. A limit is infinite where even the outermost mean is too
     close, at alpha 5% below 5 values. Return None for no values or when one is not finite.

@@ -155,7 +155,7 @@ def moving_block_error(
 ) -> float | None:
     """Estimate the standard error of a statistic of a stationary series (Künsch 1989; Liu and Singh 1992).
 
-    Each draw joins random blocks of `bootstrap_block_length` neighbors to a series of the same length, which keeps
+    Each draw joins random blocks of `bootstrap_block_length` neighbours to a series of the same length, which keeps
     dependence within a block. Dependence beyond it is lost, and the error is then too small. Return None below 20
     values, or when a draw has no finite value (a quantile among failures).
     """
