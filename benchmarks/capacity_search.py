@@ -23,15 +23,8 @@ from benchgate.model.request_metrics import Slo, good
 from benchgate.sim.engine import Engine
 from benchgate.sim.jobs import Due, Job
 from benchgate.sim.settings import BatchingCosts
-from benchgate.stats.capacity_search import (
-    SearchResult,
-    SearchSettings,
-    Stop,
-    TakenLook,
-    look_counts,
-    next_look,
-    search_result,
-)
+from benchgate.stats.capacity_search import SearchResult, SearchSettings, Stop, TakenLook, next_look, search_result
+from benchgate.stats.load_probe import look_counts
 
 _NS = 1_000_000_000
 _LONG = 400_000  # requests of one run that looks for the truth

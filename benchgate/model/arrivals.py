@@ -1,4 +1,4 @@
-"""How the requests of an open loop come: the process that spreads them, and the rate over time they follow."""
+"""Arrival processes and rate profiles of open loops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST_CV = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How sends are spread around their rate; `cv` is the coefficient of variation of the gaps of "gamma"."""
+    """Arrival process; `cv` is the coefficient of variation of the gaps of "gamma"."""
 
     process: Process = "poisson"
     cv: float = 1.0
@@ -27,7 +27,7 @@ POISSON = Arrival()
 
 
 def parse_arrival(text: str) -> Arrival:
-    """`poisson`, `constant` or `gamma:2`; ValueError, with what to write, for anything else."""
+    """Parse `poisson`, `constant` or `gamma:2`. Raises ValueError with the accepted forms for anything else."""
     process, _, cv = text.partition(":")
     if process == "poisson" and not cv:
         return Arrival("poisson")
@@ -44,7 +44,7 @@ def parse_arrival(text: str) -> Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of time over which the rate goes in a straight line. All three are finite and above 0."""
+    """Time span with a linear rate. All three values are finite and above 0."""
 
     duration_s: float
     start_rps: float
@@ -52,37 +52,37 @@ class Segment:
 
     @property
     def requests(self) -> float:
-        """The integral of the rate."""
+        """Return the integral of the rate."""
         return self.duration_s * (self.start_rps + self.end_rps) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class RateProfile:
-    """The rate of an open loop over time, from 0 to the end of its last segment."""
+    """Rate of an open loop over time, from 0 to the end of its last segment."""
 
     segments: tuple[Segment, ...]
 
     @property
     def duration_s(self) -> float:
-        """How long it lasts."""
+        """Return the total duration."""
         return sum(segment.duration_s for segment in self.segments)
 
     @property
     def mass(self) -> float:
-        """How many requests are expected: the integral of the rate, no whole number."""
+        """Return the expected number of requests, a fraction: the integral of the rate."""
         return sum(segment.requests for segment in self.segments)
 
     @property
     def requests(self) -> int:
-        """How many requests are sent: the integral of the rate, rounded. The same for every draw."""
+        """Return the number of requests sent, the rounded integral of the rate; equal for every draw."""
         return round(self.mass)
 
     def instants_s(self, expected: FloatArray) -> FloatArray:
-        """When that many requests are expected to have come: the inverse of the cumulative rate.
+        """Return the times at which these numbers of requests are expected: the inverse of the cumulative rate.
 
         `expected` holds values from 0 to `mass`; the results are seconds from 0 to `duration_s`, in the same order.
-        Inside a segment the cumulative rate is a*t + b*t**2/2, whose inverse 2x / (a + sqrt(a**2 + 2bx)) needs no
-        case for a level segment (b = 0) and loses no digits for one that falls.
+        Inside a segment the cumulative rate is a*t + b*t**2/2. Its inverse 2x / (a + sqrt(a**2 + 2bx)) also covers a
+        constant rate (b = 0) and is accurate for a falling one.
         """
         duration_s, start_rps, end_rps = (
             np.array([getattr(segment, name) for segment in self.segments])
@@ -99,26 +99,26 @@ class RateProfile:
 
 
 def level(rate_rps: float, duration_s: float) -> RateProfile:
-    """One rate throughout."""
+    """Return a constant rate."""
     return ramp(rate_rps, rate_rps, duration_s)
 
 
 def ramp(start_rps: float, end_rps: float, duration_s: float) -> RateProfile:
-    """A straight line from one rate to the other."""
+    """Return a rate that changes linearly from one value to the other."""
     return RateProfile((Segment(duration_s, start_rps, end_rps),))
 
 
 def steps(levels: Iterable[tuple[float, float]]) -> RateProfile:
-    """One rate after the other; each is `(rate_rps, duration_s)`."""
+    """Return constant rates one after the other, each given as `(rate_rps, duration_s)`."""
     return RateProfile(tuple(Segment(duration_s, rate_rps, rate_rps) for rate_rps, duration_s in levels))
 
 
 def bursts(
     rate_rps: float, factors: tuple[float, ...], every_s: float, burst_s: float, duration_s: float
 ) -> RateProfile:
-    """A level rate; the last `burst_s` of every `every_s` carry it times the next factor, over and over.
+    """Return a constant rate, multiplied by the next factor in the last `burst_s` of every `every_s`.
 
-    The rate comes first, so that each burst meets a server at its usual load. `duration_s` cuts the last period off
+    The base rate comes first, so that each burst meets a server at its usual load. `duration_s` ends the last period
     wherever it falls. `burst_s` must be below `every_s`.
     """
     found: list[Segment] = []

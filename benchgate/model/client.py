@@ -1,4 +1,4 @@
-"""What the load generator can do on one machine: a curve of offered loads, and in which it was the bottleneck."""
+"""Profile of the load generator: the loads that it can hold on one machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchgate.model.deployment import sha256_of
 
 @dataclass(frozen=True, slots=True)
 class ClientStep:
-    """One load held by one worker against a practice server that keeps its own time.
+    """One load held by one worker against a simulated server that keeps its own time.
 
-    `streams` is what was in flight in a closed loop, None in an open one. `offered_*` is what the server would have
-    delivered to a client that adds no delay; `delivered_ratio` is the part of it that came. `ttft_error_p99_s` is the
-    client's p99 of TTFT minus the server's own. `client_bound` says why the client was the bottleneck, empty when it
-    was not; `server_late` says so of the practice server, and then the step says nothing about the client.
+    `streams` is the number in flight in a closed loop, None in an open one. `offered_*` is what the server would
+    deliver to a client without delay; `delivered_ratio` is the share that arrived. `ttft_error_p99_s` is the client's
+    p99 TTFT minus the server's own. `client_bound` lists why the client was the bottleneck, empty if it was not.
+    `server_late` says why the simulated server was; such a step says nothing about the client.
     """
 
     streams: int | None
@@ -31,20 +31,20 @@ class ClientStep:
 
     @property
     def sound(self) -> bool:
-        """Whether the client delivered this load and its numbers were the server's."""
+        """Return True if the client delivered this load and measured it correctly."""
         return not self.client_bound and self.server_late is None
 
     @property
     def at_limit(self) -> bool:
-        """Whether the client itself was the bottleneck: what it can do lies below this load."""
+        """Return True if the client was the bottleneck."""
         return bool(self.client_bound) and self.server_late is None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
-    """The delivered-rate curve of the load generator on one machine; all figures are of one worker.
+    """Loads and results of the load generator on one machine; all figures are per worker.
 
-    `machine` is what must be the same for the curve to hold: processor, cores, system, and the versions of what runs.
+    The profile holds only for the same `machine`: processor, cores, system, and software versions.
     """
 
     measured_at: str  # RFC 3339, UTC
@@ -53,46 +53,47 @@ class ClientProfile:
 
     @property
     def fingerprint(self) -> str:
-        """Identity of the machine."""
+        """Return the identity of the machine."""
         return machine_fingerprint(self.machine)
 
     @property
     def streams(self) -> int | None:
-        """Most streams in flight that one worker served soundly; None when it never did."""
+        """Return the most streams in flight that one worker served soundly; None if there are none."""
         return max((step.streams for step in self.steps if step.sound and step.streams is not None), default=None)
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Most tokens per second that one worker took soundly."""
-        return _most(step.offered_tokens_per_s for step in self.steps if step.sound and step.streams is not None)
+        """Return the most tokens per second that one worker received soundly."""
+        sound = (step.offered_tokens_per_s for step in self.steps if step.sound and step.streams is not None)
+        return max(sound, default=None)
 
     @property
     def requests_per_s(self) -> float | None:
-        """Most one-token answers per second that one worker asked for soundly."""
-        return _most(step.offered_rps for step in self.steps if step.sound and step.streams is None)
+        """Return the most one-token requests per second that one worker sent soundly."""
+        return max((step.offered_rps for step in self.steps if step.sound and step.streams is None), default=None)
 
     @property
     def streams_limited(self) -> bool:
-        """Whether more streams and tokens than the sound ones were tried and were too much; else no limit is known."""
+        """Return True if a larger load of streams was tried and too much; otherwise no limit is known."""
         return any(step.at_limit for step in self.steps if step.streams is not None)
 
     @property
     def requests_limited(self) -> bool:
-        """The same of one-token answers."""
+        """Return True if a higher rate of one-token requests was tried and too much."""
         return any(step.at_limit for step in self.steps if step.streams is None)
 
     @property
     def least_cpu_us_per_token(self) -> float | None:
-        """Least processor time that a token of streams took in a sound step; None where it was measured in none."""
+        """Return the least CPU time per streamed token in a sound step; None if never measured."""
         return _least(step.cpu_us_per_token for step in self.steps if step.sound and step.streams is not None)
 
     @property
     def least_cpu_us_per_request(self) -> float | None:
-        """The same of a one-token answer."""
+        """Return the least CPU time per one-token request in a sound step; None if never measured."""
         return _least(step.cpu_us_per_token for step in self.steps if step.sound and step.streams is None)
 
     def to_json(self) -> dict[str, object]:
-        """Plain JSON values, for the store."""
+        """Return plain JSON values for the store."""
         return {
             "measured_at": self.measured_at,
             "machine": dict(self.machine),
@@ -101,19 +102,15 @@ class ClientProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ClientProfile:
-        """The inverse of `to_json`. Raises KeyError or TypeError for another shape."""
+        """Read what `to_json` wrote. Raises KeyError or TypeError for another shape."""
         steps = tuple(ClientStep(**{**step, "client_bound": tuple(step["client_bound"])}) for step in data["steps"])
         return cls(data["measured_at"], data["machine"], steps)
 
 
 def machine_fingerprint(machine: Mapping[str, object]) -> str:
-    """SHA-256 over a machine's facts: a curve holds only where all of them are the same."""
+    """Return the SHA-256 over a machine's facts, all of which must be equal for a profile to hold."""
     return sha256_of(dict(machine))
 
 
 def _least(values: Iterable[float | None]) -> float | None:
     return min((value for value in values if value), default=None)
-
-
-def _most(values: Iterable[float]) -> float | None:
-    return max(values, default=None)

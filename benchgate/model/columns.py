@@ -1,4 +1,4 @@
-"""Records into columns one at a time, so that a million of them never stand in memory as a million objects."""
+"""Request columns: built record by record, split, selected and concatenated, in little memory."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from benchgate.model.text_column import TextBuilder, TextColumn
 
 _BLOCK_ROWS = 65536
 _MOST_HELD = 1 << 15
-"""Numbers in records that wait to be packed: a megabyte or two."""
-_OURS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+"""Numbers in records not yet packed, one or two megabytes."""
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NUMBERS = tuple(f.name for f in fields(RequestColumns) if f.name not in (*TEXT_COLUMNS, "chunk_start"))
 
 
 class ColumnBuilder:
-    """Takes records in any order; memory is about that of the columns it makes."""
+    """Builder of request columns from records in any order; it needs about as much memory as the columns."""
 
     def __init__(self) -> None:
         self._records: list[RequestRecord] = []  # not packed yet
-        self._held = 0  # how many numbers they hold, about
-        self._chunk_lengths = _Growing(np.int64)
-        self._numbers = {name: _Growing(NARROW.get(name, np.int64)) for name in _NUMBERS}
+        self._held = 0  # approximate count of their numbers
+        self._chunk_lengths = _GrowingArray(np.int64)
+        self._numbers = {name: _GrowingArray(NARROW.get(name, np.int64)) for name in _NUMBERS}
         self._texts = {name: TextBuilder() for name in TEXT_COLUMNS}
 
     def add(self, record: RequestRecord) -> None:
@@ -45,7 +45,7 @@ class ColumnBuilder:
             self._pack()
 
     def columns(self) -> RequestColumns:
-        """The rows in order of their index. The builder is spent: its memory is theirs."""
+        """Return the rows in order of index. The builder cannot be used again: the columns take over its memory."""
         self._pack()
         columns: dict[str, object] = {name: self._numbers.pop(name).whole() for name in _NUMBERS}
         columns["chunk_start"] = _starts(self._chunk_lengths.whole())
@@ -62,23 +62,23 @@ class ColumnBuilder:
             texts.extend(getattr(packed, name))
 
 
-class _Growing:
-    """Numbers that become one array once there are no more.
+class _GrowingArray:
+    """Numbers that are appended and finally become one array.
 
-    They stand in blocks of memory that come from the system and go back to it one by one. In the heap, columns that
-    grow side by side are moved again and again, and each move leaves a gap that stays.
+    They are kept in memory-mapped blocks that return to the system one by one. On the heap, columns that grow side by
+    side would be moved again and again, and each move leaves a gap.
     """
 
     def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
         self._dtype = np.dtype(dtype)
         self._blocks: list[NarrowArray] = []
-        self._room = 0  # in the last one
+        self._room = 0  # free entries of the last block
 
     def extend(self, numbers: NarrowArray) -> None:
-        """Put these behind the others."""
+        """Append numbers."""
         while len(numbers):
             if not self._room:
-                memory = mmap.mmap(-1, self._dtype.itemsize * _BLOCK_ROWS, flags=_OURS)
+                memory = mmap.mmap(-1, self._dtype.itemsize * _BLOCK_ROWS, flags=_PRIVATE)
                 self._blocks.append(np.frombuffer(memory, dtype=self._dtype))
                 self._room = _BLOCK_ROWS
             now, numbers = numbers[: self._room], numbers[self._room :]
@@ -86,7 +86,7 @@ class _Growing:
             self._room -= len(now)
 
     def whole(self) -> Any:
-        """All of them. They are here no more."""
+        """Return all numbers as one array and empty this one."""
         whole = np.empty(len(self._blocks) * _BLOCK_ROWS - self._room, dtype=self._dtype)
         for first in range(0, len(whole), _BLOCK_ROWS):
             part = whole[first : first + _BLOCK_ROWS]
@@ -95,17 +95,17 @@ class _Growing:
 
 
 def in_order(columns: RequestColumns) -> RequestColumns:
-    """The same rows in order of their index, so that two arms' rows meet."""
+    """Sort the rows by index, so that rows of baseline and candidate correspond."""
     if (np.diff(columns.index) >= 0).all():
         return columns
     return _rows(columns, np.argsort(columns.index, kind="stable"))
 
 
 class Parts(NamedTuple):
-    """The rows of one execution by what they are evidence of.
+    """Rows of one execution by their use.
 
-    `measured` tells how requests went, `ramp` was sent while the stage filled up or drained, `left` was broken off by
-    the client on purpose.
+    `measured` rows count fully, `ramp` rows were sent while the stage filled up or drained, `left` rows were cancelled
+    by the client on purpose.
     """
 
     measured: RequestColumns
@@ -114,19 +114,19 @@ class Parts(NamedTuple):
 
 
 def parted(columns: RequestColumns) -> Parts:
-    """Split the rows of one execution by their marks."""
+    """Split the rows of one execution by their use."""
     left: BoolArray = columns.left == 1
     ramp: BoolArray = (columns.ramp == 1) & ~left
     return Parts(taken(columns, ~left & ~ramp), taken(columns, ramp), taken(columns, left))
 
 
 def taken(columns: RequestColumns, which: BoolArray) -> RequestColumns:
-    """Return the marked rows, in their order; the columns themselves where all are marked."""
+    """Return the marked rows in order; the columns themselves if all are marked."""
     return columns if which.all() else _rows(columns, np.flatnonzero(which))
 
 
 def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
-    """The rows of all parts, in order of their index. Of no parts, no rows."""
+    """Concatenate rows in order of index; no parts give no rows."""
     if not parts:
         return RequestColumns.pack([])
     whole: dict[str, object] = {}
@@ -143,7 +143,6 @@ def joined(parts: Sequence[RequestColumns]) -> RequestColumns:
 
 
 def _rows(columns: RequestColumns, rows: IntArray) -> RequestColumns:
-    """These rows, in this order."""
     moved: dict[str, object] = {}
     for column in fields(RequestColumns):
         values = getattr(columns, column.name)
@@ -154,7 +153,7 @@ def _rows(columns: RequestColumns, rows: IntArray) -> RequestColumns:
 
 
 def _chunks_in(columns: RequestColumns, order: IntArray) -> tuple[IntArray, IntArray]:
-    """`chunk_start` and `chunk_ns` of these rows in this order; a block of rows at a time, for little extra memory."""
+    """Return `chunk_start` and `chunk_ns` of these rows in this order, block by block to save memory."""
     lengths = np.diff(columns.chunk_start)[order]
     starts = _starts(lengths)
     chunks = np.empty(starts[-1], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A deployment: what is served, where, and what makes two of them the same thing."""
+"""Deployment under test and its identity."""
 
 from __future__ import annotations
 
@@ -11,101 +11,94 @@ from enum import StrEnum
 
 from benchgate.model.price import in_use_factor
 
+_PRICE_FIELDS = ("price_usd_per_hour", "price_terms", "token_prices", "price_entry")  # no part of the identity
+
 
 class Arm(StrEnum):
-    """The two sides of a comparison."""
+    """Side of a comparison."""
 
     BASELINE = "baseline"
     CANDIDATE = "candidate"
 
     @property
     def other(self) -> Arm:
-        """The opposite arm."""
+        """Return the opposite side."""
         return Arm.CANDIDATE if self is Arm.BASELINE else Arm.BASELINE
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a run remembers of one arm. No secret and no credential is ever part of it.
+    """Deployment as stored with a run, without secrets or credentials.
 
-    `settings` are the declared knobs (weights, slots, context, extra body fields) as plain JSON values.
-    `facts` are what the server said of itself when probed (engine version, parameter count, file type).
+    `settings` are the declared settings (weights, slots, context, extra body fields) as plain JSON values. `facts` are
+    what the server reported when probed (engine version, parameter count, file type).
     """
 
     name: str
     model: str
     engine: str
-    url: str | None  # None for an embedded deployment: its port means nothing later
+    url: str | None  # None for an embedded deployment, whose port means nothing later
     settings: dict[str, object] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
-    price_usd_per_hour: float | None = None  # of one accelerator, by the terms below where there are any
+    price_usd_per_hour: float | None = None  # per accelerator, by `price_terms` if there are any
     accelerators: int = 1
     price_terms: dict[str, object] = field(default_factory=dict)
-    token_prices: dict[str, float] = field(default_factory=dict)  # `input`, `cached_input` and `output`: $ a million
-    price_entry: dict[str, object] = field(default_factory=dict)  # of which file, and as it is written there
+    token_prices: dict[str, float] = field(default_factory=dict)  # $ per million `input`, `cached_input`, `output`
+    price_entry: dict[str, object] = field(default_factory=dict)  # price file and its entry
 
     @property
     def has_price(self) -> bool:
-        """Whether it is known what its tokens cost."""
+        """Return True if the cost of its tokens is known."""
         return self.price_usd_per_hour is not None or bool(self.token_prices)
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over what identifies the deployment: two with the same fingerprint are the same thing served."""
-        identity = {k: v for k, v in asdict(self).items() if k not in ("name", *_OF_MONEY)}
-        return sha256_of(identity)
+        """Return the SHA-256 over what identifies the deployment, without its name and its price."""
+        return sha256_of({k: v for k, v in asdict(self).items() if k not in ("name", *_PRICE_FIELDS)})
 
     @property
     def overhead_ratio(self) -> float | None:
-        """Paid beside each dollar of it, by its terms; None where nobody said, or what is kept cannot be one."""
+        """Return the overhead per dollar by its price terms; None if not stated or not valid."""
         kept = self.price_terms.get("overhead_ratio")
         return float(kept) if isinstance(kept, int | float) and 0 <= kept < math.inf else None
 
     @property
     def in_use_factor(self) -> float | None:
-        """So many times the cost at full use is that as it is used; None where nobody said how it is used."""
+        """Return the cost factor of overhead and utilisation by its price terms; None if not stated or not valid."""
         overhead, utilisation = (self.price_terms.get(name) for name in ("overhead_ratio", "utilisation_ratio"))
         if not isinstance(overhead, int | float) or not isinstance(utilisation, int | float):
             return None
         if not (0 <= overhead < math.inf and 0 < utilisation <= 1):
-            return None  # what is kept cannot be one
+            return None
         return in_use_factor(overhead, utilisation)
 
     @property
     def release(self) -> str:
-        """The same whatever its address: a candidate that was promoted is the next baseline, served elsewhere."""
-        identity = {k: v for k, v in asdict(self).items() if k not in ("name", *_OF_MONEY, "url")}
-        return sha256_of(identity)
-
-
-_OF_MONEY = ("price_usd_per_hour", "price_terms", "token_prices", "price_entry")
-"""At another price the same thing is the same thing."""
+        """Return the fingerprint without the address: a promoted candidate is the next baseline, at another address."""
+        return sha256_of({k: v for k, v in asdict(self).items() if k not in ("name", *_PRICE_FIELDS, "url")})
 
 
 def flattened(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested plain JSON as dotted names and texts, in order of name."""
+    """Flatten nested plain JSON to dotted names and texts, sorted by name."""
     for key in sorted(values, key=str):
         value = values[key]
         if isinstance(value, Mapping) and value:
             yield from flattened(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(_shown(value), sort_keys=True)
-
-
-def _shown(value: object) -> object:
-    """A number as it was meant: `9ms`, kept as 0.009000000000000001 s, is 0.009."""
-    return float(f"{value:.12g}") if isinstance(value, float) else value
+            if isinstance(value, float):
+                value = float(f"{value:.12g}")  # `9ms`, stored as 0.009000000000000001 s, is 0.009
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def sha256_of(value: object) -> str:
-    """Identity of a plain value: SHA-256 over its one spelling."""
+    """Return the SHA-256 over the canonical JSON of a plain value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def canonical_json(value: object) -> bytes:
-    """One spelling for one value: sorted keys, no spaces, UTF-8; refuses NaN and infinity.
+    """Serialize with sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinity.
 
-    A lone surrogate (a server can send one in JSON) is kept as its three bytes, which `json.loads` gives back.
+    A lone surrogate (a server can send one in JSON) is kept as three bytes, which `json.loads` restores.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "surrogatepass")

@@ -1,8 +1,7 @@
-"""What earlier runs of the same measurement concluded: never what a candidate is held against, only what it adds to.
+"""Earlier runs and promotions of the same measurement.
 
-Promotions: who let which run's candidate into service, when and on what grounds, and who took that back.
-
-Each is a record of its own that never changes. What stands is had by reading them in order.
+A candidate is never compared with earlier runs; they only add to its history. Each promotion is an immutable record;
+the current state follows from reading them in order.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from benchgate.model.verdict import Outcome, Scale, Unit
 
 @dataclass(frozen=True, slots=True)
 class PastArm:
-    """A deployment as one run saw it: its name then, its fingerprint, the same whatever its address, its hardware."""
+    """Deployment in an earlier run: its name, fingerprints with and without address, and hardware."""
 
     name: str
     fingerprint: str
@@ -29,10 +28,10 @@ class PastArm:
 
 @dataclass(frozen=True, slots=True)
 class PastCheck:
-    """What an earlier run's own verdict says of one comparison of its candidate with its live baseline.
+    """Check of an earlier verdict that compared a candidate with its live baseline.
 
-    `harm`, `lower` and `upper` are on `scale`, positive = the candidate was worse; the limits are one-sided, each wrong
-    with the probability `alpha`. `n` is how many blocks, items or requests they rest on.
+    `harm`, `lower` and `upper` are on `scale`, above 0 = the candidate was worse; each one-sided limit is wrong with
+    probability `alpha`. `n` is the number of blocks, items or requests.
     """
 
     id: str
@@ -49,11 +48,11 @@ class PastCheck:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """An earlier complete run of the same measurement, whose own verdict let its candidate be promoted.
+    """Earlier complete run of the same measurement whose own verdict allowed promotion.
 
-    `checks` are those that compared both arms and have finite numbers, by id. `decided_at` is when it was promoted, or
-    where no promotion of its suite is recorded, when that verdict was stored; RFC 3339 UTC like `started_at`, None
-    where its store kept no instant.
+    `checks` are those that compared both sides and have finite numbers, by id. `decided_at` is the time of the
+    promotion, or of the verdict if no promotion of its suite is recorded; RFC 3339 UTC like `started_at`, None if the
+    store has no time.
     """
 
     run_id: str
@@ -66,20 +65,20 @@ class PastRun:
 
     @property
     def promoted_at(self) -> str:
-        """From when on its candidate may have been in service: a waiver promotes long after the run. Else its start."""
+        """Return when its candidate may have gone into service: the time of the decision, else of the start."""
         return self.decided_at or self.started_at
 
     @property
     def told(self) -> str:
-        """How a reader knows it: its label, or its id, and its day."""
+        """Return label or short id, with the day."""
         return f"{self.label or self.run_id[:13]} of {self.started_at[:10]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An earlier run of the same measurement whose own first verdict did not let its candidate be promoted.
+    """Earlier run of the same measurement whose own first verdict did not allow promotion.
 
-    `outcome` is None of one that had no verdict: something was measured, and nobody has said what it came to.
+    `outcome` is None if the run was measured but never judged.
     """
 
     run_id: str
@@ -91,18 +90,18 @@ class Attempt:
 
     @property
     def told(self) -> str:
-        """How a reader knows it: its label, or its id, and its day."""
+        """Return label or short id, with the day."""
         return f"{self.label or self.run_id[:13]} of {self.started_at[:10]}"
 
 
 def past_arm(deployment: Deployment, environment: Mapping[str, object]) -> PastArm:
-    """A deployment of a run with that environment."""
+    """Describe a deployment of a run with this environment."""
     hardware = hardware_of(deployment, environment)
     return PastArm(deployment.name, deployment.fingerprint, deployment.release, hardware)
 
 
 class Deed(StrEnum):
-    """What was recorded of a run."""
+    """Recorded action on a run."""
 
     PROMOTED = "promoted"
     OVERRIDDEN = "overridden"  # promoted although its verdict says no
@@ -111,9 +110,9 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who promotes, and from where: `protected` is whether the host of the code protects that branch or tag.
+    """Person and place of a promotion: `protected` if the code host protects that branch or tag.
 
-    `ci` is what the CI around it, where there is one, says of itself and of whom it works for.
+    `ci` describes the CI job and its actor, if there was one.
     """
 
     by: str
@@ -125,10 +124,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What a promotion rests on: the verdict, and the hashes of all that led to it.
+    """Verdict behind a promotion, and the hashes of its inputs.
 
-    `verdict_sha256` is that of the stored verdict, `report_sha256` of the HTML report as the store gave it then.
-    `revision` is the commit or digest that the candidate's weights were measured at; None where nothing pins them.
+    `verdict_sha256` is that of the stored verdict, `report_sha256` of the HTML report at that time. `revision` is the
+    commit or digest of the measured weights; None if they are not pinned.
     """
 
     outcome: Outcome
@@ -143,9 +142,10 @@ class Grounds:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """One record. `promoted_at` is RFC 3339 UTC with milliseconds; `reason` is of an override or a withdrawal.
+    """Record of a promotion, an override or a withdrawal.
 
-    A withdrawal has no `grounds`; everything else has.
+    `promoted_at` is RFC 3339 UTC with milliseconds. `reason` belongs to an override or a withdrawal. Only a withdrawal
+    has no `grounds`.
     """
 
     id: str
@@ -159,25 +159,25 @@ class Promotion:
 
     @property
     def in_series(self) -> bool:
-        """Whether later candidates are held beside it: its verdict let it through, on a ref that is protected."""
+        """Return True if later candidates are compared along it: promoted by its verdict, on a protected ref."""
         return self.deed is Deed.PROMOTED and self.origin.protected
 
     @property
     def weight(self) -> int:
-        """How much it says: an override least, a promotion on a protected ref most."""
+        """Return its rank: an override least, a promotion on a protected ref most."""
         return (self.deed is Deed.PROMOTED) + self.in_series
 
     @property
     def told(self) -> str:
-        """What a reader is told of it beside its run."""
+        """Return the label shown next to its run."""
         return "promoted, in the baseline series" if self.in_series else self.deed.value
 
-    def may_withdraw(self, stands: Promotion) -> bool:
-        """Whether this withdrawal takes back what stands: out of the series that is for a protected ref alone."""
-        return self.origin.protected or not stands.in_series
+    def may_withdraw(self, promotion: Promotion) -> bool:
+        """Return True if this withdrawal may revert the promotion; from the series only on a protected ref."""
+        return self.origin.protected or not promotion.in_series
 
     def to_json(self) -> dict[str, object]:
-        """Everything of it, as plain JSON. CI and revision came later, and are left out where there was none."""
+        """Return plain JSON, without `ci` and `revision` if there are none."""
         document = asdict(self)
         if self.origin.ci is None:
             del document["origin"]["ci"]
@@ -187,47 +187,44 @@ class Promotion:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Promotion:
-        """The record again. Raises KeyError, TypeError or ValueError for what is none."""
-        promotion = cls(**{**document, "deed": Deed(document["deed"]), **_parts(document)})
+        """Read what `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+        origin, grounds = Origin(**document["origin"]), document["grounds"]
+        if not isinstance(origin.protected, bool):
+            raise ValueError(f"protected is {origin.protected!r}; expected true or false")
+        grounds = grounds and Grounds(**{**grounds, "outcome": Outcome(grounds["outcome"])})
+        promotion = cls(**{**document, "deed": Deed(document["deed"]), "origin": origin, "grounds": grounds})
         if (promotion.grounds is None) != (promotion.deed is Deed.WITHDRAWN):
             raise ValueError("only a withdrawal has no grounds")
         if promotion.deed is Deed.PROMOTED and promotion.grounds is not None and not promotion.grounds.outcome.promotes:
-            raise ValueError(f"{promotion.grounds.outcome} promotes nobody without an override")
+            raise ValueError(f"{promotion.grounds.outcome} does not promote without an override")
         return promotion
 
 
-def _parts(document: Mapping[str, Any]) -> dict[str, object]:
-    origin, said = Origin(**document["origin"]), document["grounds"]
-    if not isinstance(origin.protected, bool):
-        raise ValueError(f"protected is {origin.protected!r}; expected true or false")
-    return {"origin": origin, "grounds": said and Grounds(**{**said, "outcome": Outcome(said["outcome"])})}
-
-
 def standing(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
-    """What stands of each run, by its id, from records in order of time: nothing of one whose promotion was withdrawn.
+    """Return the current promotion of each run by id, from records in order of time.
 
-    Of several, the first that says most: promoting a run once more moves it nowhere. In the order in which they came
-    to stand. A withdrawal that had no right to be one counts for nothing, however it came in.
+    Of several records of a run, the first with the highest weight counts: promoting a run again changes nothing. A
+    withdrawn promotion is removed, unless the withdrawal was not allowed. The result is in order of promotion.
     """
-    stands: dict[str, Promotion] = {}
+    current: dict[str, Promotion] = {}
     for one in promotions:
-        known = stands.get(one.run_id)
+        known = current.get(one.run_id)
         if one.deed is Deed.WITHDRAWN:
             if known is not None and one.may_withdraw(known):
-                del stands[one.run_id]
+                del current[one.run_id]
         elif known is None or one.weight > known.weight:
-            stands.pop(one.run_id, None)  # to the end
-            stands[one.run_id] = one
-    return stands
+            current.pop(one.run_id, None)  # to the end
+            current[one.run_id] = one
+    return current
 
 
 def series(promotions: Iterable[Promotion]) -> tuple[Promotion, ...]:
-    """The promotions that later candidates are held beside, oldest first, from records in order of time."""
+    """Return the promotions of the baseline series, oldest first, from records in order of time."""
     return tuple(one for one in standing(promotions).values() if one.in_series)
 
 
 def told(promotions: Iterable[Promotion]) -> dict[str, str]:
-    """What a reader is told beside each run of which something was recorded: what stands, or that it was withdrawn."""
+    """Return a label for each run with records: its current promotion, or that it was withdrawn."""
     records = tuple(promotions)
     withdrawn = {one.run_id: one.told for one in records if one.deed is Deed.WITHDRAWN}
     return withdrawn | {run_id: one.told for run_id, one in standing(records).items()}

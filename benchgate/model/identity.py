@@ -1,8 +1,7 @@
-"""Which weights a deployment serves: a commit that nobody can move, or a name under which others may be tomorrow.
+"""Identity of the served model: its pinned revision, its engine and its hardware.
 
-A model hub's `main` is a name like that, and so is a tag. What is promoted must be what was measured.
-
-What a deployment is known by in a history that outlives its name: its model, its engine and what it runs on.
+A pinned revision is a commit or digest. A branch such as a hub's `main`, or a tag, can move to other weights. The
+weights that are promoted must be those that were measured.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ HOW_TO_PIN = (
 
 
 class Pin(StrEnum):
-    """How far it is known which weights a deployment serves."""
+    """Degree to which the served weights are known."""
 
     OURS = "ours"  # benchgate made and served them
     PINNED = "pinned"
@@ -37,7 +36,7 @@ class Pin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`told` is a sentence's end about the model; `revision` the commit or digest, of PINNED alone, else None."""
+    """Pinned state of a model; `told` is the end of a sentence about it, `revision` the commit or digest if PINNED."""
 
     pin: Pin
     told: str
@@ -45,42 +44,42 @@ class Identity:
 
     @property
     def may_move(self) -> bool:
-        """Whether it is known that what was measured need not be what is served under this name."""
+        """Return True if the weights under this name can differ from those measured."""
         return self.pin in (Pin.MOVING, Pin.CONTRADICTED)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nobody can put other weights under it."""
+        """Return True if the weights under this name cannot change."""
         return self.pin in (Pin.OURS, Pin.PINNED)
 
 
 def identity_of(deployment: Deployment, adapters: Iterable[str] = ()) -> Identity:
-    """By what the suite says of its `revision` (or the name of its model, `org/name@ref`), and by what its server told.
+    """Determine the identity from the suite's `revision` (or the model name, `org/name@ref`) and the server's report.
 
-    A revision that the suite declares is its author's word, unless the server tells one: then they must agree. Weights
-    of `adapters` that are asked by name are weights too: they are as fixed as their names, `name@commit`, say.
+    A declared revision is the author's claim. If the server reports one too, they must agree. Weights of `adapters`
+    requested by name are pinned if their names are, as `name@commit`.
     """
     if deployment.url is None:
         return Identity(Pin.OURS, "served by benchgate itself")
-    known = _of_model(deployment)
+    known = _model_identity(deployment)
     for name in adapters if not known.may_move else ():
         named = _ADAPTER.fullmatch(name)
         if named is None:
             known = Identity(Pin.UNKNOWN, f"{known.told}; and its adapter {name} is not pinned")
-        elif not _is_whole(named["ref"]):
+        elif not _is_pinned(named["ref"]):
             return Identity(Pin.MOVING, f"{known.told}; and its adapter {name} is at no whole commit: it may move")
     return known
 
 
 def model_at(deployment: Deployment) -> str:
-    """`org/name@REVISION`: by what its server told, else by what the suite says; the name alone where nobody said."""
-    model, ref = _named(deployment)
+    """Return `org/name@REVISION`, by the server's report or else the suite; the name alone if neither has one."""
+    model, ref = _split_revision(deployment)
     said = _commit(deployment.facts.get("model_sha")) or deployment.settings.get("revision", ref)
     return model if said is None else f"{model}@{said}"
 
 
 def adapters_in(asked: object) -> Iterator[str]:
-    """The adapters that a load asks for, from a suite's `load` as plain JSON: of every workload, stage and class."""
+    """Yield the adapter names in a suite's `load` as plain JSON: of every workload, stage and class."""
     for key, value in asked.items() if isinstance(asked, dict) else ():
         if key == "adapter" and isinstance(value, str):
             yield value
@@ -90,8 +89,8 @@ def adapters_in(asked: object) -> Iterator[str]:
         yield from adapters_in(value)
 
 
-def _of_model(deployment: Deployment) -> Identity:
-    model, ref = _named(deployment)
+def _model_identity(deployment: Deployment) -> Identity:
+    model, ref = _split_revision(deployment)
     said = deployment.settings.get("revision", ref)
     declared, seen = None if said is None else str(said), _commit(deployment.facts.get("model_sha"))
     if ref is not None and declared != ref:
@@ -100,7 +99,7 @@ def _of_model(deployment: Deployment) -> Identity:
         if seen is None:
             return Identity(Pin.UNKNOWN, f"{model} at no stated revision: its identity is not pinned")
         return Identity(Pin.PINNED, f"{model} at {seen}, as its server told", seen)
-    if not _is_whole(declared):
+    if not _is_pinned(declared):
         return Identity(Pin.MOVING, f"{model} at {declared}, which is no commit of 40 hex digits: it may move")
     if seen is not None and _DIGEST.fullmatch(declared) is None and seen != declared:
         return Identity(Pin.CONTRADICTED, f"{model} at {declared} by the suite, and at {seen} by its server")
@@ -108,13 +107,13 @@ def _of_model(deployment: Deployment) -> Identity:
     return Identity(Pin.PINNED, f"{model} at {declared}, by {by}", declared)
 
 
-def _named(deployment: Deployment) -> tuple[str, str | None]:
-    """The model's name, and the revision that is a part of it; None where none is."""
+def _split_revision(deployment: Deployment) -> tuple[str, str | None]:
+    """Split the model's name from the revision in it; None if there is none."""
     named = _NAMED.fullmatch(deployment.model)
     return (named["model"], named["ref"]) if named is not None else (deployment.model, None)
 
 
-def _is_whole(ref: str) -> bool:
+def _is_pinned(ref: str) -> bool:
     return _COMMIT.fullmatch(ref) is not None or _DIGEST.fullmatch(ref) is not None
 
 
@@ -123,26 +122,26 @@ def _commit(said: object) -> str | None:
 
 
 def model_of(deployment: Deployment) -> str:
-    """`org/name@REVISION`, as far as anybody said; of what benchgate serves itself its weights stand with its name."""
+    """Return `org/name@REVISION` as far as known; an embedded deployment has its weights next to its name."""
     weights = deployment.settings.get("weights") if deployment.url is None else None
     return model_at(deployment) if weights is None else f"{deployment.model} {weights}"
 
 
 def engine_of(deployment: Deployment) -> str:
-    """`vllm 0.11.0`: its engine, and the version where that is told."""
+    """Return engine and version, such as `vllm 0.11.0`."""
     return " ".join(filter(None, (deployment.engine, version_of(deployment))))
 
 
 def tells_hardware(deployment: Deployment) -> bool:
-    """Whether its server told its accelerators' names."""
+    """Return True if the server reported its accelerators' names."""
     names = deployment.facts.get("accelerator_names")
     return isinstance(names, list) and bool(names)
 
 
 def hardware_told(deployment: Deployment, environment: Mapping[str, object]) -> str:
-    """What it runs on, in words that are equal where it is the same as far as anybody knows.
+    """Describe the hardware, in equal words for equal hardware; an address is not hardware.
 
-    `environment` is the run's. An address is no hardware: a candidate of every pull request may have one of its own.
+    `environment` is the run's. Candidates of pull requests may each have an address of their own.
     """
     if tells_hardware(deployment) or deployment.url is None:
         return hardware_of(deployment, environment)

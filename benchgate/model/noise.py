@@ -1,8 +1,7 @@
-"""The noise profile: how much a deployment differs from itself, as `calibrate` measured it.
+"""Noise profile of a deployment: its difference from itself, measured by `calibrate`.
 
-It serves four things: planning (how many pairs a margin needs), floors (how much disagreement is none), the honest
-width of a comparison without a live baseline, and the rate at which a policy would block what has not changed. It never
-takes the place of the baseline that is measured beside a candidate.
+It is used to plan blocks, to set floors of disagreement, to widen a comparison without a live baseline, and to estimate
+false blocks. It never replaces the live baseline of a candidate.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from benchgate.model.deployment import Deployment, sha256_of
 
 @dataclass(frozen=True, slots=True)
 class NoiseKey:
-    """What must be the same for a profile to hold.
+    """Conditions under which a profile holds.
 
-    `measurement_sha256` is that of the suite that was calibrated, as it would run: not of the calibration itself, which
-    may have more pairs.
+    `measurement_sha256` is that of the calibrated suite as it would run, not of the calibration, which may have more
+    pairs.
     """
 
     hardware: str
@@ -31,11 +30,11 @@ class NoiseKey:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How one number of a block varies on an unchanged deployment, as standard deviations of natural logarithms.
+    """Variation of a metric's block values on an unchanged deployment, as standard deviations of natural logarithms.
 
-    `cv_run` is that of one arm's values from block to block (as a share of the value: 0.04 is 4 %), drift and all, over
-    both arms pooled. `sd_paired` is that of ln(one arm / the other) within a block, which is what a live baseline
-    leaves. `n` blocks gave both. `statistic` is None for a rate.
+    `cv_run` is that between blocks of one side, drift included, pooled over both sides (0.04 is 4%). `sd_paired` is
+    that of ln(one side / the other) within a block, which remains with a live baseline. Both are from `n` blocks.
+    `statistic` is None for a rate.
     """
 
     metric: str
@@ -48,7 +47,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The share of `n` items or prompts that the same deployment answered in another way when it was asked again."""
+    """Share of `n` items or prompts that the same deployment answered differently when asked again."""
 
     kind: Literal["task", "shadow"]
     name: str
@@ -57,17 +56,17 @@ class Disagreement:
 
     @property
     def differing(self) -> int:
-        """How many."""
+        """Return the number of differing items."""
         return round(self.share * self.n)
 
 
 @dataclass(frozen=True, slots=True)
 class FalseBlocks:
-    """What the suite's own policy said of the unchanged deployment, over `of` orders of what was measured.
+    """Decisions of the suite's own policy on the unchanged deployment, over `of` random permutations.
 
-    In each order the two arms of every pair are exchanged or not, by chance, and the pairs come in another order; then
-    the gate decides as it decides a run. The rest of `of` was promoted. `invalid_by` names what made draws INVALID, a
-    guard (or a check, where no guard did), with how many draws each; one draw may have several.
+    Each permutation exchanges the two sides of every pair at random and shuffles the pairs; then the gate decides as
+    for a run. `invalid_by` counts INVALID permutations by guard, or by check if no guard tripped; one permutation may
+    count for several.
     """
 
     of: int
@@ -78,34 +77,34 @@ class FalseBlocks:
 
     @property
     def shares(self) -> str:
-        """All four, for a person: `promotes 129, blocks 0, finds 0 inconclusive and 71 invalid (sent-once 71)`."""
+        """Format all four counts: `promotes 129, blocks 0, finds 0 inconclusive and 71 invalid (sent-once 71)`."""
         return f"promotes {self.promoted:,}, blocks {self.blocked:,}, {self.undecided}"
 
     @property
     def undecided(self) -> str:
-        """Those that are neither promoted nor blocked, and what made draws invalid."""
+        """Format the counts that neither promote nor block, with the causes of INVALID."""
         by = ", ".join(f"{name} {number:,}" for name, number in self.invalid_by)
         told = f"finds {self.inconclusive:,} inconclusive and {self.invalid:,} invalid"
         return f"{told} ({by})" if by else told
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FalseBlocks:
-        """From plain JSON values; those of an earlier version name no guards."""
+        """Read plain JSON values; earlier versions have no `invalid_by`."""
         by = tuple((str(name), int(number)) for name, number in data.get("invalid_by", ()))
         return cls(**{**data, "invalid_by": by})
 
     @property
     def promoted(self) -> int:
-        """How many were PASS or WARN."""
+        """Return the number of PASS and WARN."""
         return self.of - self.blocked - self.inconclusive - self.invalid
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseProfile:
-    """What one calibration found. `measured_at` is when it ended (RFC 3339, UTC), `run_id` where its evidence is.
+    """Result of one calibration. `measured_at` is its end (RFC 3339, UTC), `run_id` the run with its evidence.
 
-    `engine_version` is what the server told; None where it told none. `blocks` is the number of pairs. `false_block` is
-    None where the policy has no check of load, which alone is measured in pairs that can be exchanged.
+    `engine_version` is None if the server did not report one. `blocks` is the number of pairs. `false_block` is None
+    for a policy without checks of load, the only ones measured in exchangeable pairs.
     """
 
     key: NoiseKey
@@ -118,21 +117,21 @@ class NoiseProfile:
     engine_version: str | None = None
 
     def spread(self, metric: str, statistic: str | None, stage: str) -> Spread | None:
-        """The spread of one number; None where it was not measured."""
+        """Return the spread of a metric; None if it was not measured."""
         wanted = (metric, statistic, stage)
         return next((one for one in self.spreads if (one.metric, one.statistic, one.stage) == wanted), None)
 
     def age_at(self, instant: str) -> timedelta:
-        """How old it is at an instant (RFC 3339)."""
+        """Return its age at an instant (RFC 3339)."""
         return datetime.fromisoformat(instant) - datetime.fromisoformat(self.measured_at)
 
     def to_json(self) -> dict[str, object]:
-        """Plain JSON values, for the store."""
+        """Return plain JSON values for the store."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NoiseProfile:
-        """The inverse of `to_json`. Raises KeyError or TypeError for another shape."""
+        """Read what `to_json` wrote. Raises KeyError or TypeError for another shape."""
         false_block = data["false_block"]
         return cls(
             key=NoiseKey(**data["key"]),
@@ -147,9 +146,9 @@ class NoiseProfile:
 
 
 def stale_because(profile: NoiseProfile, *, at: str, engine_version: str | None, max_age_s: float) -> tuple[str, ...]:
-    """Why a profile says little at an instant (RFC 3339) of a deployment of this engine's version; empty where not.
+    """Return the reasons why a profile is stale at an instant (RFC 3339) for this engine version; empty if it is not.
 
-    A version that nobody told (None) is not known to be the same, not even where it was told on neither side.
+    An unreported version (None) is never known to be the same.
     """
     found = []
     age = profile.age_at(at)
@@ -164,7 +163,7 @@ def stale_because(profile: NoiseProfile, *, at: str, engine_version: str | None,
 
 
 def show_age(age: timedelta) -> str:
-    """`12 days`, `1 day`, `5 hours`, or `less than an hour`."""
+    """Format an age: `12 days`, `1 day`, `5 hours`, or `less than an hour`."""
     number, unit = (age.days, "day") if age.days > 0 else (int(age.total_seconds() // 3600), "hour")
     if number < 1:
         return "less than an hour"
@@ -172,9 +171,9 @@ def show_age(age: timedelta) -> str:
 
 
 def noise_key(deployment: Deployment, environment: Mapping[str, object], measurement_sha256: str) -> NoiseKey:
-    """The key of a deployment as a run knows it; `environment` is the run's own.
+    """Return the key of a deployment in a run with this environment.
 
-    What benchgate serves itself has one model name for all that it may be, so its settings are part of the name.
+    An embedded deployment has one model name for all its settings, so the settings become part of the name.
     """
     model = deployment.model
     if deployment.url is None:
@@ -183,10 +182,10 @@ def noise_key(deployment: Deployment, environment: Mapping[str, object], measure
 
 
 def hardware_of(deployment: Deployment, environment: Mapping[str, object]) -> str:
-    """What a deployment runs on, as far as that is known, in words that are equal where it is the same.
+    """Describe a deployment's hardware, in equal words for equal hardware.
 
-    Its accelerators' names where they are told; this machine where benchgate itself serves it; else no more than the
-    address is known, by a digest, for an address may say more than a report should.
+    It is the reported accelerator names, or this machine for an embedded deployment. Otherwise only the address is
+    known and given as a digest, because a report should not reveal it.
     """
     names = deployment.facts.get("accelerator_names")
     if isinstance(names, list) and names:
@@ -198,6 +197,6 @@ def hardware_of(deployment: Deployment, environment: Mapping[str, object]) -> st
 
 
 def version_of(deployment: Deployment) -> str | None:
-    """The engine's version, as the server told it; None where it told none."""
+    """Return the engine version reported by the server; None if there is none."""
     told = deployment.facts.get("engine_version", deployment.settings.get("engine_version"))
     return None if told is None else str(told)

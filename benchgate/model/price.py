@@ -1,34 +1,30 @@
-"""What an hour of an accelerator costs, by the terms it was bought on, and how it is used.
-
-What a million tokens cost on a deployment that is paid by the hour.
-"""
+"""Cost of accelerators per hour and of tokens per million."""
 
 from __future__ import annotations
 
 import math
 
+_SECONDS_PER_HOUR = 3600.0
+_TOKENS_PER_MILLION = 1_000_000.0
+
 
 def serving_usd_per_hour(
     list_usd_per_hour: float, *, interruption_ratio: float = 0.0, energy_usd_per_hour: float = 0.0
 ) -> float:
-    """Dollars for an hour in which it serves: list / (1 - interruption) + energy, which is drawn only while it runs.
+    """Return dollars per hour of service: list / (1 - interruption) + energy, which is used only while it runs.
 
-    `interruption_ratio`: of the paid time, what spot capacity loses to interruptions, at least 0 and below 1.
+    `interruption_ratio` is the share of paid time that spot capacity loses to interruptions, at least 0 and below 1.
     """
     return list_usd_per_hour / (1 - interruption_ratio) + energy_usd_per_hour
 
 
 def in_use_factor(overhead_ratio: float, utilisation_ratio: float) -> float:
-    """So many times what tokens cost at full use is what they cost as it is used: (1 + overhead) / utilisation.
+    """Return the ratio of actual to full-utilisation token cost: (1 + overhead) / utilisation.
 
-    `overhead_ratio`: what else is paid per dollar, at least 0. `utilisation_ratio`: of the paid time, that in which
-    tokens flow at the measured pace, above 0.
+    `overhead_ratio` is further cost per dollar, at least 0. `utilisation_ratio` is the share of paid time in which
+    tokens flow at the measured rate, above 0.
     """
     return (1 + overhead_ratio) / utilisation_ratio
-
-
-_SECONDS_PER_HOUR = 3600.0
-_TOKENS_PER_MILLION = 1_000_000.0
 
 
 def usd_per_million_tokens(
@@ -39,15 +35,15 @@ def usd_per_million_tokens(
     utilisation_ratio: float = 1.0,
     overhead_ratio: float = 0.0,
 ) -> float | None:
-    """price · accelerators · (1 + overhead) · 10⁶ / (3600 · tokens/s · utilisation), in US dollars.
+    """Return price · accelerators · (1 + overhead) · 10⁶ / (3600 · tokens/s · utilisation), in US dollars.
 
-    `price_usd_per_hour` is of one accelerator, `tokens_per_s` of the whole deployment: output tokens for the plain
-    cost, output tokens of *good* requests for the cost of a million good tokens. `utilisation_ratio` is the share of
-    paid time in which tokens flow at that pace, in (0, 1]; `overhead_ratio` is what else is paid per dollar of
-    accelerator (network, storage, spares), 0 or more.
+    `price_usd_per_hour` is per accelerator, `tokens_per_s` of the whole deployment: output tokens for the plain cost,
+    output tokens of *good* requests for the cost of good tokens. `utilisation_ratio` is the share of paid time in which
+    tokens flow at that rate, in (0, 1]; `overhead_ratio` is further cost per dollar (network, storage, spares), 0 or
+    more.
 
-    None when no token came or the rate is not finite: nothing was bought, and that has no unit price. ValueError when
-    a price, count, utilisation or overhead cannot be.
+    Return None when no token came or the rate is not finite. Raises ValueError for an invalid price, count, utilisation
+    or overhead.
     """
     if not (math.isfinite(price_usd_per_hour) and price_usd_per_hour >= 0):
         raise ValueError(f"price_usd_per_hour is {price_usd_per_hour!r}; expected dollars, 0 or more")

@@ -1,16 +1,9 @@
-"""What is kept of a shadow comparison's answers beside their digests: facts about each, and about each pair of them.
+"""Observed records, and the columns that they are packed into for the store.
 
-None of it is text that a model or a user wrote, so all of it may be stored wherever it goes.
-
-What was seen: one record per request, eval item and shadow prompt, and their packing into columns.
-
-Times are integer nanoseconds since the start of the stage on a monotonic clock. In a record, None means "it never
-happened" or "not known"; in a packed integer column the same is -1 (`ABSENT`). Columns are what the store keeps and
-what statistics read; a record is what the load engine makes, one at a time.
-
-What was seen of two models reading the same fixed texts: one record per position, and their packing into columns.
-
-What each arm listed is not kept, only what it comes to: the lists are large, and they would tell the texts.
+There is one record per request, eval item, shadow prompt and position of a fixed text. Times are integer nanoseconds
+since the start of the stage on a monotonic clock. In a record, None means "it never happened" or "not known"; a packed
+integer column has -1 (`ABSENT`) for it. Statistics read columns; the load engine makes records one at a time. Facts
+about answers, shadow pairs and token probabilities are kept without any text that a model or a user wrote.
 """
 
 from __future__ import annotations
@@ -28,83 +21,19 @@ import numpy.typing as npt
 
 from benchgate.model.text_column import TextColumn
 
-NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"
-UNFIT_JUDGE = "the judge does not find nonsense worse than an answer"
-"""Why a verdict is missing although the judge replied; any other reason is that it did not."""
-
-
-class Label(StrEnum):
-    """How much two answers have in common, most first."""
-
-    EXACT = "exact"  # character by character
-    NORMALISED = "normalised"  # by the rules of the comparison: layout, order of keys, tolerances
-    STRUCTURE = "same-structure"  # JSON of one shape, or calls of the same tools: other values
-    SEMANTIC = "semantic"  # texts whose embeddings are near enough
-    DIFFERENT = "different"
-
-
-class Judged(StrEnum):
-    """What a judge says of an answer beside the primary's, asked in both positions."""
-
-    WIN = "win"  # better, both times
-    LOSS = "loss"  # worse, both times
-    TIE = "tie"  # as good, at least once
-    INCONSISTENT = "inconsistent"  # whichever stood first (or second) was called better
-    MISSING = "missing"  # the judge did not answer, or not in the form it was asked for
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFacts:
-    """One answer. `valid`: it has the form that was asked for; None where no form was, or a call was only offered.
-
-    `characters` counts its text alone: 0 for an answer that only calls tools, and for one that says nothing.
-    """
-
-    characters: int
-    latency_ns: int  # from the send to the last byte
-    refusal: bool
-    tokens: int | None = None  # by the server's own count
-    valid: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PairFacts:
-    """Two answers to one prompt. `differs` is what counts, by the rule that the suite chose; the rest tells why.
-
-    `at_character` and `at_word` are where their texts first differ, counted from 0; None where they do not.
-    `similarity` is the cosine of their embeddings; None where nobody asked for it, or it could not be had (then the
-    item's `similarity_error` says why).
-    """
-
-    label: Label
-    differs: bool
-    exact: bool
-    normalised: bool
-    json: bool | None = None  # the same JSON value by the rules; None where neither is JSON
-    calls: bool | None = None  # the same calls of tools; None where neither calls any
-    structure: bool | None = None  # None where neither is JSON nor calls anything
-    at_character: int | None = None
-    at_word: int | None = None
-    similarity: float | None = None
-
-
 IntArray = npt.NDArray[np.int64]
 NarrowArray = npt.NDArray[np.signedinteger[Any]]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-
 ABSENT = -1
-"""How a packed integer column spells "never happened" or "not known"."""
-
+"""Value of a packed integer column for "never happened" or "not known"."""
 ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
-"""Named columns of one observation: numeric arrays, or texts of which some may be absent."""
-
+"""Named columns of one observation: numeric arrays, or texts that may be None."""
 LATER = (
     "first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns",
     "answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model",
 )  # fmt: skip
-"""Columns of requests that runs of earlier versions do not have."""
-
+"""Columns of requests missing in runs of earlier versions."""
 NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
     {
         "valid": np.int8,
@@ -117,20 +46,24 @@ NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
         "reasoning_chars": np.int32,
     }
 )
-"""Integer columns that need fewer than 64 bits, and their type: a million rows of each stay small in memory."""
-
+"""Types of integer columns with fewer than 64 bits, to save memory."""
 TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model")
-"""Columns of requests that hold texts, of which few differ."""
-
+"""Text columns of requests, with few distinct values."""
 UNREADABLE = "[invalid]"
-"""What lm-eval's extraction gives where it found no answer: the `choice` of an eval item then."""
-
+"""`choice` of an eval item in which lm-eval's extraction found no answer."""
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
-"""Finish reasons of a success (docs/metrics.md). `abort` and unknown ones are failures: the text was cut."""
+"""Finish reasons of a success (docs/metrics.md). `abort` and unknown ones are failures, because the text was cut."""
+NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"
+UNFIT_JUDGE = "the judge does not find nonsense worse than an answer"
+"""Reasons for a missing verdict although the judge replied; any other reason is that it did not reply."""
+
+
+def _ints(values: Sequence[int | None], dtype: npt.DTypeLike = np.int64) -> Any:
+    return np.array([ABSENT if v is None else v for v in values], dtype=dtype)
 
 
 class ErrorClass(StrEnum):
-    """Why a request failed. `client` is our own fault and never counts against a server."""
+    """Cause of a failed request. `client` is the load generator's fault and never counts against a server."""
 
     CONNECT = "connect"
     TLS = "tls"
@@ -145,7 +78,7 @@ class ErrorClass(StrEnum):
 
 
 class TokenSource(StrEnum):
-    """Where a count of output tokens comes from, best first. Events are not tokens: `chunks` is only an estimate."""
+    """Source of the output token count, best first. Events are not tokens: `chunks` is only an estimate."""
 
     USAGE = "usage"
     CHUNKS = "chunks"
@@ -155,21 +88,20 @@ class TokenSource(StrEnum):
 class RequestRecord:
     """Timeline of one request; times in ns since the start of its stage.
 
-    `chunk_ns` are the arrivals of the chunks that carry output (content, reasoning or tool-call text), ascending;
-    `first_answer_ns` is the first of them that is not reasoning alone. `end_ns` is the finish event or `[DONE]`, not
-    the end of the connection. A failed request has an `error`; it keeps whatever was seen before it failed.
+    `chunk_ns` are the arrivals of chunks with output (content, reasoning or tool-call text), ascending;
+    `first_answer_ns` is the first that is not reasoning alone. `end_ns` is the finish event or `[DONE]`, not the end of
+    the connection. A failed request has an `error` and keeps everything seen before it failed.
 
-    `reasoning_tokens` are part of `output_tokens`, `cached_tokens` of `input_tokens`, as far as the server tells.
-    `valid`: the answer is what its JSON schema or its tools ask for; None when nothing was asked. `left`: the client
-    was to break it off, or did, so it says nothing of success. `tokenless`: an embedding or a ranking, which has
-    neither output tokens nor a finish reason. `connecting_ns`: how long it waited, before it was sent, for a connection
-    of its own to be opened; None when there was one.
+    `reasoning_tokens` are part of `output_tokens`, `cached_tokens` of `input_tokens`, as far as the server reports
+    them. `valid`: the answer matches its JSON schema or tools; None if neither was given. `left`: the client was to
+    cancel it, so it says nothing of success. `tokenless`: an embedding or a ranking, without output tokens and finish
+    reason. `connecting_ns`: the wait for a new connection before sending; None if one was open.
 
-    What was said, counted after the stage: `answer_chars` and `reasoning_chars` are the visible characters (no white
-    space, no zero-width character) of the answer (with names and arguments of its tool calls) and of its reasoning;
-    `redundancy_percent` is how much smaller the end of the text becomes by compression, None for a text too short to
-    tell; `tool_calls` is the number of calls; `answer_model` is the name of the model that the answer gives.
-    `ramp`: sent while the stage filled up or drained, so it is in no latency, rate or SLO, but in the error rate.
+    Counted after the stage: `answer_chars` and `reasoning_chars` are the visible characters (no white space, no
+    zero-width character) of the answer (with names and arguments of its tool calls) and of its reasoning;
+    `redundancy_percent` is the saving of compressing the end of the text, None if it is too short; `tool_calls` is the
+    number of calls; `answer_model` is the model named in the answer. `ramp`: sent while the stage filled up or drained,
+    so it counts in the error rate but in no latency, rate or SLO.
     """
 
     index: int
@@ -202,12 +134,12 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RequestColumns:
-    """The records of one stage of one arm in one block, packed; row i is planned request `index[i]`.
+    """Packed records of one stage of one side in one block; row i is planned request `index[i]`.
 
-    Integer columns are int64, or the type in `NARROW`, with ABSENT (-1) for None.
+    Integer columns are int64, or the type in `NARROW_TYPES`, with ABSENT (-1) for None.
     `chunk_ns[chunk_start[i]:chunk_start[i+1]]` are the output chunks of row i, so `chunk_start` has one element more
-    than there are rows. `valid`, `left`, `tokenless` and `ramp` are 1 for yes and 0 for no. Stored runs of earlier
-    versions lack the columns of `LATER`: those are ABSENT then, and `ramp` is 0.
+    than there are rows. `valid`, `left`, `tokenless` and `ramp` are 1 for yes and 0 for no. Columns of
+    `OPTIONAL_COLUMNS` missing in runs of earlier versions are ABSENT, `ramp` is 0.
     """
 
     index: IntArray
@@ -239,7 +171,7 @@ class RequestColumns:
     answer_model: TextColumn
 
     def __post_init__(self) -> None:
-        for name in TEXT_COLUMNS:  # from whatever sequence of texts
+        for name in TEXT_COLUMNS:
             object.__setattr__(self, name, TextColumn.of(getattr(self, name)))
 
     def __len__(self) -> int:
@@ -247,7 +179,7 @@ class RequestColumns:
 
     @classmethod
     def pack(cls, records: Sequence[RequestRecord]) -> RequestColumns:
-        """Pack records in order of their index, so that two arms' rows meet."""
+        """Pack records in order of index, so that rows of baseline and candidate correspond."""
         rows = sorted(records, key=lambda r: r.index)
         lengths = [len(r.chunk_ns) for r in rows]
         columns: dict[str, Any] = {}
@@ -263,17 +195,19 @@ class RequestColumns:
         return cls(**columns)
 
     def to_columns(self) -> ColumnMap:
-        """The columns by name, for the store."""
+        """Return the columns by name, for the store."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def from_columns(cls, columns: ColumnMap) -> RequestColumns:
-        """The inverse of `to_columns`; raises KeyError when a column is missing that was always there."""
+        """Read what `to_columns` wrote. Raises KeyError when a column that always existed is missing."""
         rows = len(columns["index"])
         found: dict[str, Any] = {}
         for name in (f.name for f in fields(cls)):
             if name in LATER and name not in columns:
-                found[name] = _unknown(name, rows)
+                unknown = 0 if name == "ramp" else ABSENT
+                text = name in TEXT_COLUMNS
+                found[name] = [None] * rows if text else np.full(rows, unknown, dtype=NARROW.get(name, np.int64))
             elif name in NARROW:
                 found[name] = np.asarray(columns[name]).astype(NARROW[name], copy=False)
             else:
@@ -283,12 +217,11 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class EvalItem:
-    """One item of one eval task as one arm answered it. `item_id` is the row's own unique id and the pairing key.
+    """Answer of one side to one item of an eval task; `item_id` is the row's unique id and the pairing key.
 
-    `score` is 1 or 0 for right or wrong, else the task's own score, of which more is better. `choice` is what the
-    answer amounts to: what was read out of it, or the option that was chosen. Items of one `cluster` share a passage, a
-    template or a person, so their scores are not independent. `valid` says whether the answer has the form that was
-    asked for, where one was.
+    `score` is 1 or 0 for right or wrong, else the task's own score, higher is better. `choice` is the extracted answer
+    or chosen option. Items of one `cluster` share a passage, template or person, so their scores are not independent.
+    `valid` tells if the answer has the required form, if one was.
     """
 
     item_id: str
@@ -308,21 +241,74 @@ class EvalItem:
 
     @property
     def correct(self) -> bool | None:
-        """Whether the item was answered right; None when it could not be scored, or is not simply right or wrong."""
+        """Return True if the answer is right; None when it could not be scored or the score is not 0 or 1."""
         return bool(self.score) if self.score in (0.0, 1.0) else None
+
+
+class Label(StrEnum):
+    """Agreement of two answers, closest first."""
+
+    EXACT = "exact"  # character by character
+    NORMALISED = "normalised"  # by the rules of the comparison: layout, order of keys, tolerances
+    STRUCTURE = "same-structure"  # JSON of one shape, or calls of the same tools, with other values
+    SEMANTIC = "semantic"  # texts with similar embeddings
+    DIFFERENT = "different"
+
+
+class Judged(StrEnum):
+    """Judge's verdict on an answer compared with the primary's, from both positions."""
+
+    WIN = "win"  # better, both times
+    LOSS = "loss"  # worse, both times
+    TIE = "tie"  # as good, at least once
+    INCONSISTENT = "inconsistent"  # always the first, or always the second one, was better
+    MISSING = "missing"  # no reply, or one in another form
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """Facts about one answer. `valid`: it has the requested form; None if no form was required, or a call only offered.
+
+    `characters` counts its text alone, so it is 0 for an answer of tool calls only.
+    """
+
+    characters: int
+    latency_ns: int  # from the send to the last byte
+    refusal: bool
+    tokens: int | None = None  # by the server's own count
+    valid: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """Comparison of two answers to one prompt. `differs` counts, by the suite's rule; the other fields explain it.
+
+    `at_character` and `at_word` are the first difference of their texts, from 0; None if there is none. `similarity` is
+    the cosine of their embeddings; None if not requested or not available (the item's `similarity_error` says why).
+    """
+
+    label: Label
+    differs: bool
+    exact: bool
+    normalised: bool
+    json: bool | None = None  # the same JSON value by the rules; None if neither is JSON
+    calls: bool | None = None  # the same tool calls; None if neither has any
+    structure: bool | None = None  # None if neither is JSON nor has tool calls
+    at_character: int | None = None
+    at_word: int | None = None
+    similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowItem:
-    """One prompt answered by the baseline twice (primary, secondary) and by the candidate once.
+    """Prompt answered by the baseline twice (primary, secondary) and by the candidate once.
 
     `primary`, `secondary` and `candidate` are SHA-256 digests of the *normalised* answers, None when that call failed
-    (then `error` says which and why). The answers themselves are kept only when the suite asks for it.
-
-    The facts and pairs are None where an answer they are about is missing, and all of them in what older versions
-    stored; then the digests alone tell what differs. `once`: the baseline was to be asked only once. `judged` is what
-    a judge says of the candidate's answer beside the primary's, `judged_itself` of the secondary's. `similarity_error`
-    tells why texts that their embeddings could have made one have none; then `differs` says too much of them.
+    (then `error` says which and why). The answers are kept only if the suite wants them. Facts and pairs are None when
+    one of their answers is missing, and always in runs of older versions; then the digests alone decide. `once`: the
+    baseline was asked only once on purpose. `judged` is the judge's verdict on the candidate's answer compared with the
+    primary's, `judged_itself` on the secondary's. `similarity_error` explains missing embeddings, without which
+    `differs` is too high.
     """
 
     prompt_id: str
@@ -353,31 +339,98 @@ class ShadowItem:
 
     @property
     def differs_from_primary(self) -> bool:
-        """Whether the candidate's answer counts as another; one that is missing does."""
+        """Return True if the candidate's answer differs from the primary's or one is missing."""
         return _differs(self.with_primary, self.candidate, self.primary)
 
     @property
     def differs_from_secondary(self) -> bool:
-        """The same beside the baseline's second answer."""
+        """Return True if the candidate's answer differs from the secondary's or one is missing."""
         return _differs(self.with_secondary, self.candidate, self.secondary)
 
     @property
     def differs_itself(self) -> bool:
-        """Whether the baseline's two answers count as different."""
+        """Return True if the baseline's two answers differ or one is missing."""
         return _differs(self.own, self.secondary, self.primary)
 
 
 def _differs(pair: PairFacts | None, one: str | None, other: str | None) -> bool:
-    """By the rule of the comparison; where nothing was kept of it, by the digests."""
+    """Compare by the suite's rule, else by digests."""
     if one is None or other is None:
         return True
     return pair.differs if pair is not None else one != other
 
 
+Way = Literal["echo", "n_probs", "cut"]
+"""Source of token probabilities: those of the echoed text (`echo`), llama.cpp's own endpoint (`n_probs`), or a
+one-token completion of the text cut off at a position (`cut`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceItem:
+    """Position in one piece of a fixed text, read by both sides; the text before it was given, not generated.
+
+    `position` is the number of the token in the piece; for `cut` the number of characters before it. `kld` is
+    KL(baseline || candidate) of the next token in nats, or a lower bound of it if `bound`. `same_top1`: both have the
+    same most probable token. `shared` is the number of tokens listed by both. `baseline_ln` and `candidate_ln` are ln p
+    of the token in the text; None if the source does not give it. `floor_*` compare the baseline with itself in a
+    repeated request; None without one.
+    """
+
+    text_id: str
+    piece: int
+    position: int
+    kld: float
+    same_top1: bool
+    bound: bool
+    shared: int
+    baseline_ln: float | None
+    candidate_ln: float | None
+    floor_kld: float | None = None
+    floor_same_top1: bool | None = None
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Return the key that pairs items of two runs."""
+        return self.text_id, self.piece, self.position
+
+
+@dataclass(frozen=True, slots=True)
+class DivergenceObservation:
+    """Reading of the fixed texts by both sides. `fault` is set when a part failed; the other items are kept.
+
+    `way` is None when no source was found. `top` is the number of tokens requested at each position, and the whole
+    vocabulary if known to be no more (`whole`). `passed_over` lists why better sources were not used.
+    """
+
+    items: tuple[DivergenceItem, ...]
+    expected_n: int
+    fault: str | None
+    way: Way | None
+    top: int
+    whole: bool
+    passed_over: tuple[str, ...] = ()
+
+
+def unpack_divergence_items(columns: ColumnMap) -> tuple[DivergenceItem, ...]:
+    """Unpack divergence items from `pack_rows`."""
+    return tuple(DivergenceItem(**row) for row in _rows(columns))
+
+
+def divergence_meta(seen: DivergenceObservation) -> dict[str, object]:
+    """Return everything of an observation but its items, as plain JSON."""
+    meta = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name != "items"}
+    return {**meta, "passed_over": list(seen.passed_over)}
+
+
+def divergence_of(items: tuple[DivergenceItem, ...], meta: Mapping[str, Any]) -> DivergenceObservation:
+    """Rebuild an observation from its items and `divergence_to_json`."""
+    return DivergenceObservation(items, **{**meta, "passed_over": tuple(meta["passed_over"])})
+
+
 _LATER_FIELDS = frozenset(
     {
         "choice", "cluster", "input_tokens", "valid", "stratum", "once", "judged", "judged_itself", "judge_error",
-        "similarity_error",
+        "similarity_error", "floor_kld", "floor_same_top1",
     }
 )  # fmt: skip
 _PARTS: Mapping[str, type[AnswerFacts] | type[PairFacts]] = MappingProxyType(
@@ -390,17 +443,23 @@ _PARTS: Mapping[str, type[AnswerFacts] | type[PairFacts]] = MappingProxyType(
         "own": PairFacts,
     }
 )
-_NUMBERS = ("input_tokens", "output_tokens", "latency_ns", "characters", "tokens", "at_character", "at_word")
-_TRUTHS = ("valid", "once", "refusal", "differs", "exact", "normalised", "json", "calls", "structure")
-_FRACTIONS = ("score", "similarity")
+_NUMBERS = (
+    "input_tokens", "output_tokens", "latency_ns", "characters", "tokens", "at_character", "at_word", "piece",
+    "position", "shared",
+)  # fmt: skip
+_TRUTHS = (
+    "valid", "once", "refusal", "differs", "exact", "normalised", "json", "calls", "structure", "same_top1", "bound",
+    "floor_same_top1",
+)  # fmt: skip
+_FRACTIONS = ("score", "similarity", "kld", "baseline_ln", "candidate_ln", "floor_kld")
 _WORDS: Mapping[str, type[StrEnum]] = MappingProxyType({"label": Label, "judged": Judged, "judged_itself": Judged})
 
 
-def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem]) -> ColumnMap:
-    """Columns of a sequence of eval or shadow rows, for the store. Fractions become float64 with NaN for None.
+def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem] | Sequence[DivergenceItem]) -> ColumnMap:
+    """Pack eval, shadow or divergence rows into columns; fractions become float64 with NaN for None.
 
-    What a row says of one answer or pair becomes columns like `own.differs`. A field that came later has no column
-    where it says nothing, so that rows without it keep their bytes.
+    Facts about an answer or a pair become columns like `own.differs`. A field of a later version has no column if no
+    row has a value, so that rows without it keep their bytes.
     """
     if not rows:
         return {}
@@ -417,17 +476,17 @@ def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem]) -> ColumnMap:
 
 
 def unpack_eval_items(columns: ColumnMap) -> tuple[EvalItem, ...]:
-    """The inverse of `pack_rows` for eval items."""
+    """Unpack eval items from `pack_rows`."""
     return tuple(EvalItem(**row) for row in _rows(columns))
 
 
 def unpack_shadow_items(columns: ColumnMap) -> tuple[ShadowItem, ...]:
-    """The inverse of `pack_rows` for shadow items."""
+    """Unpack shadow items from `pack_rows`."""
     return tuple(ShadowItem(**_with_parts(row)) for row in _rows(columns))
 
 
 def _with_parts(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose columns like `own.differs` are gathered into what they are about; without values it was None."""
+    """Gather columns like `own.differs` into their objects, None if they have no values."""
     gathered: dict[str, Any] = {}
     for name, value in row.items():
         whole, dot, part = name.partition(".")
@@ -459,122 +518,3 @@ def _rows(columns: ColumnMap) -> list[dict[str, Any]]:
             plain[name] = [None if v == ABSENT else int(v) for v in column]
     names = list(plain)
     return [dict(zip(names, values, strict=True)) for values in zip(*plain.values(), strict=True)]
-
-
-def _unknown(name: str, rows: int) -> Any:
-    """A column of rows of which nothing is known; nothing was marked as a ramp before there was such a mark."""
-    if name in TEXT_COLUMNS:
-        return TextColumn.of([None] * rows)
-    return np.full(rows, 0 if name == "ramp" else ABSENT, dtype=NARROW.get(name, np.int64))
-
-
-def _ints(values: Sequence[int | None], dtype: npt.DTypeLike = np.int64) -> Any:
-    return np.array([ABSENT if v is None else v for v in values], dtype=dtype)
-
-
-Way = Literal["echo", "n_probs", "cut"]
-"""How a server is brought to tell: the probabilities of the text itself (`echo`), llama.cpp's own endpoint
-(`n_probs`), or a completion of one token after the text cut off at a position (`cut`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class DivergenceItem:
-    """One position of one piece of a fixed text, as both arms saw it: everything before it was given, not generated.
-
-    `position` is the number of the token in the piece; where a text was cut (`cut`) the number of characters before it.
-    `kld` is KL(baseline || candidate) of the next token in nats, or, where `bound`, a lower bound of it. `same_top1`:
-    both hold the same token for the most probable. `shared` is how many of the tokens that one listed the other listed
-    too. `baseline_ln` and `candidate_ln` are ln p of the token that stands in the text; None where the way cannot tell
-    it. `floor_*` are the same of the baseline against itself, asked once more; None where it was not.
-    """
-
-    text_id: str
-    piece: int
-    position: int
-    kld: float
-    same_top1: bool
-    bound: bool
-    shared: int
-    baseline_ln: float | None
-    candidate_ln: float | None
-    floor_kld: float | None = None
-    floor_same_top1: bool | None = None
-
-    @property
-    def place(self) -> tuple[str, int, int]:
-        """What it is paired by between two runs."""
-        return self.text_id, self.piece, self.position
-
-
-@dataclass(frozen=True, slots=True)
-class DivergenceObservation:
-    """The reading of the fixed texts by both arms. `fault` is set when a part of it failed; the rest is kept.
-
-    `way` is None when no way was found. `top` is how many tokens were asked for at each position, and all of the
-    vocabulary where that is known to be no more (`whole`). `passed_over` says why a stronger way was not taken.
-    """
-
-    items: tuple[DivergenceItem, ...]
-    expected_n: int
-    fault: str | None
-    way: Way | None
-    top: int
-    whole: bool
-    passed_over: tuple[str, ...] = ()
-
-
-_FLOATS = ("kld", "baseline_ln", "candidate_ln", "floor_kld")
-_TEXTS = ("text_id",)
-_LATER = ("floor_kld", "floor_same_top1")  # no column where the baseline was asked once
-
-
-def pack_divergence(items: Sequence[DivergenceItem]) -> ColumnMap:
-    """Columns by name, for the store: None is NaN in a column of floats and ABSENT in one of integers."""
-    columns: dict[str, Any] = {}
-    for field in fields(DivergenceItem) if items else ():
-        values = [getattr(item, field.name) for item in items]
-        if field.name in _LATER and all(value is None for value in values):
-            continue
-        if field.name in _TEXTS:
-            columns[field.name] = tuple(values)
-        elif field.name in _FLOATS:
-            columns[field.name] = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-        else:
-            columns[field.name] = np.array([ABSENT if v is None else int(v) for v in values], dtype=np.int64)
-    return columns
-
-
-def unpack_divergence(columns: ColumnMap) -> tuple[DivergenceItem, ...]:
-    """The inverse of `pack_divergence`."""
-    plain = {name: _values(name, column) for name, column in columns.items()}
-    rows = zip(*plain.values(), strict=True)
-    return tuple(DivergenceItem(**dict(zip(plain, row, strict=True))) for row in rows)
-
-
-def _values(name: str, column: Any) -> list[Any]:
-    if name in _TEXTS:
-        return list(column)
-    if name in _FLOATS:
-        return [None if np.isnan(value) else float(value) for value in column]
-    known = [None if value == ABSENT else int(value) for value in column]
-    return [None if v is None else bool(v) for v in known] if name in _DIVERGENCE_TRUTHS else known
-
-
-_DIVERGENCE_TRUTHS = ("same_top1", "bound", "floor_same_top1")
-
-
-def divergence_meta(seen: DivergenceObservation) -> dict[str, object]:
-    """Everything of an observation but its items, as plain JSON."""
-    return {
-        "expected_n": seen.expected_n,
-        "fault": seen.fault,
-        "way": seen.way,
-        "top": seen.top,
-        "whole": seen.whole,
-        "passed_over": list(seen.passed_over),
-    }
-
-
-def divergence_of(items: tuple[DivergenceItem, ...], meta: Mapping[str, Any]) -> DivergenceObservation:
-    """The inverse of `divergence_meta`, with the items put back."""
-    return DivergenceObservation(items, **{**meta, "passed_over": tuple(meta["passed_over"])})

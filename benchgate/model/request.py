@@ -1,4 +1,4 @@
-"""What one request asks a model for, in no engine's spelling. How an engine says it is `targets.dialect`'s to know."""
+"""Request to a model, independent of any engine's API (see `targets.dialect`)."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Literal
 
 Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
 GENERATING: frozenset[Endpoint] = frozenset({"chat", "completions", "responses"})
-"""The endpoints that answer with text; the others answer with numbers, in one piece."""
+"""Endpoints that generate text; the others return numbers, in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one request asks for.
+    """Request content and options.
 
-    `content` is what the endpoint is given: `{"messages": […]}` for chat, `{"prompt": …}` for completions,
-    `{"input": …}` for responses and embeddings, `{"query": …, "documents": […]}` for rerank. In a conversation that
-    carries the model's own answers on, a message of the assistant whose `content` is None is a place for one of them.
-    `fields` are further fields of the body, as OpenAI spells them: `tools`, `response_format`, `priority`.
+    `content` is the endpoint's input: `{"messages": […]}` for chat, `{"prompt": …}` for completions, `{"input": …}` for
+    responses and embeddings, `{"query": …, "documents": […]}` for rerank. In a conversation that continues with the
+    model's own answers, an assistant message whose `content` is None is a slot for one of them. `fields` are further
+    fields of the body in OpenAI's spelling: `tools`, `response_format`, `priority`.
     """
 
     endpoint: Endpoint
     content: Mapping[str, object]
-    output_tokens: int | None  # at most so many; None where the endpoint generates none
+    output_tokens: int | None  # upper limit; None if the endpoint generates none
     stream: bool = True  # always False for embeddings and rerank
-    ignore_eos: bool = True  # the answer runs to its full length, where the engine has a way to say that
+    ignore_eos: bool = True  # generate up to the full length, if the engine supports it
     fields: Mapping[str, object] = field(default_factory=dict)
-    model: str | None = None  # an adapter's name instead of the target's model
-    schema: Mapping[str, object] | None = None  # JSON schema that the answer must satisfy to be valid
-    recorded: bool = False  # what people wrote: kept by its digest, never by its text
+    model: str | None = None  # adapter name instead of the target's model
+    schema: Mapping[str, object] | None = None  # JSON schema of a valid answer
+    recorded: bool = False  # written by people: stored by its digest, never by its text
 
     @property
     def prompt(self) -> str | None:
-        """The text of a request that is one text and nothing else; None of any other."""
+        """Return the text of a request that is a single text; None for any other."""
         if self.endpoint == "completions":
             return _text(self.content.get("prompt"))
         if self.endpoint in ("responses", "embeddings"):
@@ -45,7 +45,7 @@ class Ask:
 
 
 def text_ask(endpoint: Endpoint, text: str, output_tokens: int | None, *, ignore_eos: bool = True) -> Ask:
-    """A request of one text: one message of a user, a prompt, an input. ValueError for rerank, which takes several."""
+    """Build a request of one text. Raises ValueError for rerank, which takes several."""
     if endpoint == "rerank":
         raise ValueError("a rerank request is a query and documents, not one text")
     content = text_content(endpoint, text)
@@ -54,16 +54,16 @@ def text_ask(endpoint: Endpoint, text: str, output_tokens: int | None, *, ignore
 
 
 def text_content(endpoint: Endpoint, text: str) -> dict[str, object]:
-    """The `content` of a request of one text."""
+    """Return the `content` of a request of one text."""
     if endpoint == "chat":
         return {"messages": [{"role": "user", "content": text}]}
     return {"prompt" if endpoint == "completions" else "input": text}
 
 
 def carried_on(ask: Ask, earlier: Sequence[str]) -> Ask:
-    """The ask of a later turn with the model's own earlier answers in their places, in order.
+    """Fill the model's earlier answers into a later turn, in order.
 
-    ValueError unless there are as many answers as places: a conversation with a hole in it is none.
+    Raises ValueError unless there are as many answers as slots.
     """
     key = "input" if ask.endpoint == "responses" else "messages"
     messages = ask.content.get(key)

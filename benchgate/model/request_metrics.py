@@ -1,9 +1,8 @@
-"""The metrics of docs/metrics.md, each defined once, over the packed records of one stage.
+"""Request metrics of docs/metrics.md, computed from the packed records of one stage.
 
-Array functions return float64 seconds, one element per request in row order unless they say otherwise. A failed request
-is +inf, so it never leaves a denominator; NaN marks "does not apply" (TPOT of a one-token answer): drop or count those.
-
-Visible characters and redundancy of a text: signs of an answer that is blank or a loop.
+Array functions return float64 seconds, one element per request in row order unless stated otherwise. A failed request
+is +inf, so it never leaves a denominator. NaN means "does not apply" (TPOT of a one-token answer): drop or count those.
+The module also measures texts: visible characters and redundancy, signs of blank or looping answers.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _NS = 1e-9
 
 
 def succeeded(columns: RequestColumns) -> BoolArray:
-    """Success: sent, HTTP 200, no error, an output token and chunk, an end, an accepted finish reason. Read-only.
+    """Return which requests succeeded: sent, HTTP 200, no error, output, an end, an accepted finish reason. Read-only.
 
-    The status alone proves nothing: servers report failures inside a stream that began with 200. An embedding or a
-    ranking has no tokens and no finish reason; what is wrong with one is its error.
+    The status alone is no proof: servers report failures inside a stream that began with 200. An embedding or a ranking
+    has no tokens and no finish reason; any failure of it is an error.
     """
-    known = _SUCCEEDED.get(columns)  # nearly every metric and guard asks, of the same columns
+    known = _SUCCEEDED.get(columns)  # cached: nearly every metric and guard needs it
     if known is None:
         known = _SUCCEEDED[columns] = _success(columns)
         known.flags.writeable = False
@@ -49,20 +48,20 @@ def _success(columns: RequestColumns) -> BoolArray:
 
 
 def ttft_s(columns: RequestColumns) -> FloatArray:
-    """First chunk that carries output minus the *intended* send. +inf for a failed request."""
+    """Return first output chunk minus *intended* send; +inf for a failed request."""
     return _latency(columns, _edge(columns, first=True) - columns.intended_ns)
 
 
 def ttft_sent_s(columns: RequestColumns) -> FloatArray:
-    """The same from the actual send; the difference to `ttft_s` is the client's own delay."""
+    """Return first output chunk minus actual send; the difference to `ttft_s` is the client's own delay."""
     return _latency(columns, _edge(columns, first=True) - columns.sent_ns)
 
 
 def ttfot_s(columns: RequestColumns) -> FloatArray:
-    """First chunk whose output is not reasoning alone, minus the intended send. +inf for a failed request.
+    """Return first chunk with output beyond reasoning minus intended send; +inf for a failed request.
 
-    +inf too for a success that came to no answer: all of its tokens went into reasoning. NaN where no request of the
-    stage has such a chunk: nobody kept it (before 0.2.0), or nobody answered, and either way it is not known.
+    It is +inf too for a success whose tokens were all reasoning. All are NaN if no request of the stage has such a
+    chunk: either nobody answered or runs before 0.2.0 did not record it.
     """
     there: BoolArray = columns.first_answer_ns != ABSENT
     if not there.any():
@@ -71,9 +70,9 @@ def ttfot_s(columns: RequestColumns) -> FloatArray:
 
 
 def tpot_s(columns: RequestColumns) -> FloatArray:
-    """(last output chunk - first output chunk) / (output tokens - 1). +inf for a failed request.
+    """Return (last output chunk - first output chunk) / (output tokens - 1); +inf for a failed request.
 
-    NaN below 2 tokens, and where all chunks came at one instant: that shows no pace, and 0 would be infinitely fast.
+    NaN below 2 tokens, and when all chunks came at one instant, which shows no pace.
     """
     tokens = columns.output_tokens.astype(np.float64)
     span = (_edge(columns, first=False) - _edge(columns, first=True)).astype(np.float64)
@@ -83,46 +82,45 @@ def tpot_s(columns: RequestColumns) -> FloatArray:
 
 
 def e2e_s(columns: RequestColumns) -> FloatArray:
-    """Finish event (or `[DONE]`) minus the intended send. +inf for a failed request."""
+    """Return finish event (or `[DONE]`) minus intended send; +inf for a failed request."""
     return _latency(columns, columns.end_ns - columns.intended_ns)
 
 
 def itl_s(columns: RequestColumns) -> FloatArray:
-    """Every gap between consecutive output chunks, many per request, in row order; then one +inf per failed request.
+    """Return every gap between consecutive output chunks in row order, then one +inf per failed request.
 
-    Gaps seen before a failure count as they were; the one in which the request failed never ended.
+    Gaps before a failure count; the one in which the request failed never ended.
     """
     gaps = np.diff(columns.chunk_ns)
     inside = np.ones(len(gaps), dtype=np.bool_)
     borders = columns.chunk_start[1:-1]
     borders = borders[(borders > 0) & (borders <= len(gaps))]
-    inside[borders - 1] = False  # the step from one request's last chunk to the next one's first
+    inside[borders - 1] = False  # from one request's last chunk to the next one's first
     failed = int(np.count_nonzero(~succeeded(columns)))
     return np.concatenate([gaps[inside] * _NS, np.full(failed, np.inf)])
 
 
 def send_lag_s(columns: RequestColumns) -> FloatArray:
-    """Actual minus intended send: the client's own lateness, and any wait for a connection. Never sent is +inf."""
+    """Return actual minus intended send: client delay plus any wait for a connection; +inf if never sent."""
     lag = (columns.sent_ns - columns.intended_ns).astype(np.float64) * _NS
     return np.where(columns.sent_ns == ABSENT, np.inf, lag)
 
 
 def client_lag_s(columns: RequestColumns) -> FloatArray:
-    """The send lag without the time in which a connection was being opened, which is the server's and its way's."""
-    waited = np.maximum(columns.connecting_ns, 0) * _NS  # absent: not at all
-    return send_lag_s(columns) - waited
+    """Return the send lag without the time to open a connection, which is the server's and the network's."""
+    return send_lag_s(columns) - np.maximum(columns.connecting_ns, 0) * _NS  # ABSENT counts as 0
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """The smallest observation with at least a share q at or below it (inverse ECDF); None when there are none.
+    """Return the smallest observation with at least a share q at or below it (inverse ECDF); None if there are none.
 
-    An order statistic, so that +inf (a failure) is a value like any other. NaN ("does not apply") is dropped.
+    As an order statistic it treats +inf (a failure) as a value. NaN ("does not apply") is dropped.
     """
     return quantiles(values, (q,))[0]
 
 
 def quantiles(values: FloatArray, shares: Sequence[float]) -> tuple[float | None, ...]:
-    """The same of several shares, above 0 and at most 1, for little more than the work of one."""
+    """Return several quantiles, for shares above 0 and at most 1, at little more cost than one."""
     missing = np.isnan(values)
     applicable = values[~missing] if missing.any() else values
     n = len(applicable)
@@ -135,7 +133,7 @@ def quantiles(values: FloatArray, shares: Sequence[float]) -> tuple[float | None
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What one request must meet to be good. None means that metric is not bounded."""
+    """Bounds that one request must meet to be good; None is no bound."""
 
     ttft_s: float | None = None
     tpot_s: float | None = None
@@ -143,9 +141,10 @@ class Slo:
 
 
 def good(columns: RequestColumns, slo: Slo) -> BoolArray:
-    """Requests that succeed and meet every bound. A bound on what does not apply (TPOT of one chunk) is met.
+    """Return which requests succeed and meet every bound; a bound that does not apply (TPOT of one chunk) is met.
 
-    A server that holds the whole answer back meets a TPOT bound so; the wait is in TTFT and E2E: bound one of them too.
+    A server that holds back the whole answer meets a TPOT bound this way. The wait is in TTFT and E2E, so bound one of
+    them too.
     """
     passed = succeeded(columns).copy()
     for bound, values in ((slo.ttft_s, ttft_s), (slo.tpot_s, tpot_s), (slo.e2e_s, e2e_s)):
@@ -156,53 +155,49 @@ def good(columns: RequestColumns, slo: Slo) -> BoolArray:
 
 
 def goodput_ratio(columns: RequestColumns, slo: Slo) -> float | None:
-    """Good requests over *scheduled* ones: whatever failed or was never sent stays below. None when none was."""
+    """Return good requests over *scheduled* ones; None when none were scheduled."""
     return float(np.mean(good(columns, slo))) if len(columns) else None
 
 
 def requests_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
-    """Successful requests over the window; with an `slo` the good ones, which is goodput. None without a window."""
+    """Return successful requests over the window, with an `slo` good ones (goodput); None without a window."""
     counted = succeeded(columns) if slo is None else good(columns, slo)
     return float(np.count_nonzero(counted)) / window_s if window_s > 0 else None
 
 
 def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
-    """Output tokens of successful requests over the window; with an `slo` of the good ones. None without a window."""
+    """Return output tokens per second of successful requests, with an `slo` of good ones; None without a window."""
     return output_tokens(columns, slo=slo) / window_s if window_s > 0 else None
 
 
 def output_tokens(columns: RequestColumns, *, slo: Slo | None = None) -> float:
-    """Of successful requests; with an `slo` of the good ones."""
+    """Return output tokens of successful requests, with an `slo` of good ones."""
     return float(columns.output_tokens[succeeded(columns) if slo is None else good(columns, slo)].sum())
 
 
 def input_tokens(columns: RequestColumns) -> float | None:
-    """Of successful requests. None where it is not known of every one of them: a part is no total."""
+    """Return input tokens of successful requests; None unless known for every one of them."""
     tokens = columns.input_tokens[succeeded(columns)]
     return None if bool(np.any(tokens == ABSENT)) else float(tokens.sum())
 
 
 def cached_tokens(columns: RequestColumns) -> float:
-    """Input tokens of successful requests that the server says it had cached; of those it does not tell of, none.
-
-    Of no request more than it read.
-    """
+    """Return cached input tokens of successful requests, at most the input of each; unreported ones count as 0."""
     answered = succeeded(columns)
     told = np.minimum(columns.cached_tokens[answered], columns.input_tokens[answered])
     return float(np.maximum(told, 0).sum())
 
 
 def tells_of_cache(columns: RequestColumns) -> bool:
-    """Whether the server said of any successful request how much of its input it had cached, none of it included."""
+    """Return True if the server reported cached input tokens for any successful request, even 0."""
     return bool(np.any(columns.cached_tokens[succeeded(columns)] != ABSENT))
 
 
 def decoding_at_once(columns: RequestColumns, window_s: float) -> float | None:
-    """How many requests were between their first output chunk and their last at once, on average over the window.
+    """Return the mean number of requests between first and last output chunk over the window (Little's law).
 
-    Little's law: the sum of those spans of successful requests over the window. It counts what the server works on and
-    not what waits, so it stops growing where the server's places are all taken, whatever a place costs. None without a
-    window, and where no answer came in more than one piece, which shows no span.
+    It counts requests being decoded, not waiting ones, so it stops growing when all slots of the server are taken.
+    Return None without a window, and when no answer came in more than one piece.
     """
     span_ns = (_edge(columns, first=False) - _edge(columns, first=True))[succeeded(columns)]
     busy_s = float(span_ns.sum()) * _NS
@@ -210,29 +205,29 @@ def decoding_at_once(columns: RequestColumns, window_s: float) -> float | None:
 
 
 def validity_ratio(*parts: RequestColumns) -> float | None:
-    """Answers that are what their JSON schema or tools ask for, over those asked to be. None when none was asked.
+    """Return answers that match their JSON schema or tools, over those required to; None when none were.
 
-    A request that failed is in the denominator: it brought no valid answer.
+    A failed request counts in the denominator.
     """
     asked = sum(int(np.count_nonzero(part.valid != ABSENT)) for part in parts)
     return sum(int(np.count_nonzero(part.valid == 1)) for part in parts) / asked if asked else None
 
 
 def reasoning_ratio(*parts: RequestColumns) -> float | None:
-    """Reasoning tokens over output tokens of successful requests. None unless the server told both for each of them."""
+    """Return reasoning over output tokens of successful requests; None unless the server reported both for each."""
     return _token_ratio([(part, part.reasoning_tokens, part.output_tokens) for part in parts])
 
 
 def cached_ratio(*parts: RequestColumns) -> float | None:
-    """Prompt tokens the server did not compute again over all prompt tokens of successful requests.
+    """Return cached prompt tokens over all prompt tokens of successful requests.
 
-    None unless the server told both for each of them.
+    Return None unless the server reported both for each.
     """
     return _token_ratio([(part, part.cached_tokens, part.input_tokens) for part in parts])
 
 
 def arrivals(columns: RequestColumns) -> IntArray:
-    """How many different instants the output chunks of each request arrived at; 0 without a chunk."""
+    """Return the number of distinct arrival times of each request's output chunks; 0 without a chunk."""
     if len(columns.chunk_ns) == 0:
         return np.zeros(len(columns), dtype=np.int64)
     steps = np.concatenate([[0], np.cumsum(np.diff(columns.chunk_ns) > 0)])
@@ -243,7 +238,7 @@ def arrivals(columns: RequestColumns) -> IntArray:
 
 
 def _token_ratio(counted: Sequence[tuple[RequestColumns, IntArray, IntArray]]) -> float | None:
-    """Part over whole; of each stretch of requests with its two counts."""
+    """Divide the sums of parts and wholes over several sets of requests."""
     parts, wholes = 0, 0
     for columns, part, whole in counted:
         ok = succeeded(columns)
@@ -263,7 +258,7 @@ def _chunk_counts(columns: RequestColumns) -> IntArray:
 
 
 def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
-    """Instant of each row's first (or last) output chunk; ABSENT where there is none."""
+    """Return the time of each row's first (or last) output chunk; ABSENT without chunks."""
     if len(columns.chunk_ns) == 0:
         return np.full(len(columns), ABSENT, dtype=np.int64)
     at = columns.chunk_start[:-1] if first else columns.chunk_start[1:] - 1
@@ -272,9 +267,8 @@ def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
 
 
 LEAST_VISIBLE = 24
-"""Visible characters that a text must have for its redundancy to be measured: compression gains nothing on less."""
-
-_END = 512  # characters of a text whose redundancy is measured: the end, where a model that loops ends up
+"""Least visible characters for measuring redundancy; shorter texts do not compress."""
+_END = 512  # characters at the end of a text, where a loop is found
 _BLANKS = bytes(range(0x21)) + b"\x7f"
 _UNSEEN = (
     # Default_Ignorable_Code_Point of the Unicode Character Database (DerivedCoreProperties.txt, version 17.0)
@@ -283,27 +277,27 @@ _UNSEEN = (
     # Cc; format characters that are neither in that list nor drawn; letters and symbols that are blank
     "\x00-\x1f\x7f-\x9f\ufff9-\ufffb\U00013430-\U0001343f\u2800\U0001d159"
 )
-_HIGH, _LOW = "\ud800-\udbff", "\udc00-\udfff"  # halves of a character that came in two escapes: it counts once
+_HIGH, _LOW = "\ud800-\udbff", "\udc00-\udfff"  # surrogate halves of one character, counted once
 _INVISIBLE = re.compile(f"[{_UNSEEN}{_HIGH}](?:(?<![{_HIGH}])|(?=[{_LOW}]))")
 
 
 def visible_characters(text: str) -> int:
-    """Count the code points that are not white space, control characters or characters without a glyph of their own."""
+    """Count the code points that are not white space, control characters or without a glyph of their own."""
     if text.isascii():
         return len(text.encode().translate(None, _BLANKS))
     return len(_INVISIBLE.sub("", "".join(text.split())))
 
 
 def redundancy_percent(text: str) -> int:
-    """Return by how many percent raw deflate shrinks the last 512 characters of a text, in UTF-8.
+    """Return the percentage by which raw deflate shrinks the last 512 characters of a text, in UTF-8.
 
-    0 where they become no smaller, and for an empty text. A sentence of English gives about 30, a repeated one more
-    than 80, one character repeated more than 90. Whisper discards a transcription as a loop where zlib shrinks it by a
-    factor of more than 2.4, which is 58 % (https://arxiv.org/abs/2212.04356, section 4.5).
+    0 if they do not shrink, and for an empty text. An English sentence gives about 30, a repeated one more than 80, one
+    repeated character more than 90. Whisper discards a transcription as a loop when zlib shrinks it by a factor above
+    2.4, which is 58% (https://arxiv.org/abs/2212.04356, section 4.5).
     """
     end = text[-_END:].encode("utf-8", "surrogatepass")
     if not end:
         return 0
-    deflate = zlib.compressobj(6, zlib.DEFLATED, -12, 4)  # a window of 4 KiB: twice what 512 characters can be
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -12, 4)  # window of 4 KiB, twice the size of 512 characters
     smaller = len(deflate.compress(end)) + len(deflate.flush())
     return max(0, round(100 * (1 - smaller / len(end))))

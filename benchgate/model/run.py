@@ -1,11 +1,4 @@
-"""What production had spent of an error budget when a run started.
-
-Counts of a deployment's replicas: how many were there at one moment of a run, of how many that are declared.
-
-One execution of a suite: its identity, everything observed in it, and the evidence a verdict rests on.
-
-How long ago a run ended, and whether that is too long: what goes into service rests on what was measured lately.
-"""
+"""Run of a suite: its identity, everything observed in it, and the evidence for a verdict."""
 
 from __future__ import annotations
 
@@ -27,101 +20,53 @@ from benchgate.model.records import DivergenceObservation, EvalItem, RequestColu
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome
 
-
-@dataclass(frozen=True, slots=True)
-class BudgetSpent:
-    """A reading, kept with the run: deciding it again later asks nobody.
-
-    `spent_ratio` is 0.4 where 40 % of the budget of the whole window is gone, and above 1 where more was spent than
-    there was. `source` says whence it came, without a secret; `read_at` when, RFC 3339 in UTC. ValueError for a number
-    that nobody can have spent.
-    """
-
-    spent_ratio: float
-    source: str
-    read_at: str
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.spent_ratio) or self.spent_ratio < 0:
-            raise ValueError(f"{self.spent_ratio} is no share of a budget that was spent; expected 0 or more")
-
-    @property
-    def blown(self) -> bool:
-        """Whether nothing of the budget is left."""
-        return self.spent_ratio >= 1
+# Keys of a run's environment.
+MEASURED_BY = "measured_by"  # tool whose file the numbers of an imported run come from
+LOAD_SALT = "load_salt"  # number that changes the words of the load's prompts (`plan.salt`)
 
 
-REPLICAS = "replicas"
-"""The kind of the journal's event whose data is a `ReplicaCount`. The run's hash covers it."""
+# Kinds of events in a run's journal.
+REPLICAS = "replicas"  # data: a `ReplicaCount`; part of the run's hash
+LOAD_ENDED = "load_ended"  # data: a `LoadEnd`
+LOOK = "look"  # result of an interim look at the load
+MEASURED = "measured"  # an execution of a stage is stored completely; data: its place
+RESUMED = "resumed"  # data: a `Resumption`; part of the run's hash
+SITTING = "sitting"  # a session of the run begins: its process, its spool, its servers
+PROCESSES = "processes"  # server process of each side when a session began
+ALL_STORED = "all_stored"  # no spool has more of an interrupted run than the store
 
+
+# Times and reasons of faults.
+AT_THE_START = "at the start"
 AT_THE_END = "at the end"
-
-NOT_ALL_READY = "replicas were ready"
-"""Part of a fault's reason where a deployment answers and does not have the declared number of replicas."""
-
-NOT_COUNTABLE = "its replicas cannot be counted"
-"""Part of a fault's reason where no way to count replicas is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaCount:
-    """One count. `block` is that before which it was taken, from 0; None for a count that precedes no block.
-
-    `count` is None where the replicas could not be counted; `problem` then says why.
-    """
-
-    arm: Arm
-    when: str
-    block: int | None
-    count: int | None
-    wanted: int
-    problem: str | None = None
-
-    def document(self) -> dict[str, object]:
-        """Return the count as the journal keeps it."""
-        place = {"arm": self.arm.value, "when": self.when, "block": self.block}
-        return {**place, "count": self.count, "wanted": self.wanted, "problem": self.problem}
-
-    @classmethod
-    def from_document(cls, found: Mapping[str, Any]) -> ReplicaCount:
-        """Read what `document` wrote. Raises KeyError, TypeError and ValueError for anything else."""
-        whole = {name: found[name] for name in ("block", "count", "wanted")}
-        if any(value is not None and (type(value) is not int or value < 0) for value in whole.values()):
-            raise ValueError(f"{whole} are no counts")
-        if whole["wanted"] is None:
-            raise ValueError("it does not say how many were declared")
-        problem = None if found["problem"] is None else str(found["problem"])
-        return cls(Arm(found["arm"]), str(found["when"]), problem=problem, **whole)
-
-    @property
-    def shown(self) -> str:
-        """Say the count: `7 of 8 replicas`, or why there is none."""
-        if self.count is None:
-            return f"not counted ({self.problem})"
-        return f"{self.count} of {self.wanted} replicas"
+REFUSES = "refuses requests"  # the server answers, but not the request
+NOT_ALL_READY = "replicas were ready"  # part of a reason: fewer replicas than declared
+NOT_COUNTABLE = "its replicas cannot be counted"  # part of a reason
+ONE_SERVER = "both arms are served by the same endpoint and model"
+CANNOT_SCORE = "it cannot score the given texts"  # the suite requires what the server does not support
+CHANGED = "it is not what it was at the start"  # the deployment was replaced or reconfigured during the run
+INTERRUPTED = "interrupted"  # the user ended the run
+NOT_TOLD = "not told"
+"""Series of points without a value for the grouping text."""
+PROMOTED_WITHIN_S = 30 * 86_400.0
+"""Default age limit of a run for promotion, from its end."""
+_AHEAD_S = 300.0  # tolerated difference of clocks
 
 
 class RunStatus(StrEnum):
-    """How far a run came. Only a COMPLETE run can promote."""
+    """Completeness of a run. Only a COMPLETE run can promote."""
 
     RUNNING = "running"
     COMPLETE = "complete"
     PARTIAL = "partial"
 
 
-MEASURED_BY = "measured_by"
-"""The key of a run's environment that names the tool whose file its numbers come from; no other run has it."""
-
-LOAD_SALT = "load_salt"
-"""The key of a run's environment with the number that changes the words of its load's prompts (`plan.salt`)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """Identity and circumstances of a run; instants are RFC 3339 UTC texts.
 
-    `suite` is the whole suite, defaults filled in, as plain JSON without any secret; `suite_sha256` is over it.
-    `measurement_sha256` covers what was asked of both arms (workload, stages, tasks, prompts, seed) and not the
+    `suite` is the whole suite with defaults, as plain JSON without any secret; `suite_sha256` is over it.
+    `measurement_sha256` covers what was measured on both sides (workload, stages, tasks, prompts, seed), but not the
     deployments or the policy: two runs with the same one measured the same thing.
     """
 
@@ -142,50 +87,49 @@ class Run:
 
     @property
     def day(self) -> date:
-        """That on which it began, in UTC. Raises EvidenceError where its row says none."""
+        """Return the UTC day of its start. Raises EvidenceError for an invalid stored time."""
         try:
             return date.fromisoformat(self.started_at[:10])
         except ValueError:
-            told = f"run {self.id}: it began at {self.started_at[:40]!r}, which is no instant"
-            raise EvidenceError(f"{told}; the store is damaged") from None
+            found = f"run {self.id} has the start time {self.started_at[:40]!r}, which is invalid"
+            raise EvidenceError(f"{found}; the store is damaged") from None
 
     @property
     def calibrates(self) -> bool:
-        """Whether both of its arms are one deployment, measured to know its noise: it judges nobody."""
+        """Return True if both sides are one deployment, measured for its noise; such a run is not judged."""
         return self.suite.get("calibration") is True
 
     @property
     def load_salt(self) -> int:
-        """Return what changes the words of its load's prompts; 0 where they are those of the plan."""
+        """Return the number that changes the words of the load's prompts; 0 for those of the plan."""
         salt = self.environment.get(LOAD_SALT, 0)
         if not isinstance(salt, int) or isinstance(salt, bool) or salt < 0:
-            raise EvidenceError(f"run {self.id}: its {LOAD_SALT} is {salt!r}, which is no salt; the store is damaged")
+            raise EvidenceError(f"run {self.id} has the {LOAD_SALT} {salt!r}, which is invalid; the store is damaged")
         return salt
 
     @property
     def measured_by(self) -> str | None:
-        """The other tool whose file its numbers come from, where it has numbers alone and judges nobody; else None."""
+        """Return the tool whose file an imported run's numbers come from; None for any other run."""
         tool = self.environment.get(MEASURED_BY)
         return None if tool is None else str(tool)
 
     @property
     def imported(self) -> bool:
-        """Whether its evals were made elsewhere and read from files, so that no server was asked anything."""
+        """Return True if its evals were read from files of another tool."""
         return any(arm.facts.get("imported") is True for arm in self.arms.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ClientUse:
-    """What the load generator itself spent and how late it was during one stage.
+    """Resources and delays of the load generator during one stage.
 
-    `busiest_share`: the largest share of one core that any worker used over 5 s; None where the stage was shorter.
-    Read delay is how long what had arrived waited for the client: of a canary event that came at known instants through
-    the same event loop, or (`kernel`) of the answers themselves by the kernel's stamps. None where it was not measured.
-    `faults` name workers that were lost or late: then the load was not the one that was planned.
-    `start_uncertainty_s` is how far from the common instant the worst placed of several machines may have started, by
-    what is known of their clocks; None on one machine. `unasked`: how often a server sent something over a connection
-    when no request was under way, other than that it closes it. `closed_early`: how many kept connections it had closed
-    within a second of an answer, before the next request was sent over them.
+    `busiest_share` is the largest share of one core that any worker used over 5 s; None for shorter stages. Read delay
+    is the time that received data waited for the client. It is measured with canary events at known times through the
+    same event loop, or (`kernel`) by kernel timestamps of the answers; None if not measured. `faults` name workers that
+    were lost or late, so that the load differed from the plan. `start_uncertainty_s` is the largest possible start
+    error between several machines by their clocks; None on one machine. `unasked` counts data from a server without a
+    request under way, except closing. `closed_early` counts kept connections that it closed within a second of an
+    answer, before the next request.
     """
 
     cpu_s: float
@@ -203,17 +147,17 @@ class ClientUse:
 
     @property
     def cpu_share(self) -> float:
-        """CPU seconds per wall second and worker; near 1 the client, not the server, sets the pace."""
+        """Return CPU seconds per wall second and worker; near 1 the client limits the load."""
         return self.cpu_s / (self.wall_s * self.workers) if self.wall_s > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LoadObservation:
-    """One load stage, or one class of traffic in it, of one arm in one block.
+    """One load stage, or one class of traffic in it, on one side in one block.
 
-    `position` counts the executions of the run in time order. `requests` are the measured ones. `ramp` are those sent
-    while the stage filled up or drained: they are in the error rate and in nothing else. `left` are those that the
-    client broke off on purpose, which are in no rate, no share and no latency.
+    `position` counts the executions of the run in time order. `requests` are the measured ones. `ramp` requests were
+    sent while the stage filled up or drained; they count only in the error rate. `left` requests were cancelled by the
+    client on purpose and count nowhere.
     """
 
     stage: str
@@ -228,30 +172,30 @@ class LoadObservation:
 
     @property
     def parts(self) -> tuple[RequestColumns, ...]:
-        """All recorded requests: measured, ramp, left."""
+        """Return all recorded requests: measured, ramp, left."""
         return self.requests, self.ramp, self.left
 
     @property
     def with_ramp(self) -> tuple[RequestColumns, RequestColumns]:
-        """Measured and ramp requests: all those whose failures count."""
+        """Return measured and ramp requests: all those whose failures count."""
         return self.requests, self.ramp
 
     @property
     def recorded(self) -> int:
-        """How many requests have a record."""
+        """Return the number of recorded requests."""
         return sum(map(len, self.parts))
 
     @property
     def recorded_planned(self) -> int:
-        """How many requests of the plan have a record: all but those of the ramp."""
+        """Return the number of planned requests with a record: all but those of the ramp."""
         return self.recorded - sum(int(np.count_nonzero(part.ramp == 1)) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class QualityObservation:
-    """One eval task on one arm. `fault` is set when the harness or the server failed; items seen so far are kept.
+    """One eval task on one side. `fault` is set when the harness or the server failed; finished items are kept.
 
-    `repeat` 0 is what is judged; above it, the same arm was asked once more, to know how much it differs from itself.
+    `repeat` 0 is judged; higher ones repeat the task on the same side to measure its self-disagreement.
     """
 
     task: str
@@ -265,30 +209,16 @@ class QualityObservation:
 
 @dataclass(frozen=True, slots=True)
 class ShadowObservation:
-    """The shadow comparison: every prompt to the baseline twice and to the candidate once."""
+    """Shadow comparison: every prompt sent twice to the baseline and once to the candidate."""
 
     items: tuple[ShadowItem, ...]
     expected_n: int
     fault: str | None
 
 
-AT_THE_START = "at the start"
-"""When a deployment was not there: before anything was asked of it."""
-
-REFUSES = "refuses requests"
-"""What a fault says of a deployment that is there and answers, though not with what was asked for."""
-
-ONE_SERVER = "both arms are served by the same endpoint and model"
-CANNOT_SCORE = "it cannot score the given texts"
-"""What a fault says where a deployment is there, and the suite asks of it what it cannot be asked."""
-
-CHANGED = "it is not what it was at the start"
-"""What a fault says of a deployment that was replaced, or served otherwise, while it was measured."""
-
-
 @dataclass(frozen=True, slots=True)
 class TargetFault:
-    """A deployment that was not there: at the start, or at the check after a stage."""
+    """Failed check of a deployment, at the start or after a stage."""
 
     arm: Arm
     when: str  # AT_THE_START, "after block 2 of 6, stage c4"
@@ -297,46 +227,81 @@ class TargetFault:
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """One start of a deployment's server, from nothing to its first good completion; `number` counts from 0 per arm."""
+    """Start of a deployment's server until its first good completion; `number` counts from 0 per side."""
 
     arm: Arm
     number: int
     to_answer_s: float
 
 
-LOAD_ENDED = "load_ended"
-"""The kind of the event in a run's journal whose data is a `LoadEnd`."""
+@dataclass(frozen=True, slots=True)
+class ReplicaCount:
+    """Count of a deployment's ready replicas. `block` follows the count, from 0; None if no block does.
 
-LOOK = "look"
-"""The kind of the event that tells what a look at the load found."""
+    `count` is None if the replicas could not be counted; `problem` then says why. `wanted` is the declared number.
+    """
 
-MEASURED = "measured"
-"""The kind of the event that an execution of a stage leaves when all of it is stored; its data is its place."""
+    arm: Arm
+    when: str
+    block: int | None
+    count: int | None
+    wanted: int
+    problem: str | None = None
 
-RESUMED = "resumed"
-"""The kind of the event whose data is a `Resumption`. The run's hash covers it."""
+    def document(self) -> dict[str, object]:
+        """Return the count as the journal keeps it."""
+        place = {"arm": self.arm.value, "when": self.when, "block": self.block}
+        return {**place, "count": self.count, "wanted": self.wanted, "problem": self.problem}
 
-SITTING = "sitting"
-"""The kind of the event with which a stretch of measuring begins: who measures, where its spool is, whom it asks."""
+    @classmethod
+    def from_document(cls, found: Mapping[str, Any]) -> ReplicaCount:
+        """Read what `document` wrote. Raises KeyError, TypeError and ValueError for anything else."""
+        whole = {name: found[name] for name in ("block", "count", "wanted")}
+        if any(value is not None and (type(value) is not int or value < 0) for value in whole.values()):
+            raise ValueError(f"{whole} is invalid; expected counts of at least 0")
+        if whole["wanted"] is None:
+            raise ValueError("the declared number of replicas is missing")
+        problem = None if found["problem"] is None else str(found["problem"])
+        return cls(Arm(found["arm"]), str(found["when"]), problem=problem, **whole)
 
-PROCESSES = "processes"
-"""The kind of the event that tells which process answered for each arm as a sitting began; its data is by arm."""
+    @property
+    def shown(self) -> str:
+        """Format the count: `7 of 8 replicas`, or the problem."""
+        if self.count is None:
+            return f"not counted ({self.problem})"
+        return f"{self.count} of {self.wanted} replicas"
 
-ALL_STORED = "all_stored"
-"""The kind of the event that says of a run which was cut short that no spool has more of it than the store."""
 
-INTERRUPTED = "interrupted"
-"""What a fault says where nothing failed: whoever ran benchgate ended it."""
+@dataclass(frozen=True, slots=True)
+class BudgetSpent:
+    """Reading of production's error budget at the start of a run, stored so that later verdicts need no request.
+
+    `spent_ratio` is 0.4 when 40% of the budget of the whole window is used, and above 1 when it is exceeded. `source`
+    names the origin without a secret; `read_at` is RFC 3339 in UTC. Raises ValueError for a negative or infinite ratio.
+    """
+
+    spent_ratio: float
+    source: str
+    read_at: str
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.spent_ratio) or self.spent_ratio < 0:
+            raise ValueError(f"the spent share of the budget is {self.spent_ratio}; expected 0 or more")
+
+    @property
+    def blown(self) -> bool:
+        """Return True if the budget is exhausted."""
+        return self.spent_ratio >= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A run that had been cut short went on, at `at` (RFC 3339 UTC), by the process of this number.
+    """Continuation of an interrupted run, at `at` (RFC 3339 UTC), by the process of this number.
 
-    `again` is what it had only begun by then, in words: it was measured again from its beginning, and `set_aside` are
-    the rows (by their `seq`) that count no more for it. `without_spool`: what was kept beside its store was not there,
-    so whole blocks may have been measured of which nothing is known. `by_spool`: it was there, and nobody can say that
-    it is all of what was kept. `same_process` are the arms whose server was found to be the process it was before.
+    `again` names unfinished parts that were measured again from their beginning; `set_aside` are their rows (by `seq`),
+    which no longer count. `without_spool`: the spool beside the store was missing, so whole blocks may have been
+    measured without a trace. `by_spool`: it was there, but may be incomplete. `same_process` lists the sides whose
+    server is still the same process.
     """
 
     at: str
@@ -350,10 +315,10 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True)
 class LoadEnd:
-    """Where the load of a run with several looks ended: after `blocks` of at most `of`.
+    """End of the load of a run with several looks: after `blocks` of at most `of`.
 
-    `why`: what was measured "decided" it, or is "invalid" in a way that more blocks did not cure; the next look would
-    have passed the suite's limit of "time" or "cost"; or it was the "last" look.
+    `why`: the results "decided" it, or are "invalid" in a way that more blocks did not cure; the next look would have
+    exceeded the suite's limit of "time" or "cost"; or it was the "last" look.
     """
 
     blocks: int
@@ -363,10 +328,9 @@ class LoadEnd:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """All that was observed in a run, as the store gives it back. Sequences are in order of observation.
+    """All observations of a run as the store returns them. Sequences are in order of observation.
 
-    `noise` is what was known, when the run ended, of how much its baseline differs from itself; None where that was
-    never measured.
+    `noise` is the known noise profile of its baseline when the run ended; None if never measured.
     """
 
     run: Run
@@ -378,26 +342,24 @@ class Evidence:
     starts: tuple[StartUp, ...] = ()
     divergence: DivergenceObservation | None = None
     noise: NoiseProfile | None = None
-    ended: LoadEnd | None = None  # where the load ended, by the journal; None for a fixed number of blocks
-    history: tuple[PastRun, ...] = ()  # promoting runs of the same measurement before this one, oldest first
-    attempts: tuple[Attempt, ...] = ()  # those that did not promote, by their first verdict, oldest first
-    unjudged: tuple[Attempt, ...] = ()  # those that had measured something and had no verdict, oldest first
-    budget_spent: BudgetSpent | None = None  # by production, when it began or went on; None where nobody read it
-    resumptions: tuple[Resumption, ...] = ()  # how it went on after it was cut short, oldest first
-    replicas: tuple[ReplicaCount, ...] = ()  # every count of a deployment that declares its replicas, oldest first
+    ended: LoadEnd | None = None  # end of the load by the journal; None for a fixed number of blocks
+    history: tuple[PastRun, ...] = ()  # earlier promoting runs of the same measurement, oldest first
+    attempts: tuple[Attempt, ...] = ()  # earlier runs that did not promote, by their first verdict, oldest first
+    unjudged: tuple[Attempt, ...] = ()  # earlier measured runs without a verdict, oldest first
+    budget_spent: BudgetSpent | None = None  # in production, at the start or resumption; None if not read
+    resumptions: tuple[Resumption, ...] = ()  # oldest first
+    replicas: tuple[ReplicaCount, ...] = ()  # counts of deployments that declare replicas, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One derived number of a run, kept for trends; it can always be recomputed from the observations.
+    """Derived number of a run, stored for trends; it can be recomputed from the observations.
 
-    `lower` and `upper` are the ends of its 95 % interval, both None where it has none.
+    `lower` and `upper` are its 95% interval, both None without one.
     """
 
     arm: Arm
-    name: (
-        str  # a metric of docs/metrics.md with its unit, like "output_tokens_per_s" or "usd_per_million_output_tokens"
-    )
+    name: str  # metric of docs/metrics.md with its unit: "output_tokens_per_s", "usd_per_million_output_tokens"
     statistic: str | None
     stage: str | None
     task: str | None
@@ -408,13 +370,13 @@ class MetricRow:
 
 
 class TrendPoint(NamedTuple):
-    """One value of one run among those of the runs before it.
+    """Value of one run in a trend.
 
-    `outcome` is the run's own latest verdict; None when it never got one (comparisons between runs do not count).
-    `deployment` is what the suite calls the one that the value is of; `lower` and `upper` are the ends of the value's
-    95 % interval, None where it has none. `promoted` says how the run was, or that this was withdrawn; None where it
-    never was. `model`, `engine` and `hardware` are what the deployment is known by (`model/identity.py`), as far as the
-    run remembers it. `doubt` says why a cost is none of what ran, None where nothing does.
+    `outcome` is the run's own latest verdict; None without one (comparisons between runs do not count). `deployment` is
+    the suite's name of the deployment measured; `lower` and `upper` are the value's 95% interval, None without one.
+    `promoted` labels its promotion or withdrawal; None without one. `model`, `engine` and `hardware` identify the
+    deployment as far as stored (`model/identity.py`). `doubt` says why a cost may not match the deployment; None if it
+    does.
     """
 
     run_id: str
@@ -437,22 +399,18 @@ class TrendPoint(NamedTuple):
     doubt: str | None = None
 
     def series(self, by: str) -> str:
-        """Which series it stands in where points are told apart by one of their texts, `model` or `suite` say."""
-        told = getattr(self, by)
-        return NOT_TOLD if told is None else str(told)
-
-
-NOT_TOLD = "not told"
-"""The series of what the run does not remember."""
+        """Return its series when points are grouped by a text such as `model` or `suite`."""
+        value = getattr(self, by)
+        return NOT_TOLD if value is None else str(value)
 
 
 def new_run_id(now_ms: int, random_bytes: bytes) -> str:
-    """A UUIDv7 (RFC 9562, 5.7): milliseconds since 1970 in UTC first, so ids sort by time; then 74 random bits.
+    """Return a UUIDv7 (RFC 9562, 5.7): UTC milliseconds since 1970, so that ids sort by time, then 74 random bits.
 
-    `random_bytes` are 10 bytes of the caller's randomness. Raises ValueError for another length or time out of range.
+    `random_bytes` are 10 random bytes of the caller. Raises ValueError for another length or time out of range.
     """
     if len(random_bytes) != 10 or not 0 <= now_ms < 1 << 48:
-        raise ValueError("a run id needs 10 random bytes and a time between 1970 and the year 10889")
+        raise ValueError("a run id needs 10 random bytes and a time between the years 1970 and 10889")
     value = int.from_bytes(now_ms.to_bytes(6, "big") + random_bytes, "big")
     value = value & ~(0xF << 76) | 0x7 << 76  # version
     value = value & ~(0x3 << 62) | 0x2 << 62  # variant
@@ -460,7 +418,7 @@ def new_run_id(now_ms: int, random_bytes: bytes) -> str:
 
 
 def day_begun(run_id: str) -> date | None:
-    """The day, in UTC, on which a run began, by its id alone; None of an id that does not tell."""
+    """Return the UTC day on which a run began, by its id; None for an id without a time."""
     try:
         known = UUID(run_id)
         return datetime.fromtimestamp((known.int >> 80) / 1000, UTC).date() if known.version == 7 else None
@@ -468,34 +426,28 @@ def day_begun(run_id: str) -> date | None:
         return None
 
 
-PROMOTED_WITHIN_S = 30 * 86_400.0
-"""How long after its end a run is promoted, unless somebody says otherwise."""
-
-_AHEAD_S = 300.0  # that another machine's clock may be
-
-
 def too_old(ended: str | None, now: str, max_age_s: float) -> str | None:
-    """Why what ended at an instant is not of today; None where it is. Instants are RFC 3339 with an offset.
+    """Return why a run that ended at an instant is too old; None if it is not. Instants are RFC 3339 with an offset.
 
-    By when it was over: a verdict can be reached anew, and what it rests on stays as old as it is. An instant that is
-    missing, unreadable or still to come is too old.
+    A missing, invalid or future instant is too old. The end of the run counts, not its verdict: a new verdict does not
+    renew evidence.
     """
-    then, today = _instant(ended), _instant(now)
+    then, today = _parse_instant(ended), _parse_instant(now)
     if then is None or today is None:
-        return "nobody knows when it was measured"
+        return "its end time is unknown"
     age_s = (today - then).total_seconds()
     if age_s < -_AHEAD_S:
-        return f"it ended at {ended}, which is still to come: some clock is wrong"
+        return f"it ended at {ended}, which is in the future: check the clocks"
     if age_s > max_age_s:
-        return f"it ended {_shown(age_s)} ago, and may be {_shown(max_age_s)} old; measure it again"
+        return f"it ended {_format_age(age_s)} ago, more than {_format_age(max_age_s)}; measure it again"
     return None
 
 
-def _shown(age_s: float) -> str:
+def _format_age(age_s: float) -> str:
     return f"{age_s / 86_400:,.1f} days" if age_s >= 172_800 else f"{age_s / 3600:.1f} hours"
 
 
-def _instant(text: str | None) -> datetime | None:
+def _parse_instant(text: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(text) if text is not None else None
     except ValueError:

@@ -1,7 +1,7 @@
-"""What servers and machines say of themselves while a stage runs: one vocabulary for every engine.
+"""Telemetry of servers and machines during a stage, under the same metric names for every engine.
 
-A *counter* only grows while its server lives, so its change over a window is what counts; a *gauge* is a state, so its
-mean and its largest value are. What a server does not say is absent: never 0.
+A *counter* only grows while its server lives, so its change over a window counts. A *gauge* is a state, so its mean and
+maximum count. Values that a server does not report are absent, never 0.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from benchgate.model.deployment import Arm
 
 
 class Gauge(StrEnum):
-    """States. Ratios run from 0 to 1; `client_*` are of the load generator's machine, not of the server's."""
+    """Gauges. Ratios run from 0 to 1; `client_*` are of the load generator's machine, not of the server's."""
 
     RUNNING = "running_requests"
     WAITING = "waiting_requests"
     KV_USAGE = "kv_usage_ratio"
-    ACCEPTANCE = "speculation_acceptance_ratio"  # where an engine tells only the ratio
+    ACCEPTANCE = "speculation_acceptance_ratio"  # of engines that report only the ratio
     GPU_BUSY = "gpu_busy_ratio"
-    GPU_BANDWIDTH = "gpu_memory_bandwidth_ratio"  # of the peak bandwidth of its memory
-    GPU_MEMORY_BUSY = "gpu_memory_busy_ratio"  # share of the time in which memory was read or written at all
+    GPU_BANDWIDTH = "gpu_memory_bandwidth_ratio"  # of peak memory bandwidth
+    GPU_MEMORY_BUSY = "gpu_memory_busy_ratio"  # share of time with any memory access
     GPU_MEMORY_USED = "gpu_memory_used_ratio"
-    GPU_POWER = "gpu_power_w"  # of all accelerators together
-    GPU_CLOCK = "gpu_clock_hz"  # of their multiprocessors, mean over all accelerators
+    GPU_POWER = "gpu_power_w"  # sum over accelerators
+    GPU_CLOCK = "gpu_clock_hz"  # of multiprocessors, mean over accelerators
     CLIENT_LOAD = "client_load_average"
 
 
 class Counter(StrEnum):
-    """What only grows. `*_s` add up seconds over requests, and `*_requests` beside them say over how many."""
+    """Counters. `*_s` are sums of seconds over requests, and `*_requests` next to them count those requests."""
 
-    PROMPT_TOKENS = "prompt_tokens"  # those that came out of the prefix cache included
+    PROMPT_TOKENS = "prompt_tokens"  # cached ones included
     GENERATION_TOKENS = "generation_tokens"
     REQUESTS = "finished_requests"
     PREFIX_QUERIES = "prefix_cache_queries_tokens"
@@ -53,17 +53,16 @@ class Counter(StrEnum):
 Word = Gauge | Counter
 
 FIRST_LOOK_S = 0.5
-"""When a stage is looked at first while it runs, after its start; then once a second."""
-
-_AT_S = 1e-9  # instants this close are one
+"""Time of the first sample after a stage's start; later ones come every second."""
+_AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything read at about one instant, `at_s` seconds after the stage began; absent words were not told.
+    """Sample of all values at about one instant, `at_s` seconds after the stage began; unreported ones are absent.
 
-    `marker` changes when the server is another process than before; None where it says nothing of the kind.
+    `marker` changes when another server process answers; None if the server reports nothing of that kind.
     """
 
     at_s: float
@@ -73,92 +72,92 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryWindow:
-    """What was read around and during one stage of one arm in one block, in order of time.
+    """Samples before, during and after one stage of one side in one block, in order of time.
 
-    The first reading lies before the stage, the last one after the server had nothing more to do (`drained`) or was
-    given up on. `ended_s` is when the stage's last answer was there. Without readings, `problems` say why.
+    The first sample precedes the stage. The last one follows the end of all work on the server (`drained`) or a time
+    limit. `ended_s` is when the stage's last answer arrived. Without samples, `problems` say why.
     """
 
     stage: str
     arm: Arm
     block: int
     position: int
-    engine: str | None  # whose names the page spoke; None when it was not read
+    engine: str | None  # engine by the metric names of the page; None when it was not read
     ended_s: float
     drained: bool
     readings: tuple[Reading, ...]
     problems: tuple[str, ...] = ()
 
     def change(self, word: Counter) -> float | None:
-        """How much a counter grew from before the stage to after it; None when not told at both ends, or restarted."""
+        """Return the growth of a counter over the stage; None when not reported at both ends, or after a restart."""
         if len(self.readings) < 2 or len(self.markers) > 1:
             return None
         before, after = self.readings[0].values.get(word), self.readings[-1].values.get(word)
         if before is None or after is None:
             return None
-        told = [value for reading in self.readings if (value := reading.values.get(word)) is not None]
-        return after - before if all(one <= other for one, other in pairwise(told)) else None
+        reported = [value for reading in self.readings if (value := reading.values.get(word)) is not None]
+        return after - before if all(one <= other for one, other in pairwise(reported)) else None
 
     def during(self, word: Gauge) -> tuple[float, ...]:
-        """The values of a gauge while the stage ran; none where it was too short to look, or is not told."""
+        """Return the values of a gauge during the stage; empty for a short stage or an unreported gauge."""
         return tuple(value for reading in self.busy if (value := reading.values.get(word)) is not None)
 
     @property
     def busy(self) -> tuple[Reading, ...]:
-        """The looks during the stage, without those before its first and after its last request was under way.
+        """Return the samples during the stage, from the first to the last with a request under way.
 
-        The stage as it is timed here begins with opening connections and ends with reading what was answered.
+        The timed stage also includes opening connections and reading the last answers.
         """
         inside = tuple(reading for reading in self.readings[1:-1] if reading.at_s <= self.ended_s + _AT_S)
         at_work = [i for i, reading in enumerate(inside) if any(reading.values.get(word) for word in _UNDER_WAY)]
         return inside[at_work[0] : at_work[-1] + 1] if at_work else inside
 
     def mean(self, word: Gauge) -> float | None:
-        """Mean of a gauge over the looks during the stage."""
-        seen = self.during(word)
-        return sum(seen) / len(seen) if seen else None
+        """Return the mean of a gauge during the stage; None without samples."""
+        values = self.during(word)
+        return sum(values) / len(values) if values else None
 
     def peak(self, word: Gauge) -> float | None:
-        """Largest value of a gauge during the stage, as far as the looks caught it."""
+        """Return the largest sampled value of a gauge during the stage; None without samples."""
         return max(self.during(word), default=None)
 
     def before(self, word: Gauge) -> float | None:
-        """A gauge just before the stage."""
+        """Return a gauge just before the stage."""
         return self.readings[0].values.get(word) if self.readings else None
 
     def after(self, word: Gauge) -> float | None:
-        """A gauge once the stage was over and the server idle; None when it never became idle."""
+        """Return a gauge when the server had become idle after the stage; None if it never did."""
         return self.readings[-1].values.get(word) if self.drained and self.readings else None
 
     def tells(self, word: Word) -> bool:
-        """Whether any look found it told."""
+        """Return True if any sample reports this value."""
         return any(word in reading.values for reading in self.readings)
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Who answered, in order, each named once in a row."""
-        told = [reading.marker for reading in self.readings if reading.marker is not None]
-        return tuple(marker for i, marker in enumerate(told) if i == 0 or marker != told[i - 1])
+        """Return the markers of the answering processes in order, without repeats in a row."""
+        markers = [reading.marker for reading in self.readings if reading.marker is not None]
+        return tuple(marker for marker, _ in groupby(markers))
 
     @property
     def restarted(self) -> bool:
-        """Whether another process answered within the window, or a counter of the server went back."""
-        return len(self.markers) > 1 or any(_fell(*pair) for pair in pairwise(self.readings))
+        """Return True if another process answered within the window, or a counter of the server fell."""
+        return len(self.markers) > 1 or any(_has_fallen(*pair) for pair in pairwise(self.readings))
 
     @property
     def prefix_hit_ratio(self) -> float | None:
-        """Tokens found in the prefix cache over those looked up. None when not told, or nothing was looked up."""
+        """Return tokens found in the prefix cache over those looked up; None if unreported or none were looked up."""
         return _ratio(self.change(Counter.PREFIX_HITS), self.change(Counter.PREFIX_QUERIES))
 
     @property
     def acceptance_ratio(self) -> float | None:
-        """Drafted tokens that the model accepted, over those drafted."""
+        """Return accepted over drafted tokens of speculative decoding."""
         counted = _ratio(self.change(Counter.ACCEPTED), self.change(Counter.DRAFTED))
         return self.mean(Gauge.ACCEPTANCE) if counted is None else counted
 
     @property
     def energy_j(self) -> float | None:
-        """What the accelerators used during the stage: by their own counter, else mean power times its length."""
+        """Return the energy of the accelerators during the stage: by their counter, else mean power times duration."""
         counted = self.change(Counter.GPU_ENERGY_J)
         if counted is not None:
             return counted
@@ -170,7 +169,7 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _fell(one: Reading, other: Reading) -> bool:
-    """A counter never falls while its server lives. Energy is of the machine, not of the server."""
-    told = (word for word in Counter if word is not Counter.GPU_ENERGY_J and word in one.values)
-    return any(other.values.get(word, one.values[word]) < one.values[word] for word in told)
+def _has_fallen(one: Reading, other: Reading) -> bool:
+    """Return True if any counter of the server fell; energy belongs to the machine and is ignored."""
+    counters = (word for word in Counter if word is not Counter.GPU_ENERGY_J and word in one.values)
+    return any(other.values.get(word, one.values[word]) < one.values[word] for word in counters)

@@ -1,4 +1,4 @@
-"""A column of texts of which few differ: each text once, and a number per row that says which."""
+"""Text column with few distinct values: each text once, and an index per row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Codes = npt.NDArray[np.int32]
 
 
 class TextColumn(Sequence[str | None]):
-    """TextColumn, or None, by row. `words` are the different ones in order of their first row, `codes` which a row has.
+    """Sequence of texts or None: `words` are the distinct ones in order of first row, `codes` the index of each row.
 
-    Equal to any sequence of the same texts. A million rows of an error class take 4 MB and no Python object each.
+    It equals any sequence of the same texts. A million rows of an error class take 4 MB and no Python object each.
     """
 
     __slots__ = ("codes", "words")
@@ -26,7 +26,7 @@ class TextColumn(Sequence[str | None]):
 
     @classmethod
     def of(cls, texts: Iterable[str | None]) -> TextColumn:
-        """The column of these texts."""
+        """Build the column of these texts."""
         if isinstance(texts, TextColumn):
             return texts
         places: dict[str | None, int] = {}
@@ -35,7 +35,7 @@ class TextColumn(Sequence[str | None]):
 
     @classmethod
     def joined(cls, parts: Sequence[TextColumn]) -> TextColumn:
-        """All rows of all parts, in order."""
+        """Concatenate columns."""
         builder = TextBuilder()
         for part in parts:
             builder.extend(part)
@@ -67,27 +67,27 @@ class TextColumn(Sequence[str | None]):
         return f"TextColumn.of({list(self)!r})"
 
     def take(self, rows: npt.NDArray[np.int64]) -> TextColumn:
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         return TextColumn(self.words, self.codes[rows])
 
     def but(self, rows: npt.NDArray[np.bool_], text: str | None) -> TextColumn:
-        """The same with another text in these rows."""
+        """Return a copy with another text in these rows."""
         words = self.words if text in self.words else (*self.words, text)
         return TextColumn(words, np.where(rows, np.int32(words.index(text)), self.codes))
 
     def are(self, wanted: Collection[str | None]) -> npt.NDArray[np.bool_]:
-        """Whether each row is one of these texts."""
+        """Return which rows have one of these texts."""
         hits = np.array([word in wanted for word in self.words], dtype=np.bool_)
         return hits[self.codes] if len(self.codes) else np.empty(0, dtype=np.bool_)
 
     def counts(self) -> dict[str | None, int]:
-        """How many rows each text has, of those that have any."""
+        """Return the number of rows of each text, for texts that have any."""
         found = np.bincount(self.codes, minlength=len(self.words))
         return {word: int(n) for word, n in zip(self.words, found.tolist(), strict=True) if n}
 
 
 class TextBuilder:
-    """Takes a column's texts part by part; memory is about that of the column it makes."""
+    """Builder of a column from parts; it needs about as much memory as the column."""
 
     __slots__ = ("_codes", "_places")
 
@@ -96,11 +96,11 @@ class TextBuilder:
         self._places: dict[str | None, int] = {}
 
     def extend(self, texts: TextColumn) -> None:
-        """Add these rows."""
+        """Append rows."""
         codes = np.array([self._places.setdefault(word, len(self._places)) for word in texts.words], dtype=np.int32)
         self._codes.frombytes(codes[texts.codes].tobytes())
 
     def column(self) -> TextColumn:
-        """The rows in order. The builder is spent: its memory is theirs."""
+        """Return the rows. The builder cannot be used again: the column takes over its memory."""
         codes = np.frombuffer(self._codes, dtype=np.int32) if self._codes else np.empty(0, dtype=np.int32)
         return TextColumn(tuple(self._places), codes)

@@ -1,7 +1,4 @@
-"""What the gate says: outcomes, checks, guards and the verdict, with the exit code each maps to.
-
-A verdict as lists of tests that passed, warned and failed, which is all that other systems ask of one.
-"""
+"""Verdict of the gate: outcomes, check results, guard results and exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from benchgate.model.waiver import WAIVED, Waiver, WaiverState
 
 
 class Outcome(StrEnum):
-    """The five things benchgate can conclude. Only PASS and WARN let a promotion through."""
+    """Conclusions of benchgate. Only PASS and WARN allow promotion."""
 
     PASS = "PASS"
     WARN = "WARN"
@@ -25,27 +22,27 @@ class Outcome(StrEnum):
 
     @property
     def severity(self) -> int:
-        """Order of the roll-up: BLOCK > INVALID > INCONCLUSIVE > WARN > PASS."""
-        return _ORDER.index(self)
+        """Return the rank in the roll-up: BLOCK > INVALID > INCONCLUSIVE > WARN > PASS."""
+        return _SEVERITY.index(self)
 
     @property
     def promotes(self) -> bool:
-        """True when the candidate may be promoted."""
+        """Return True if the candidate may be promoted."""
         return self in (Outcome.PASS, Outcome.WARN)
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
-        """The process exit code; with `strict` a WARN is as bad as a BLOCK."""
+        """Return the process exit code; with `strict`, WARN exits like BLOCK."""
         if self is Outcome.WARN and strict:
             return ExitCode.BLOCK
         return _EXIT[self]
 
 
 def policy_sha256(gate: object) -> str:
-    """Identity of a policy: over the gate section of a stored suite."""
+    """Return the identity of a policy: the SHA-256 over the gate section of a stored suite."""
     return sha256_of(gate)
 
 
-_ORDER = (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.BLOCK)
+_SEVERITY = (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.BLOCK)
 _EXIT = {
     Outcome.PASS: ExitCode.OK,
     Outcome.WARN: ExitCode.OK,
@@ -56,7 +53,7 @@ _EXIT = {
 
 
 class Unit(StrEnum):
-    """The unit of a check's values, which decides how they are shown."""
+    """Unit of a check's values, which decides their format."""
 
     SECONDS = "s"
     TOKENS_PER_S = "tokens/s"
@@ -66,35 +63,34 @@ class Unit(StrEnum):
     COUNT_EACH = "per accelerator"  # requests in flight
     TOKENS = "tokens"  # of one answer
     RATIO = "ratio"
-    POINTS = "points"  # a difference of two shares, 0.02 = 2 points
-    MULTIPLE = "x"  # a value over another one
+    POINTS = "points"  # difference of two shares, 0.02 = 2 points
+    MULTIPLE = "x"  # ratio of two values
     COUNT = "count"
-    NATS = "nats"  # of a divergence between two distributions
+    NATS = "nats"  # of a Kullback-Leibler divergence
     PERPLEXITY = "perplexity"
-    USD = "$"  # for a million tokens
+    USD = "$"  # per million tokens
 
 
 HISTORY = "history"
-"""The family of checks over earlier promotions: they never make a verdict pass."""
-
+"""Family of checks over earlier promotions, which never make a verdict pass."""
 BUDGET = "budget"
-"""The family of checks over production's error budget: neither do these."""
+"""Family of checks over production's error budget, which never make a verdict pass."""
 
 
 class Scale(StrEnum):
-    """The scale on which harm, its interval and its margin are given."""
+    """Scale of a regression, its interval and its margin."""
 
     LOG_RATIO = "log ratio"  # ln(candidate/baseline) for latency, ln(baseline/candidate) for throughput
-    DIFFERENCE = "difference"  # an absolute difference of two shares, 0.02 = 2 points
+    DIFFERENCE = "difference"  # absolute difference of two shares, 0.02 = 2 points
     ABSOLUTE = "absolute"  # the candidate's own value against an SLO
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a check's arithmetic, for a reader who does it again.
+    """Step of a check's arithmetic, for a reader who recomputes it.
 
-    `what` names the quantity in words, `formula` is how it is had, with the numbers put in (empty for what was
-    observed), `value` is what comes out, with all the digits that the next step needs.
+    `what` names the quantity, `formula` has the numbers filled in (empty for observed values), `value` has all digits
+    that the next step needs.
     """
 
     what: str
@@ -106,14 +102,13 @@ class Step:
 class CheckResult:
     """One policy line and its outcome.
 
-    `harm`, `lower` and `upper` are the estimate of harm (positive = the candidate is worse) and its one-sided limits at
-    alpha on `scale` (at a look at the load: at what that look may spend); `margin` is the allowed harm, or the SLO
-    itself when `scale` is ABSOLUTE. All are None when the evidence could not give them, and then `outcome` is INVALID
-    or INCONCLUSIVE, never PASS. `p_value` tests "no harm" (for `block_when: breach`, "harm within the margin");
-    `p_holm` is the same after Holm's step-down over the required checks, or over the advisory ones. Where a change
-    below some size is no harm at all (`min_abs`), `p_value` is of harm beyond that; where `two_sided`, of a change in
-    either direction. Where the load has several looks, it is the repeated p-value, to be compared with alpha at any of
-    them.
+    `harm`, `lower` and `upper` are the estimated regression (above 0 = the candidate is worse) and its one-sided limits
+    at alpha on `scale` (at an interim look: at the alpha of that look). `margin` is the allowed regression, or the SLO
+    itself if `scale` is ABSOLUTE. The three are None when the evidence cannot give them, and then `outcome` is INVALID
+    or INCONCLUSIVE, never PASS. `p_value` tests "no regression" (for `block_when: breach`, "regression within the
+    margin"). `p_holm` is the same after Holm's step-down over the required checks, or over the advisory ones. With
+    `min_abs`, `p_value` is of a regression beyond that; if `two_sided`, of a change in either direction. If the load
+    has several looks, it is the repeated p-value, comparable with alpha at any of them.
     """
 
     id: str
@@ -141,31 +136,32 @@ class CheckResult:
     n_unit: str  # "blocks", "items", "requests", "prompts"
     method: str
     notes: tuple[str, ...] = ()
-    over: str | None = None  # the stage whose value the candidate's is held against, instead of a baseline's
-    at_least: bool | None = None  # whether an ABSOLUTE margin is the least or the most that is allowed
-    two_sided: bool = False  # a change is harm whichever way it goes: the margin is one on both sides of 0
-    steps: tuple[Step, ...] = ()  # how the numbers came about; in no document unless it is asked for
-    limits_alpha: float | None = None  # the error of `lower` and of `upper`, where it is not the verdict's own alpha
-    n_of: int | None = None  # how many there were in all, where some were left out
-    waiver: Waiver | None = None  # who answers for it; `outcome` stays what it was without that
+    over: str | None = None  # stage whose value takes the place of the baseline's
+    at_least: bool | None = None  # an ABSOLUTE margin is the least (True) or the most (False) allowed
+    two_sided: bool = False  # a change in either direction is a regression, with the margin on both sides of 0
+    steps: tuple[Step, ...] = ()  # arithmetic, in documents only on request
+    limits_alpha: float | None = None  # error of `lower` and of `upper`, if not the verdict's own alpha
+    n_of: int | None = None  # total number, if some were excluded
+    waiver: Waiver | None = None  # waiver in effect; `outcome` is that without it
 
     @property
     def shown(self) -> str:
-        """The outcome as it is told: one that is waived is WAIVED, never PASS."""
+        """Return the displayed outcome: WAIVED for a waived check, never PASS."""
         return self.outcome.value if self.waiver is None else WAIVED
 
     @property
     def counted(self) -> Outcome:
-        """The outcome as the roll-up takes it: what is waived warns."""
+        """Return the outcome for the roll-up: a waived check warns."""
         return self.outcome if self.waiver is None else Outcome.WARN
 
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
-    """Whether the evidence itself is usable. A tripped guard prevents PASS, whatever the checks say.
+    """Result of a guard: is the evidence usable? A tripped guard prevents PASS.
 
-    The checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate. One that
-    had nothing to look at is not `known` to hold, and says why. One that `warns` did not trip: it makes a PASS a WARN.
+    Checks of the families it `spoils` become INVALID too: their numbers say nothing about the candidate. Without
+    evidence to examine, a guard is not `known` to hold and says why. A guard that `warns` did not trip, and turns PASS
+    into WARN.
     """
 
     id: str
@@ -179,12 +175,12 @@ class GuardResult:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that was not the same on both sides, and whether it is part of the change that is judged.
+    """Difference between the two sides, and if it is part of the change under test.
 
-    What a candidate is (weights, model, address, price) is `declared` by being the candidate. `field` is the key of the
-    deployments, or the word of `gate.allow_different`, that declares whatever else may change speed or answers:
-    undeclared, it trips `arms-alike` where something that is compared rests on it.
-    Neither declared nor with a field: it was only seen, and follows from the rest or says how far to trust it.
+    Weights, model, address and price are `declared` by being the candidate. `field` is the key of the deployments, or
+    the word of `gate.allow_different`, that declares any other difference in speed or answers. Undeclared, it trips
+    `arms-alike` if something compared depends on it. Without declaration and field it was only observed: it follows
+    from the others, or says how far to trust them.
     """
 
     what: str
@@ -196,11 +192,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision over one comparison, with everything it rests on.
+    """Decision on one comparison, with everything it rests on.
 
-    `policy_sha256` is over the gate section it was judged by; another one than the run's own suite has means that the
-    policy was replaced after the measurement. `waivers` are those of this suite and candidate, `as_of` the day on which
-    they were looked at: None where no waivers were given.
+    `policy_sha256` is over the gate section that was applied; if it differs from that of the run's suite, the policy
+    was replaced after the measurement. `waivers` are those of this suite and candidate, `as_of` the day they were
+    applied; None if no waivers were given.
     """
 
     outcome: Outcome
@@ -212,27 +208,26 @@ class Verdict:
     waivers: tuple[WaiverState, ...] = ()
     as_of: date | None = None
     differences: tuple[Difference, ...] = ()
-    notes: tuple[str, ...] = ()  # what to know beyond this comparison; changes no outcome
-    next_step: str | None = None  # what to do first, in words
+    notes: tuple[str, ...] = ()  # further remarks, which change no outcome
+    next_step: str | None = None  # first thing to do, in words
 
     def failing(self) -> tuple[CheckResult, ...]:
-        """Checks that are not PASS, worst first, required before advisory."""
+        """Return the checks that are not PASS, worst first, required before advisory."""
         bad = (check for check in self.checks if check.outcome is not Outcome.PASS)
         return tuple(sorted(bad, key=lambda check: (not check.required, -check.counted.severity)))
 
 
 COMPARABILITY = "comparability"
-"""The test that fails where evidence cannot carry a decision: other systems know no third state."""
-
+"""Test that fails when the evidence allows no decision, for systems without a third state."""
 KEPT = "kept"
-"""The test that fails where a verdict could not be kept."""
+"""Test that fails when a verdict could not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByResult:
-    """Ids of checks, each in one of the three lists.
+    """Ids of checks by result.
 
-    `warned` names guards that warn too; `failed` names tripped guards too, and COMPARABILITY or KEPT.
+    `warned` also has guards that warn; `failed` has tripped guards, and COMPARABILITY or STORED.
     """
 
     passed: tuple[str, ...]
@@ -241,28 +236,26 @@ class ByResult:
 
 
 def tested(verdict: Verdict, exit_code: ExitCode) -> ByResult:
-    """What the verdict says of each check, in its order, of a process that ends with this code.
+    """Sort the checks of a verdict by result, for a process that ends with this exit code.
 
-    Checks are listed as the roll-up counts them: an advisory one, and one that is waived, can only warn. Where a
-    warning alone ends the process with another code than 0, it failed. Whatever has such a code has a failed test.
+    Checks are listed as the roll-up counts them: advisory and waived ones can only warn. If a warning alone makes the
+    exit code nonzero, it is listed as failed. A nonzero exit code always has a failed test.
     """
     strict = verdict.outcome is Outcome.WARN and exit_code is ExitCode.BLOCK
     lists: dict[Outcome, list[str]] = {Outcome.PASS: [], Outcome.WARN: [], Outcome.BLOCK: []}
     for check in verdict.checks:
-        listed = _listed(check)
-        lists[Outcome.BLOCK if strict and listed is Outcome.WARN else listed].append(check.id)
+        listed = Outcome.WARN
+        if check.counted is Outcome.PASS:
+            listed = Outcome.PASS
+        elif strict or (check.required and not check.counted.promotes):
+            listed = Outcome.BLOCK
+        lists[listed].append(check.id)
     lists[Outcome.BLOCK if strict else Outcome.WARN] += [guard.id for guard in verdict.guards if guard.warns]
     failed = [*lists[Outcome.BLOCK], *(guard.id for guard in verdict.guards if guard.tripped)]
     if verdict.outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
         failed.append(COMPARABILITY)
     if exit_code is ExitCode.PUBLISH_FAILED:
         failed.append(KEPT)
-    if strict and not failed:  # no check warns: the verdict does, of the run that it was held against
+    if strict and not failed:  # the verdict warns of the run it was compared with, but no check does
         failed.append(COMPARABILITY)
     return ByResult(tuple(lists[Outcome.PASS]), tuple(lists[Outcome.WARN]), tuple(failed))
-
-
-def _listed(check: CheckResult) -> Outcome:
-    if check.counted is Outcome.PASS:
-        return Outcome.PASS
-    return Outcome.BLOCK if check.required and not check.counted.promotes else Outcome.WARN

@@ -10,7 +10,7 @@ from benchgate.report.untrusted import one_line
 from benchgate.sizing.fleet import Cache, Question
 from benchgate.sizing.operating_point import Choice, Watched
 from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, Signal, cache_check
-from benchgate.stats.capacity_search import RESIDENCES
+from benchgate.stats.load_probe import RESIDENCES
 from benchgate.units import show_duration, show_number, show_percent
 
 _UNTOLD = "its server told in no two blocks of that level how many waited or how full its cache was (docs/telemetry.md)"

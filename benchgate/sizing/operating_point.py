@@ -27,8 +27,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import e2e_s
 from benchgate.model.run import Evidence, MetricRow
-from benchgate.stats.capacity_search import RESIDENCES, LookCounts, growth_p, look_counts
 from benchgate.stats.distributions import Limits
+from benchgate.stats.load_probe import RESIDENCES, LookCounts, growth_p, look_counts
 from benchgate.stats.meta import Figure
 from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Level

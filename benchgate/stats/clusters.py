@@ -1,6 +1,7 @@
-"""Means of items that are not independent: those of one passage, one template, one person move together.
+"""Means of clustered items: cluster-robust standard errors and skewness-adjusted upper limits.
 
-The upper limit of a mean whose values have a long tail above, seen or not yet: Student's is too low there.
+Items of one passage, template or person are not independent. Student's upper limit is too low where losses are rare and
+large.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from benchgate.stats.distributions import Limits, check_alpha, gamma_ppf, norm_p
 from benchgate.stats.proportions import clopper_pearson
 
 FEWEST_CLUSTERS = 10
-"""With fewer the spread between clusters is itself not known well enough (Cameron, Gelbach and Miller 2008)."""
+"""Least number of clusters for a trustworthy cluster-robust error (Cameron, Gelbach and Miller 2008)."""
+
+
+_NOT_SKEWED = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMean:
-    """A mean over items with the standard error that its clusters give it, and how many clusters there are."""
+    """Mean over items, its cluster-robust standard error, and the numbers of clusters and items."""
 
     mean: float
     error: float
@@ -31,29 +35,29 @@ class ClusterMean:
 
 @dataclass(frozen=True, slots=True)
 class PooledMean:
-    """Means of several tasks, each with equal weight: estimate, standard error, degrees of freedom."""
+    """Mean over tasks of equal weight, its standard error and degrees of freedom."""
 
     mean: float
     error: float
     freedom: float
 
     def limits(self, alpha: float) -> Limits:
-        """One-sided limits, Student's t; the mean itself where nothing varies."""
+        """Return Student's t limits; the mean itself where nothing varies."""
         check_alpha(alpha)
         reach = t_ppf(1 - alpha, self.freedom) * self.error
         return Limits(self.mean - reach, self.mean + reach)
 
     def p_above(self, margin: float) -> float:
-        """p-value of "the mean is at most the margin"; without any spread 1 there and 0 above."""
+        """Return the p-value of "the mean is at most the margin"; without spread 1 at or below it and 0 above."""
         if self.error == 0:
             return 0.0 if self.mean > margin else 1.0
         return t_sf((self.mean - margin) / self.error, self.freedom)
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:
-    """Each cluster's sum of its items, in the order of the clusters' names; without `clusters` the items themselves.
+    """Return each cluster's sum, in the order of cluster names; without `clusters` return the items themselves.
 
-    ValueError when there is not one cluster for each item.
+    Raises ValueError unless there is one cluster name per item.
     """
     if clusters is None:
         return values
@@ -64,12 +68,12 @@ def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> F
 
 
 def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> ClusterMean | None:
-    """The mean of the items and its cluster-robust standard error; without `clusters` every item is its own.
+    """Return the mean of the items with its cluster-robust standard error; without `clusters` every item is its own.
 
-    SE² = G/(G-1) · n⁻² · Σ_g (Σ_{i in g} (d_i - d̄))², G clusters, n items (Liang and Zeger 1986; Miller,
-    arXiv 2411.00640, 2.2). Items without a common cause give the ordinary s²/n. None below two items or clusters, or
-    when a value is not finite; whether there are enough clusters (`FEWEST_CLUSTERS`) is the caller's to ask. ValueError
-    when there is not one cluster for each item.
+    SE² = G/(G-1) · n⁻² · Σ_g (Σ_{i in g} (d_i - d̄))², G clusters, n items (Liang and Zeger 1986; Miller, arXiv
+    2411.00640, 2.2). Independent items give the ordinary s²/n. Return None below two items or clusters, or when a value
+    is not finite. The caller checks for enough clusters (`FEWEST_CLUSTERS`). Raises ValueError unless there is one
+    cluster name per item.
     """
     n = len(values)
     if n == 0 or not np.isfinite(values).all():
@@ -84,9 +88,10 @@ def cluster_mean(values: FloatArray, clusters: Sequence[str] | None = None) -> C
 
 
 def pooled(means: Sequence[ClusterMean]) -> PooledMean:
-    """The mean of the means, each task with equal weight and independent of the others.
+    """Average the means of independent tasks with equal weight.
 
-    Degrees of freedom by Satterthwaite (Biometrics Bulletin 2, 1946); of one task, clusters - 1. ValueError when empty.
+    Degrees of freedom by Satterthwaite (Biometrics Bulletin 2, 1946); of one task, clusters - 1. Raises ValueError when
+    empty.
     """
     if not means:
         raise ValueError("there is no mean to pool")
@@ -99,38 +104,23 @@ def pooled(means: Sequence[ClusterMean]) -> PooledMean:
     return PooledMean(sum(weight * one.mean for one in means), math.sqrt(total), freedom)
 
 
-_STRAIGHT = 1e-4
-"""A law with less skewness than this is taken for normal."""
-
-
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The independent units of a task, items or clusters, so scaled that the mean over units is that over items.
+    """Independent units of a task, items or clusters, scaled so that their mean is the mean over items.
 
-    `harm` is what each was seen to lose, `most` what it could lose: all that the baseline had there.
+    `harm` is the loss of each unit, `most` the largest loss possible: all that the baseline had there.
     """
 
     harm: FloatArray
     most: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class _Law:
-    """Mean, variance and third central moment of an estimate."""
-
-    mean: float
-    second: float
-    third: float
-
-
 def upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> float | None:
-    """One-sided upper limit of the mean, t over clusters with the skewness taken out of t (Hall 1992).
+    """Return a one-sided upper limit of a mean over clusters, adjusted for skewness (Hall 1992).
 
-    Log-normal values whose logarithms have the standard deviation 1.5, three to each of 65 clusters: the truth lies
-    above it 9 % of the time, and above Student's limit 16 %, where 5 % is promised (1,000 simulations).
-
-    Student's limit itself where nothing is skewed or nothing varies. None below three clusters, or when a value is not
-    finite.
+    For log-normal values with log deviation 1.5 in 65 clusters of three, the truth lies above it 9% of the time, above
+    Student's limit 16%, where 5% is promised (1,000 simulations). It equals Student's limit where nothing is skewed or
+    nothing varies. Return None below three clusters or when a value is not finite.
     """
     check_alpha(alpha)
     sums = cluster_sums(values, clusters)
@@ -139,87 +129,90 @@ def upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> fl
     if count < 3 or not np.isfinite(values).all():
         return None
     mean = float(np.mean(values))
-    law = _law((sums - sizes * mean) * count / n)
-    return mean + _hall(law, t_ppf(1 - alpha, count - 1))
+    moments = _moments((sums - sizes * mean) * count / n)
+    return mean + _hall_reach(moments, t_ppf(1 - alpha, count - 1))
 
 
 def unseen_limit(tasks: Sequence[Units], freedom: float, alpha: float) -> float:
-    """One-sided upper limit of the mean harm over tasks, each with equal weight, when a few units may lose everything.
+    """Return an upper limit of the mean loss over tasks of equal weight, when a few units may lose everything.
 
-    Whichever is more of:
+    It is the larger of two limits:
 
-    - the share of lost units that Clopper and Pearson's limit allows where none was seen, times what a unit has to
-      lose, in the task where that is most;
-    - Hall's limit and half a lost unit, as losses come in whole units (a correction for continuity), at most as high as
-      the limit of a sum of few large losses: the gamma law whose mean, variance and third moment are those of what was
-      seen and of one loss more (Fay and Feuer 1997, with the mean unit for that one: Tiwari, Clegg and Zou 2006).
-      Hall's alone jumps up and down where three or four units make all of the harm.
+    - the Clopper-Pearson limit of the share of lost units when none was lost, times the mean possible loss of a unit,
+      in the task where that is most;
+    - Hall's limit plus half a lost unit (a continuity correction: losses come in whole units), but at most the gamma
+      limit for sums of few large losses. Its mean, variance and third moment are those of the data and of one more loss
+      (Fay and Feuer 1997, with the mean unit for that one: Tiwari, Clegg and Zou 2006). Hall's limit alone jumps up and
+      down where three or four units make up the whole loss.
 
-    Truly at the margin, by clusters that lose some or all of what they have, among others that only vary: promoted
-    about 5 % of the time at most (tests/core/test_stats_lost_units.py), 6.5 % where clusters are of very unlike sizes;
-    with Student's limit up to 36 %.
+    For a candidate exactly at the margin, whose clusters lose some or all of what they have among others that only
+    vary, it promotes at most about 5% of the time, 6.5% for clusters of very unequal sizes; Student's limit up to 36%
+    (tests/core/test_stats_lost_units.py).
     """
     check_alpha(alpha)
     weight = 1 / len(tasks)
-    laws = [_law(one.harm) for one in tasks]
-    law = _Law(
-        weight * sum(one.mean for one in laws),
-        weight**2 * sum(one.second for one in laws),
-        weight**3 * sum(one.third for one in laws),
+    of_tasks = [_moments(one.harm) for one in tasks]
+    moments = _Moments(
+        weight * sum(one.mean for one in of_tasks),
+        weight**2 * sum(one.second for one in of_tasks),
+        weight**3 * sum(one.third for one in of_tasks),
     )
     unseen = weight * max(float(np.mean(one.most)) * clopper_pearson(0, len(one.most), alpha).upper for one in tasks)
-    more = _one_more(tasks)
-    hall = law.mean + more.mean / 2 + _hall(law, t_ppf(1 - alpha, freedom))
-    return max(unseen, min(hall, _of_few_losses(law, more, alpha)))
+    losses = [one.most / len(one.most) / len(tasks) for one in tasks]
+    one_more = _Moments(*(max(float(np.mean(loss**power)) for loss in losses) for power in (1, 2, 3)))
+    hall = moments.mean + one_more.mean / 2 + _hall_reach(moments, t_ppf(1 - alpha, freedom))
+    return max(unseen, min(hall, _gamma_limit(moments, one_more, alpha)))
 
 
-def _law(values: FloatArray) -> _Law:
-    """Of the mean of these values; without three of them, the third moment is not known and taken for 0."""
+@dataclass(frozen=True, slots=True)
+class _Moments:
+    """Mean, variance and third central moment of an estimate."""
+
+    mean: float
+    second: float
+    third: float
+
+
+def _moments(values: FloatArray) -> _Moments:
+    """Return the moments of the mean of these values; below three values the third is unknown and taken as 0."""
     count, mean = len(values), float(np.mean(values))
     if count < 2:
-        return _Law(mean, 0.0, 0.0)
+        return _Moments(mean, 0.0, 0.0)
     centred = values - mean
     second = float(np.sum(centred**2)) / (count * (count - 1))
     third = float(np.sum(centred**3)) / (count * (count - 1) * (count - 2)) if count > 2 else 0.0
-    return _Law(mean, second, third)
+    return _Moments(mean, second, third)
 
 
-def _hall(law: _Law, quantile: float) -> float:
-    """How far the upper limit lies above the mean.
+def _hall_reach(moments: _Moments, quantile: float) -> float:
+    """Return the distance of the upper limit above the mean: s·3/g (1 - (1 - g (t + g/6))^(1/3)).
 
-    P. Hall, "On the removal of skewness by transformation", JRSS B 54, 1992, 221-228: with the mean's standard error s
-    and skewness g, s·3/g (1 - (1 - g (t + g/6))^(1/3)). Student's reach where nothing is skewed.
+    s is the standard error of the mean, g its skewness (P. Hall, "On the removal of skewness by transformation", JRSS B
+    54, 1992, 221-228). Without skewness it is Student's distance.
     """
-    error = math.sqrt(law.second)
-    skewness = law.third / error**3 if error**3 > 0 else 0.0
-    if abs(skewness) < _STRAIGHT:
+    error = math.sqrt(moments.second)
+    skewness = moments.third / error**3 if error**3 > 0 else 0.0
+    if abs(skewness) < _NOT_SKEWED:
         return error * quantile
     return error * 3 / skewness * (1 - float(np.cbrt(1 - skewness * (quantile + skewness / 6))))
 
 
-def _one_more(tasks: Sequence[Units]) -> _Law:
-    """What one lost unit more adds to the mean harm, in the task where that is most: its moments, about 0."""
-    costs = [one.most / len(one.most) / len(tasks) for one in tasks]
-    first, second, third = (max(float(np.mean(cost**power)) for cost in costs) for power in (1, 2, 3))
-    return _Law(first, second, third)
+def _gamma_limit(moments: _Moments, one_more: _Moments, alpha: float) -> float:
+    """Return the quantile of the shifted gamma law with the moments of the data and of one more lost unit.
 
-
-def _of_few_losses(law: _Law, more: _Law, alpha: float) -> float:
-    """The quantile of the gamma law, moved along, with the moments of what was seen and one lost unit more.
-
-    The third moment counts twice: so it is for Poisson counts, whose exact limit is a quantile of Gamma(seen + 1), and
-    there this is that limit.
+    The third moment counts twice, as for Poisson counts: there this is their exact limit, a quantile of Gamma(count +
+    1).
     """
-    error = math.sqrt(law.second + more.second)
-    skewness = 2 * (law.third + more.third) / error**3 if error**3 > 0 else 0.0
-    return law.mean + more.mean + error * _gamma_quantile(skewness, alpha)
+    error = math.sqrt(moments.second + one_more.second)
+    skewness = 2 * (moments.third + one_more.third) / error**3 if error**3 > 0 else 0.0
+    return moments.mean + one_more.mean + error * _pearson3_quantile(skewness, alpha)
 
 
-def _gamma_quantile(skewness: float, alpha: float) -> float:
-    """The upper quantile of a gamma law that is moved and scaled to mean 0 and variance 1 (Pearson's type III)."""
-    if abs(skewness) < _STRAIGHT:
+def _pearson3_quantile(skewness: float, alpha: float) -> float:
+    """Return the upper quantile of a gamma law shifted and scaled to mean 0 and variance 1 (Pearson type III)."""
+    if abs(skewness) < _NOT_SKEWED:
         return norm_ppf(1 - alpha)
     shape = 4 / skewness**2
-    turned = skewness < 0
-    reach = (gamma_ppf(alpha if turned else 1 - alpha, shape) - shape) / math.sqrt(shape)
-    return -reach if turned else reach
+    reflected = skewness < 0
+    reach = (gamma_ppf(alpha if reflected else 1 - alpha, shape) - shape) / math.sqrt(shape)
+    return -reach if reflected else reach

@@ -1,18 +1,14 @@
-"""A pair of one-sided confidence limits, the currency of every decision.
+"""Distribution functions, confidence limits and bisection: the base of every estimator.
 
-Probabilities and quantiles of the few distributions that the rules need, straight from the special functions.
-
-`scipy.stats` gives the same numbers, and takes longer to load than everything else a verdict needs.
-
-How many more observations would make a t-limit as narrow as it must be.
-
-How much a number varies, and how well that is known from so few values.
+The functions wrap `scipy.special`. `scipy.stats` gives the same numbers but takes longer to import than everything else
+that a verdict needs.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,47 +19,59 @@ from benchgate.model.records import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One-sided (1-alpha) limits: below `lower` with probability at most alpha, above `upper` likewise.
+    """One-sided confidence limits at level 1-alpha, each wrong with probability at most alpha.
 
-    Together they are a (1-2*alpha) interval. A side without a bound is infinite.
+    Together they are a (1-2·alpha) interval. A side without a limit is infinite.
     """
 
     lower: float
     upper: float
 
+    def widened(self, other: Limits) -> Limits:
+        """Return the smallest limits that contain both."""
+        return Limits(min(self.lower, other.lower), max(self.upper, other.upper))
+
+    def shifted(self, distance: float) -> Limits:
+        """Return the limits moved up by `distance`."""
+        return Limits(self.lower + distance, self.upper + distance)
+
+    def mapped(self, function: Callable[[float], float]) -> Limits:
+        """Apply a rising function to both limits."""
+        return Limits(function(self.lower), function(self.upper))
+
 
 def check_alpha(alpha: float) -> None:
-    """Raise ValueError unless 0 < alpha < 0.5: an error probability, one-sided."""
+    """Raise ValueError unless 0 < alpha < 0.5, the range of a one-sided error probability."""
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha is {alpha!r}; expected a one-sided error probability above 0 and below 0.5")
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """P(X <= x) for X ~ Beta(a, b), 0 <= x <= 1."""
+    """Return P(X <= x) for X ~ Beta(a, b), 0 <= x <= 1."""
     return float(betainc(a, b, x))
 
 
 def beta_ppf(p: float, a: float, b: float) -> float:
-    """The p-quantile of Beta(a, b)."""
+    """Return the p-quantile of Beta(a, b)."""
     return float(betaincinv(a, b, p))
 
 
 def binom_cdf(k: int, n: int, p: float) -> float:
-    """P(X <= k) for X ~ Bin(n, p), as the beta integral (Johnson, Kotz and Kemp 1992, 3.6)."""
+    """Return P(X <= k) for X ~ Bin(n, p) by the beta integral (Johnson, Kotz and Kemp 1992, 3.6)."""
     if k < 0:
         return 0.0
     return 1.0 if k >= n else float(betaincc(k + 1, n - k, p))
 
 
 def binom_sf(k: int, n: int, p: float) -> float:
-    """P(X > k) for X ~ Bin(n, p), exact also where it is tiny."""
+    """Return P(X > k) for X ~ Bin(n, p), exact in the far tail too."""
     if k < 0:
         return 1.0
     return 0.0 if k >= n else float(betainc(k + 1, n - k, p))
 
 
 def binom_pmf(k: IntArray, n: int, p: float) -> FloatArray:
-    """P(X = k) for X ~ Bin(n, p), 0 < p < 1, for each k from 0 to n."""
+    """Return P(X = k) for X ~ Bin(n, p), 0 < p < 1, for each k from 0 to n."""
     law: FloatArray = np.exp(
         gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + k * np.log(p) + (n - k) * np.log1p(-p)
     )
@@ -71,49 +79,83 @@ def binom_pmf(k: IntArray, n: int, p: float) -> FloatArray:
 
 
 def binom_ppf(q: float, n: int, p: float) -> int:
-    """The smallest k with P(X <= k) >= q for X ~ Bin(n, p), 0 < q <= 1."""
+    """Return the smallest k with P(X <= k) >= q for X ~ Bin(n, p), 0 < q <= 1."""
     return bisect_left(range(n), q, key=lambda k: binom_cdf(k, n, p))
 
 
 def gamma_ppf(p: float, shape: float) -> float:
-    """The p-quantile of Gamma(shape) with scale 1."""
+    """Return the p-quantile of Gamma(shape) with scale 1."""
     return float(gammaincinv(shape, p))
 
 
 def norm_cdf(z: float) -> float:
-    """P(Z <= z) for a standard normal Z."""
+    """Return P(Z <= z) for a standard normal Z."""
     return float(ndtr(z))
 
 
 def norm_sf(z: float) -> float:
-    """P(Z > z) for a standard normal Z, exact also where it is tiny."""
+    """Return P(Z > z) for a standard normal Z, exact in the far tail too."""
     return float(ndtr(-z))
 
 
 def norm_ppf(p: float) -> float:
-    """The p-quantile of the standard normal distribution."""
+    """Return the p-quantile of the standard normal distribution."""
     return float(ndtri(p))
 
 
 def t_sf(x: float, freedom: float) -> float:
-    """P(T > x) for Student's T with so many degrees of freedom."""
+    """Return P(T > x) for Student's t with `freedom` degrees of freedom."""
     return float(stdtr(freedom, -x))
 
 
 def t_ppf(p: float, freedom: float) -> float:
-    """The p-quantile of Student's t with so many degrees of freedom."""
+    """Return the p-quantile of Student's t with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, p))
 
 
-_MOST_TIMES = 100  # as many observations as there were are no plan any more
+def bisect(
+    holds: Callable[[float], bool], low: float, high: float, *, halvings: int = 60, geometric: bool = False
+) -> float:
+    """Return the smallest number from `low` to `high` where a condition holds that holds at every larger one.
+
+    The condition must hold at `high`. `geometric` halves the interval on the log scale.
+    """
+    for _ in range(halvings):
+        middle = math.sqrt(low * high) if geometric else (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def bisect_integers(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the smallest integer above `low` where a condition holds that fails at `low` and holds at `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def smallest_count(holds: Callable[[int], bool], *, most: int) -> int | None:
+    """Return the smallest integer from 1 where a condition holds that holds at every larger one.
+
+    The search doubles, then bisects. Return None when the condition fails at the first power of two from `most` on.
+    """
+    low, high = 0, 1
+    while not holds(high):
+        low, high = high, high * 2
+        if low >= most:
+            return None
+    return bisect_integers(holds, low, high)
+
+
+_MOST_TIMES = 100
 
 
 def observations_needed(n: int, width: float, room: float, alpha: float) -> int | None:
-    """The least number of observations whose t-limit would lie within `room` of their mean, the spread as it was seen.
+    """Return the least number of observations whose t limit lies within `room` of their mean, at the same spread.
 
-    `width` is how far the limit of `n` observations lies from theirs: t(1-alpha, n-1)·s/√n. More of them narrow it by
-    the root of their number and by the quantile, which is large for few. None below two observations, for a limit that
-    is not finite, where there is no room, and above a hundred times as many.
+    `width` is the distance of the limit from the mean at `n` observations: t(1-alpha, n-1)·s/√n. It shrinks with the
+    root of the number and with the t quantile, which is large for few observations. Return None below two observations,
+    for an infinite width, for no room, and above 100 times `n`.
     """
     if n < 2 or room <= 0 or not math.isfinite(width):
         return None
@@ -122,19 +164,13 @@ def observations_needed(n: int, width: float, room: float, alpha: float) -> int 
     def enough(more: int) -> bool:
         return t_ppf(1 - alpha, more - 1) * spread / math.sqrt(more) < room
 
-    low, high = n, n * _MOST_TIMES
-    if not enough(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return bisect_integers(enough, n, n * _MOST_TIMES) if enough(n * _MOST_TIMES) else None
 
 
 def pooled_deviation(first: FloatArray, second: FloatArray) -> float | None:
-    """Standard deviation within two groups of one size, each about its own mean: √((var(a) + var(b)) / 2).
+    """Return the pooled standard deviation of two groups of equal size: √((var(a) + var(b)) / 2).
 
-    None below two values, for groups of different sizes, or where a value is not finite.
+    Return None below two values, for groups of different sizes, or when a value is not finite.
     """
     if len(first) != len(second) or len(first) < 2:
         return None
@@ -144,9 +180,9 @@ def pooled_deviation(first: FloatArray, second: FloatArray) -> float | None:
 
 
 def deviation_limits(deviation: float, n: int, alpha: float) -> Limits:
-    """One-sided limits of a standard deviation from n normal values: s·√((n-1)/χ²), χ² at 1-alpha and at alpha.
+    """Return limits of a standard deviation from n normal values: s·√((n-1)/χ²), χ² at 1-alpha and at alpha.
 
-    Where it says 4 % from 10 values, it may be 2.9 % or 6.6 %. ValueError below two values.
+    Example: 4% from 10 values has the limits 2.9% and 6.6%. Raises ValueError below two values.
     """
     check_alpha(alpha)
     if n < 2:

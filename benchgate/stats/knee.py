@@ -1,4 +1,4 @@
-"""The knee of a sweep: the concurrency beyond which a server does no more at once, and what is added only waits."""
+"""Knee of a concurrency sweep: the level beyond which throughput hardly grows and latency does."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ import numpy as np
 from benchgate.model.records import FloatArray
 
 LEAST_LEVELS = 5
-_TAIL_SHARE = 0.25  # of the slope before the knee: what the slope after it may be at most
-_LEAST_GAIN = 0.5  # of the squared error of one line: what a bend must explain
-_NEAR_PEAK = 0.85  # of the highest throughput: what is reached at the knee
-_LATENCY_GROWS = 1.2  # from the knee to the last level
-_IN_PROPORTION = (
-    0.75  # power of the level with which tokens/s grew, so that a bend of theirs comes before places run out
-)
-_STRAIGHT = 1e-6  # mean squared error of one line in ln(throughput) below which there is nothing to explain
+_TAIL_SHARE = 0.25  # largest slope after the knee, as a share of the slope before it
+_LEAST_GAIN = 0.5  # least share of a straight line's squared error that the bend removes
+_NEAR_PEAK = 0.85  # least throughput at the knee, as a share of the highest
+_LATENCY_GROWS = 1.2  # least growth of latency from the knee to the last level
+_PROPORTIONAL = 0.75  # least slope of ln(tokens/s) before a bend that comes before the server's slots are full
+_STRAIGHT = 1e-6  # mean squared error of a straight line in ln(throughput) that counts as a perfect fit
 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """One of the levels that were looked at, with the slopes of ln(throughput) over ln(level) on either side of it.
+    """Knee at one of the measured levels, with the slopes of ln(throughput) over ln(level) on both sides.
 
-    A slope of 1 is throughput that doubles with the level, 0 one that stays as it is. `gain`: how much of the squared
-    error of one straight line the bend explains.
+    Slope 1: throughput doubles with the level; slope 0: it stays constant. `gain` is the share of a straight line's
+    squared error that the bend removes.
     """
 
     level: float
@@ -39,13 +37,13 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class NoKnee:
-    """Why a curve has none."""
+    """Reason why a curve has no knee."""
 
     reason: str
 
 
 class Curve(StrEnum):
-    """What was seen to bend."""
+    """Curve that has the knee."""
 
     DECODING = "requests decoding at once"
     TOKENS = "output tokens per second"
@@ -53,14 +51,14 @@ class Curve(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerKnee:
-    """A knee, and the curve that has it."""
+    """Knee of a server, and the curve that has it."""
 
     curve: Curve
     knee: Knee
 
     @property
     def level(self) -> float:
-        """The concurrency at the knee."""
+        """Concurrency at the knee."""
         return self.knee.level
 
 
@@ -70,46 +68,54 @@ def find_server_knee(
     decoding: Sequence[float] | None,
     latencies_s: Sequence[float],
 ) -> ServerKnee | NoKnee:
-    """The knee of a server, by the two curves that may show it, each bent as `find_knee` wants it.
+    """Find a server's knee from the number of requests that decode at once and from tokens per second.
 
-    `decoding` (how many requests were decoded at once, None where it is not known) bends where the server's places are
-    all taken. Tokens per second bend there too where a larger batch costs little; where its cost grows with it, they
-    hardly grow at all and their bend says nothing. So it is the bend of `decoding`, but that of tokens per second
+    `decoding` (None if unknown) bends where all slots of the server are taken. Tokens per second bend there too if a
+    larger batch costs little; if its cost grows with its size, they hardly grow at all and their bend means nothing. So
+    the knee is that of `decoding`, except that it is that of tokens per second
 
-    - where it comes before and they had grown at least as the power 0.75 of the concurrency: places were left, but the
-      machine was spent;
-    - where `decoding` does not bend: the levels ended before the places did.
+    - when it comes first and tokens had grown at least as the power 0.75 of the concurrency: slots were free but the
+      hardware was saturated;
+    - when `decoding` has no bend: the sweep ended before all slots were taken.
     """
-    done = find_knee(levels, tokens_per_s, latencies_s)
-    held = None if decoding is None else find_knee(levels, decoding, latencies_s)
-    if not isinstance(held, Knee):
-        return ServerKnee(Curve.TOKENS, done) if isinstance(done, Knee) else held or done
-    if isinstance(done, Knee) and done.level < held.level and done.slope_before >= _IN_PROPORTION:
-        return ServerKnee(Curve.TOKENS, done)
-    return ServerKnee(Curve.DECODING, held)
+    tokens_knee = find_knee(levels, tokens_per_s, latencies_s)
+    decoding_knee = None if decoding is None else find_knee(levels, decoding, latencies_s)
+    if not isinstance(decoding_knee, Knee):
+        return ServerKnee(Curve.TOKENS, tokens_knee) if isinstance(tokens_knee, Knee) else decoding_knee or tokens_knee
+    if (
+        isinstance(tokens_knee, Knee)
+        and tokens_knee.level < decoding_knee.level
+        and tokens_knee.slope_before >= _PROPORTIONAL
+    ):
+        return ServerKnee(Curve.TOKENS, tokens_knee)
+    return ServerKnee(Curve.DECODING, decoding_knee)
 
 
 def find_knee(
     levels: Sequence[float], throughputs: Sequence[float], latencies_s: Sequence[float] | None = None
 ) -> Knee | NoKnee:
-    """Two straight lines that meet at one of the inner levels, by least squares of ln(throughput) over ln(level).
+    """Fit two straight lines that meet at an inner level, by least squares of ln(throughput) over ln(level).
 
-    Logarithms, so that a doubling counts the same at every level and equal noise in percent weighs alike. The best bend
-    counts as a knee when throughput grew before it, grows at most a quarter as fast after it, is at 85 % of its peak
-    there, explains half of what one line leaves unexplained, and (where latencies are given) latency at the last level
-    is at least 1.2 times that at the knee. The bounds but for the last are those of GuideLLM's knee analysis.
-    ValueError when the sequences differ in length or a value is not finite and above 0.
+    On logarithms a doubling counts the same at every level, and so does noise in percent. The best bend is a knee when
+    throughput grows before it, grows at most a quarter as fast after it, is at 85% of its peak there, and the bend
+    removes half of a straight line's squared error. Where latencies are given, the last must be at least 1.2 times that
+    at the knee. All bounds but this last are those of GuideLLM's knee analysis. Raises ValueError when the sequences
+    differ in length, a level repeats, or a value is not finite and above 0.
     """
-    complaint = _complaint(levels, throughputs, latencies_s)
-    if complaint is not None:
-        raise ValueError(complaint)
+    columns = [levels, throughputs] + ([] if latencies_s is None else [latencies_s])
+    if len({len(column) for column in columns}) != 1:
+        raise ValueError(
+            f"{' and '.join(str(len(column)) for column in columns)} values; expected one of each per level"
+        )
+    if any(not 0 < value < math.inf for column in columns for value in column):
+        raise ValueError("levels, throughputs and latencies must be finite and above 0")
     if len(set(levels)) < len(levels):
         raise ValueError(f"levels {list(levels)} repeat; pool what was measured at one level")
     if len(levels) < LEAST_LEVELS:
         return NoKnee(f"{len(levels)} levels are too few to tell a bend from noise; sweep at least {LEAST_LEVELS}")
     order = np.argsort(levels)
     x, y = np.log(np.asarray(levels, dtype=np.float64)[order]), np.log(np.asarray(throughputs)[order])
-    line = _error(_line(x), y)
+    line = _squared_error(_line_design(x), y)
     if line <= _STRAIGHT * len(x):
         return NoKnee("throughput grows evenly over all levels" if y[-1] - y[0] > 0.05 else "throughput never grows")
     bends = [bend for at in range(1, len(x) - 1) if (bend := _bend(x, y, at, line)) is not None]
@@ -125,33 +131,22 @@ def find_knee(
     return best
 
 
-def _complaint(
-    levels: Sequence[float], throughputs: Sequence[float], latencies_s: Sequence[float] | None
-) -> str | None:
-    columns = [levels, throughputs] + ([] if latencies_s is None else [latencies_s])
-    if len({len(column) for column in columns}) != 1:
-        return f"{' and '.join(str(len(column)) for column in columns)} values; expected one of each per level"
-    if any(not 0 < value < math.inf for column in columns for value in column):
-        return "levels, throughputs and latencies must be finite and above 0"
-    return None
-
-
 def _bend(x: FloatArray, y: FloatArray, at: int, line_error: float) -> tuple[Knee, int] | None:
-    """The two lines that meet over level `at`; None where they are no knee, however well they fit."""
-    design = np.column_stack([_line(x), np.maximum(x - x[at], 0.0)])
+    """Fit the two lines that meet at level `at`; None where they are no knee, however well they fit."""
+    design = np.column_stack([_line_design(x), np.maximum(x - x[at], 0.0)])
     solution = np.linalg.lstsq(design, y, rcond=None)[0]
     before, after = float(solution[1]), float(solution[1] + solution[2])
     share = float(np.exp(y[at] - y.max()))
     if before <= 0 or after > _TAIL_SHARE * before or share < _NEAR_PEAK:
         return None
-    gain = 1 - _error(design, y) / line_error
+    gain = 1 - _squared_error(design, y) / line_error
     return Knee(float(round(math.exp(x[at]), 9)), before, after, gain, share), at
 
 
-def _line(x: FloatArray) -> FloatArray:
+def _line_design(x: FloatArray) -> FloatArray:
     return np.column_stack([np.ones_like(x), x])
 
 
-def _error(design: FloatArray, y: FloatArray) -> float:
+def _squared_error(design: FloatArray, y: FloatArray) -> float:
     solution = np.linalg.lstsq(design, y, rcond=None)[0]
     return float(((y - design @ solution) ** 2).sum())

@@ -1,11 +1,7 @@
-"""Means of differences: over paired blocks (t, sign-flip, sign) and between two independent groups (Welch).
+"""Tests of mean differences: paired t, Welch's t, sign flips, signs, and limits from subset means.
 
-Differences are on a scale where positive is harm, like ln(candidate/baseline) of a latency. One value per block:
-requests inside a block are not independent, blocks are.
-
-A difference of two runs that nothing ties together: what each may be off by itself, and what lies between runs.
-
-Limits of a mean from few values, without a normal law: the means of their subsets.
+A difference above 0 is a regression, such as ln(candidate/baseline) of a latency. Each block gives one value: blocks
+are independent, requests inside a block are not.
 """
 
 from __future__ import annotations
@@ -19,18 +15,19 @@ import numpy as np
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, binom_sf, check_alpha, t_ppf, t_sf
 
-_EXACT_UP_TO = 20
-"""Sign flips are counted up to this many differences (every pattern of one half with every one of the other)."""
+_EXACT_FLIPS_UP_TO = 20
 _SAMPLED_FLIPS = 9_999
 _ROUNDING = 1e-12
-"""A spread of log ratios or shares below this is floating point's, not the deployments'."""
+"""A spread of log ratios or shares below this is rounding, not noise of the deployments."""
+_ALL_SUBSETS_UP_TO = 16
+_SAMPLED_SUBSETS = 65_535
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A mean difference, its one-sided limits, and the p-value of "the mean is at most the margin".
+    """Test of a mean difference: estimate, one-sided limits, p-value of "the mean is at most the margin".
 
-    `n` is the number of differences; of two independent groups it is the size of the smaller one.
+    `n` is the number of differences, of two independent groups the size of the smaller one.
     """
 
     mean: float
@@ -41,12 +38,12 @@ class Paired:
 
 
 def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> Paired | None:
-    """Student's one-sample t: mean ∓ t(1-alpha, n-1)·sd/√n; p_harm of H0 "mean <= margin".
+    """Test paired differences by Student's t: limits mean ∓ t(1-alpha, n-1)·sd/√n, p-value of H0 "mean <= margin".
 
-    None below two differences, or when one is not finite (a failed block has no ratio; see `sign_p`).
-    Without any spread t is undefined. The limits are then the mean itself, and p_harm is 1 at or below the margin and
-    2**-n above it, the least a sign-flip test can give. Clock readings never agree like that; shares can (two arms
-    without a miss), and their limits must then be widened by what the requests alone allow (`newcombe_difference`).
+    Return None below two differences or when one is not finite: a failed block has no ratio, see `sign_p`. Without
+    spread t is undefined. The limits are then the mean itself; p_harm is 1 at or below the margin and 2**-n above it,
+    the least that a sign-flip test can give. Measured times never agree like that. Shares can, as when no request
+    missed on either side: their limits must be widened by those of the requests (`newcombe_difference`).
     """
     check_alpha(alpha)
     values = np.asarray(differences, dtype=np.float64)
@@ -62,11 +59,12 @@ def paired_t(differences: FloatArray, alpha: float, *, margin: float = 0.0) -> P
 
 
 def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 0.0) -> Paired | None:
-    """Welch's t for mean(b) - mean(a), unequal variances, Welch-Satterthwaite degrees of freedom.
+    """Test mean(b) - mean(a) by Welch's t, with Welch-Satterthwaite degrees of freedom.
 
-    For two groups that were not interleaved. `sd` is √(var(a) + var(b)), that of one difference. None when a group has
-    fewer than two values or one is not finite. Without spread in both: limits are the difference itself and p_harm is
-    1 at or below the margin and 1/C(n_a+n_b, n_a) above it, the least a permutation test can give.
+    For groups that were not interleaved. `sd` is √(var(a) + var(b)), the deviation of one difference. Return None when
+    a group has fewer than two values or one is not finite. Without spread in both, the limits are the difference
+    itself; p_harm is 1 at or below the margin and 1/C(n_a+n_b, n_a) above it, the least that a permutation test can
+    give.
     """
     check_alpha(alpha)
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -84,62 +82,9 @@ def two_sample_t(a: FloatArray, b: FloatArray, alpha: float, *, margin: float = 
     return Paired(mean, math.sqrt(sum(variances)), limits, p_harm, n)
 
 
-def sign_flip_p(differences: FloatArray, *, generator: np.random.Generator | None = None) -> float | None:
-    """One-sided sign-flip permutation p of the mean: the share of the 2**n sign patterns with a sum as large or larger.
-
-    Exact up to 20 differences; above, (1 + hits) / (1 + 9,999) over patterns drawn from `generator`, which is then
-    required (ValueError without it). At best 2**-n, so it cannot reach 5 % below five differences. Needs no normal
-    law, only differences symmetric about 0 under H0. None when empty or not finite.
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) == 0 or not np.isfinite(values).all():
-        return None
-    # Sums of the same numbers in another order differ by rounding; without slack a tie would count as smaller.
-    at_least = float(values.sum()) - 1e-12 * float(np.abs(values).sum())
-    if len(values) <= _EXACT_UP_TO:
-        half = len(values) // 2
-        first, second = _signed_sums(values[:half]), np.sort(_signed_sums(values[half:]))
-        below = np.searchsorted(second, at_least - first, side="left")
-        return 1.0 - float(below.sum()) / float(2 ** len(values))
-    if generator is None:
-        raise ValueError(f"{len(values)} differences have too many sign patterns to list; pass a seeded generator")
-    signs = generator.integers(0, 2, size=(_SAMPLED_FLIPS, len(values)), dtype=np.int8) * 2 - 1
-    return float((1 + np.count_nonzero(signs @ values >= at_least)) / (1 + _SAMPLED_FLIPS))
-
-
-def _signed_sums(values: FloatArray) -> FloatArray:
-    """The sums of the values under every pattern of signs."""
-    sums = np.zeros(1)
-    for value in np.abs(values):
-        sums = np.concatenate([sums + value, sums - value])
-    return sums
-
-
-def sign_p(differences: FloatArray) -> float | None:
-    """One-sided exact sign test p: P(X >= number above 0), X ~ Bin(number not 0, 1/2).
-
-    Infinite differences keep their sign, so latencies that failures made infinite still count. None when there is no
-    difference at all or one is NaN; 1 when all are 0.
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) == 0 or np.isnan(values).any():
-        return None
-    above, below = int(np.count_nonzero(values > 0)), int(np.count_nonzero(values < 0))
-    return binom_sf(above - 1, above + below, 0.5)
-
-
-def _student(mean: float, error: float, freedom: float, alpha: float, margin: float) -> tuple[Limits, float]:
-    """t limits of a mean with the given standard error, and the upper-tail p of "at most the margin"."""
-    reach = t_ppf(1 - alpha, freedom) * error
-    return Limits(mean - reach, mean + reach), t_sf((mean - margin) / error, freedom)
-
-
-"""A standard error of log ratios or shares below this is floating point's, not the deployments'."""
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One independent part of a variance, and the degrees of freedom that it was estimated with."""
+    """Independent component of a variance, with the degrees of freedom of its estimate."""
 
     variance: float
     freedom: float
@@ -147,7 +92,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """An estimate with its standard error, one-sided limits, and the p-value of "it is at most the margin"."""
+    """Test of an estimate with several variance components: standard error, limits, p-value of "at most the margin"."""
 
     estimate: float
     error: float
@@ -157,10 +102,11 @@ class Combined:
 
 
 def combined_t(estimate: float, parts: Sequence[Part], alpha: float, *, margin: float = 0.0) -> Combined | None:
-    """t limits of an estimate whose variance is a sum of independent parts.
+    """Test an estimate whose variance is a sum of independent components by Student's t.
 
-    SE² = Σ vᵢ, with (Σ vᵢ)² / Σ(vᵢ²/fᵢ) degrees of freedom (Satterthwaite 1946; Welch 1947). None without any variance:
-    then there is nothing to tell noise from harm by. ValueError for a part without degrees of freedom.
+    SE² = Σ vᵢ with (Σ vᵢ)² / Σ(vᵢ²/fᵢ) degrees of freedom (Satterthwaite 1946; Welch 1947). Return None without any
+    variance, which leaves nothing to compare the estimate with. Raises ValueError for a component without degrees of
+    freedom.
     """
     check_alpha(alpha)
     if any(part.freedom < 1 for part in parts):
@@ -170,46 +116,80 @@ def combined_t(estimate: float, parts: Sequence[Part], alpha: float, *, margin: 
     if not (math.isfinite(estimate) and _ROUNDING < error < math.inf):
         return None
     freedom = total**2 / sum(part.variance**2 / part.freedom for part in parts)
+    return Combined(estimate, error, freedom, *_student(estimate, error, freedom, alpha, margin))
+
+
+def _student(mean: float, error: float, freedom: float, alpha: float, margin: float) -> tuple[Limits, float]:
+    """Return the t limits of a mean with this standard error, and the upper-tail p of "at most the margin"."""
     reach = t_ppf(1 - alpha, freedom) * error
-    limits = Limits(estimate - reach, estimate + reach)
-    return Combined(estimate, error, freedom, limits, t_sf((estimate - margin) / error, freedom))
+    return Limits(mean - reach, mean + reach), t_sf((mean - margin) / error, freedom)
 
 
-_ALL_SUBSETS_UP_TO = 16
-"""All subsets are listed up to this many values, drawn above."""
-_DRAWN = 65_535
+def sign_p(differences: FloatArray) -> float | None:
+    """Return the one-sided exact sign test p: P(X >= number above 0), X ~ Bin(number not 0, 1/2).
+
+    Infinite differences keep their sign, so latencies that failures made infinite count. Return None for no differences
+    or when one is NaN, and 1 when all are 0.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) == 0 or np.isnan(values).any():
+        return None
+    above, below = int(np.count_nonzero(values > 0)), int(np.count_nonzero(values < 0))
+    return binom_sf(above - 1, above + below, 0.5)
+
+
+def sign_flip_p(differences: FloatArray, *, generator: np.random.Generator | None = None) -> float | None:
+    """Return the one-sided sign-flip permutation p of the mean.
+
+    It is the share of the 2**n sign patterns whose sum is as large or larger. The value is exact up to 20 differences.
+    Above, it is (1 + hits) / (1 + 9,999) over patterns drawn from `generator`, which is then required (ValueError
+    without it). The least value is 2**-n, so five differences are needed to reach 5%. The test assumes differences
+    symmetric about 0 under H0, but not that they are normal. Return None for no differences or when one is not finite.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) == 0 or not np.isfinite(values).all():
+        return None
+    # Sums of the same numbers in another order differ by rounding; without slack a tie would count as smaller.
+    at_least = float(values.sum()) - 1e-12 * float(np.abs(values).sum())
+    if len(values) <= _EXACT_FLIPS_UP_TO:
+        half = len(values) // 2
+        first, second = _flipped_sums(values[:half]), np.sort(_flipped_sums(values[half:]))
+        below = np.searchsorted(second, at_least - first, side="left")
+        return 1.0 - float(below.sum()) / float(2 ** len(values))
+    if generator is None:
+        raise ValueError(f"{len(values)} differences have too many sign patterns to list; pass a seeded generator")
+    signs = generator.integers(0, 2, size=(_SAMPLED_FLIPS, len(values)), dtype=np.int8) * 2 - 1
+    return float((1 + np.count_nonzero(signs @ values >= at_least)) / (1 + _SAMPLED_FLIPS))
+
+
+def _flipped_sums(values: FloatArray) -> FloatArray:
+    sums = np.zeros(1)
+    for value in np.abs(values):
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
 
 
 def subset_mean_limits(values: FloatArray, alpha: float, generator: np.random.Generator) -> Limits | None:
-    """One-sided limits of the centre of independent values that are symmetric about it.
+    """Return limits of the centre of independent values that are symmetric about it, without a normal law.
 
-    The 2**n - 1 means of the non-empty subsets split the line into 2**n stretches, each of which holds the centre with
-    the same probability (Hartigan, JASA 64, 1969, "typical values"): inverting the sign-flip test gives just these. All
-    subsets up to 16 values, 65,535 drawn from `generator` above. A limit is infinite where even the outermost mean is
-    too near (at alpha 5 % below 5 values). None when there is no value or one is not finite.
+    The 2**n - 1 means of the non-empty subsets split the line into 2**n intervals. Each holds the centre with the same
+    probability (Hartigan, JASA 64, 1969, "typical values"); it is the inverted sign-flip test. All subsets are used up
+    to 16 values; above, 65,535 are drawn from `generator`. A limit is infinite where even the outermost mean is too
+    close, at alpha 5% below 5 values. Return None for no values or when one is not finite.
     """
     check_alpha(alpha)
     if len(values) == 0 or not np.isfinite(values).all():
         return None
-    means = np.sort(_all_means(values) if len(values) <= _ALL_SUBSETS_UP_TO else _drawn_means(values, generator))
-    stretches = len(means) + 1
-    outside = math.floor(alpha * stretches)  # as many stretches may lie beyond a limit
+    if len(values) <= _ALL_SUBSETS_UP_TO:
+        sums, sizes = np.zeros(1), np.zeros(1)
+        for value in values:
+            sums, sizes = np.concatenate([sums, sums + value]), np.concatenate([sizes, sizes + 1])
+    else:
+        chosen = generator.integers(0, 2, size=(_SAMPLED_SUBSETS, len(values)), dtype=np.int8)
+        sums, sizes = chosen @ values, chosen.sum(axis=1)
+    means = np.sort(sums[sizes > 0] / sizes[sizes > 0])
+    intervals = len(means) + 1
+    outside = math.floor(alpha * intervals)  # intervals that may lie beyond a limit
     if outside < 1:
         return Limits(-math.inf, math.inf)
     return Limits(float(means[outside - 1]), float(means[-outside]))
-
-
-def _all_means(values: FloatArray) -> FloatArray:
-    sums, sizes = np.zeros(1), np.zeros(1)
-    for value in values:
-        sums, sizes = np.concatenate([sums, sums + value]), np.concatenate([sizes, sizes + 1])
-    means: FloatArray = sums[1:] / sizes[1:]
-    return means
-
-
-def _drawn_means(values: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """Subsets drawn with equal chance; the empty one, which hardly ever comes, is left out."""
-    chosen = generator.integers(0, 2, size=(_DRAWN, len(values)), dtype=np.int8)
-    sizes = chosen.sum(axis=1)
-    means: FloatArray = (chosen @ values)[sizes > 0] / sizes[sizes > 0]
-    return means

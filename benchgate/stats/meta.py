@@ -1,10 +1,8 @@
-"""Limits of a sum of independent estimates, of which nothing is kept but each one's own limits.
+"""Sums, ratios and products of estimates of which only the limits are known, and regressions summed over promotions.
 
-Harm that adds up over promotions: the sum of comparisons that follow one another, and one across two runs.
-
-Each promotion's candidate is the next one's baseline, so on a scale where harms add (log ratios, differences of shares)
-the last candidate's harm against the first baseline is the sum of the links between them. Each link was measured beside
-its own live baseline, so what changed between runs is in none of them.
+The candidate of each promotion is the baseline of the next. On an additive scale (log ratios, differences of shares)
+the regression of the last candidate against the first baseline is the sum of the links. Each link was measured with its
+own live baseline, so changes between runs are in none of them.
 """
 
 from __future__ import annotations
@@ -18,25 +16,24 @@ from benchgate.stats.distributions import Limits, check_alpha, t_ppf, t_sf
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An estimate and its limits, None where the evidence carries none."""
+    """Estimate and its limits, None where the evidence gives none."""
 
     value: float
     limits: Limits | None
 
     def times(self, factor: float) -> Figure:
-        """So many times this; `factor` is above 0."""
+        """Multiply by a factor above 0."""
         limits = self.limits
-        scaled = None if limits is None else Limits(limits.lower * factor, limits.upper * factor)
-        return Figure(self.value * factor, scaled)
+        return Figure(self.value * factor, None if limits is None else limits.mapped(lambda limit: limit * factor))
 
 
 def weighted_sum(parts: Sequence[tuple[float, Figure]]) -> Figure:
-    """The sum of weight times estimate, with limits of the level that the parts' limits have.
+    """Return Σ weight·estimate with limits at the level of the parts' limits (MOVER).
 
-    What each estimate varies is recovered from its own limits, at the end that matters (MOVER; Zou and Donner,
-    Statistics in Medicine 27, 2008): with estimates x, lower limits l, upper u and weights above 0 the sum's lower
-    limit is Σwx - √Σ(w(x - l))²; a weight below 0 takes the other end. None where a part has none. A ratio or a product
-    is the sum of logarithms. ValueError when there is nothing to add.
+    Zou and Donner (Statistics in Medicine 27, 2008) recover each variance from the part's own limit on the relevant
+    side: with estimates x, lower limits l and weights above 0 the sum's lower limit is Σwx - √Σ(w(x - l))²; a weight
+    below 0 takes the other limit. The limits are None where a part has none. A ratio or a product is the sum of
+    logarithms. Raises ValueError for no parts.
     """
     if not parts:
         raise ValueError("there is no estimate to add")
@@ -52,34 +49,31 @@ def weighted_sum(parts: Sequence[tuple[float, Figure]]) -> Figure:
 
 
 def ratio(numerator: Figure, denominator: Figure) -> Figure | None:
-    """One over the other, both above 0, on the log scale; None where either is not above 0."""
+    """Divide one estimate by another on the log scale; None where either is not above 0."""
     return _powers((1.0, numerator), (-1.0, denominator))
 
 
 def product(one: Figure, other: Figure) -> Figure | None:
-    """One times the other, likewise."""
+    """Multiply two estimates on the log scale; None where either is not above 0."""
     return _powers((1.0, one), (1.0, other))
 
 
 def _powers(*parts: tuple[float, Figure]) -> Figure | None:
     if any(one.value <= 0 for _, one in parts):
         return None
-    summed = weighted_sum([(power, _logarithm(one)) for power, one in parts])
-    value, limits = math.exp(summed.value), summed.limits
-    return Figure(value, None if limits is None else Limits(math.exp(limits.lower), math.exp(limits.upper)))
+    total = weighted_sum([(power, _logarithm(one)) for power, one in parts])
+    return Figure(math.exp(total.value), None if total.limits is None else total.limits.mapped(math.exp))
 
 
 def _logarithm(one: Figure) -> Figure:
-    """Without limits where one of them is 0: nothing is known of how far down it goes."""
-    limits = one.limits
-    if limits is None or limits.lower <= 0:
-        return Figure(math.log(one.value), None)
-    return Figure(math.log(one.value), Limits(math.log(limits.lower), math.log(limits.upper)))
+    """Take logarithms, without limits where one of them is 0 or below."""
+    limits = one.limits if one.limits is not None and one.limits.lower > 0 else None
+    return Figure(math.log(one.value), None if limits is None else limits.mapped(math.log))
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One comparison: harm with one-sided limits, each wrong with the probability `alpha`, from `n` observations."""
+    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations."""
 
     harm: float
     limits: Limits
@@ -89,7 +83,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """The harm of all links together; `errors` are its standard errors downwards and upwards."""
+    """Sum of all links with its limits; `errors` are the standard errors downwards and upwards."""
 
     harm: float
     errors: tuple[float, float]
@@ -98,14 +92,12 @@ class Summed:
 
 
 def summed(links: Sequence[Link], alpha: float) -> Summed:
-    """The sum of independent links, with limits by MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693-1702).
+    """Add independent links, with limits by MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693-1702).
 
-    The variance on each side of a link's harm is had from its own limit there, (limit - harm) / t(1-alpha, n-1), so a
-    limit that is not symmetrical keeps its shape; variances add, and the degrees of freedom are Satterthwaite's
-    (1946): (sum of v)² / sum of v²/(n-1). `p_harm` tests "the sum is at most 0".
-
-    Where no link has any spread downwards, p_harm is 1 at or below 0 and 2**-n above, the least that signs can give.
-    ValueError without links, or for a link of fewer than two observations.
+    The variance of a link on each side comes from its own limit there, (limit - harm) / t(1-alpha, n-1), so asymmetric
+    limits keep their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of
+    v²/(n-1). `p_harm` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above,
+    the least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
     """
     check_alpha(alpha)
     if not links or min(link.n for link in links) < 2:
@@ -121,10 +113,10 @@ def summed(links: Sequence[Link], alpha: float) -> Summed:
 
 
 def across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> Link:
-    """A comparison of two values that were measured in two runs, as a link.
+    """Return the comparison of two values measured in two different runs as a link.
 
-    Nothing cancels between runs, so each value brings the run-to-run variation: SE = √2·cv_run, where `cv_run` was had
-    from `n` runs of one deployment (a small coefficient of variation is the standard deviation of the logarithm).
+    Nothing cancels between runs, so each value brings the run-to-run variation: SE = √2·cv_run, where `cv_run` is the
+    coefficient of variation of `n` runs of one deployment (a small one is the standard deviation of the logarithm).
     """
     check_alpha(alpha)
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(2) * cv_run
@@ -132,7 +124,7 @@ def across_runs(log_ratio: float, cv_run: float, n: int, alpha: float) -> Link:
 
 
 def _side(links: Sequence[Link], *, lower: bool) -> tuple[float, float]:
-    """Standard error and degrees of freedom of the sum, on one side of it."""
+    """Return the standard error and the degrees of freedom of the sum on one side of it."""
     variances = []
     for link in links:
         reach = link.harm - link.limits.lower if lower else link.limits.upper - link.harm

@@ -1,24 +1,21 @@
-"""Shares and their differences: one share, two independent ones, and two of the same items (paired).
+"""Tests and limits of proportions: one share, two independent ones, and paired ones of one or several tasks.
 
-Counts that cannot be (no trials, more hits than trials) raise ValueError: the caller made them.
-Paired counts: `b` items the baseline got right and the candidate wrong, `c` the reverse, `n` items in all.
-
-Tasks of different sizes as one: the mean of their paired differences, each task with equal weight.
-
-Counts as in `proportions`: in n independent differences `b` are +1, `c` are -weight, the rest 0.
+In paired counts, the baseline got `b` items right that the candidate got wrong, `c` is the reverse, and `n` items were
+paired. Weighted paired counts have `b` differences of +1, `c` of -weight, and 0 for the rest. Impossible counts raise
+ValueError.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import (
     Limits,
+    beta_cdf,
     beta_ppf,
     binom_pmf,
     binom_sf,
@@ -29,13 +26,17 @@ from benchgate.stats.distributions import (
 )
 
 _EDGE = 1e-12
-"""How near a share difference may come to -1 and 1, where the score statistic loses its variance."""
+"""Closest distance of a share difference to -1 and 1, where the score statistic has no variance."""
+_BINS = 4096
+"""Bins for the sums of an exact test. Sums are rounded up, so its p-value is never too small."""
+_LARGEST_Z = 8.0
 
 
-def clopper_pearson(k: int, n: int, alpha: float) -> Limits:
-    """Exact limits of a share, from the beta quantiles (Clopper and Pearson 1934). Never too narrow.
+def clopper_pearson(k: float, n: float, alpha: float) -> Limits:
+    """Return the exact limits of a share by beta quantiles (Clopper and Pearson 1934); never too narrow.
 
-    0 hits of n: upper limit 1 - alpha**(1/n), so 299 clean trials show less than 1 % at alpha 5 %.
+    k = 0 has the upper limit 1 - alpha**(1/n): 299 trials without a hit show less than 1% at alpha 5%. Fractional
+    counts come from an effective number of trials.
     """
     _check_count(k, n)
     check_alpha(alpha)
@@ -45,8 +46,18 @@ def clopper_pearson(k: int, n: int, alpha: float) -> Limits:
     )
 
 
+def share_above_p(k: float, n: float, bound: float) -> float:
+    """Return the p-value of "the share is at most `bound`": P(X >= k), X ~ Bin(n, bound), which may be fractional."""
+    return beta_cdf(bound, k, n - k + 1) if k > 0 else 1.0
+
+
+def share_below_p(k: float, n: float, bound: float) -> float:
+    """Return the p-value of "the share is at least `bound`": P(X <= k), X ~ Bin(n, bound)."""
+    return 1 - beta_cdf(bound, k + 1, n - k) if k < n else 1.0
+
+
 def wilson(k: int, n: int, alpha: float) -> Limits:
-    """Score limits of a share (Wilson 1927): (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
+    """Return the score limits of a share (Wilson 1927): (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
     _check_count(k, n)
     check_alpha(alpha)
     z = norm_ppf(1 - alpha)
@@ -61,10 +72,10 @@ def wilson(k: int, n: int, alpha: float) -> Limits:
 
 
 def newcombe_difference(k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int, alpha: float) -> Limits:
-    """Limits of share(candidate) - share(baseline), independent samples (Newcombe 1998 part II, method 10).
+    """Return limits of share(candidate) - share(baseline), independent samples (Newcombe 1998 part II, method 10).
 
-    Each side's distance to its Wilson limit, combined as a root sum of squares.
-    Positive is harm when the hits are failures.
+    Each side's distance to its Wilson limit, combined as a root sum of squares. Above 0 is a regression when the hits
+    are failures.
     """
     candidate, baseline = wilson(k_candidate, n_candidate, alpha), wilson(k_baseline, n_baseline, alpha)
     p_candidate, p_baseline = k_candidate / n_candidate, k_baseline / n_baseline
@@ -76,10 +87,10 @@ def newcombe_difference(k_candidate: int, n_candidate: int, k_baseline: int, n_b
 
 
 def relative_errors_p(k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int) -> float:
-    """Exact one-sided p of "the candidate fails no more often": given k failures in all, Bin(k, n_c/(n_c+n_b)).
+    """Return the exact one-sided p of "the candidate fails no more often": given k failures, Bin(k, n_c/(n_c+n_b)).
 
-    The conditional test of two Poisson rates (Przyborowski and Wilenski 1940); conservative for large shares.
-    1 when nothing failed.
+    The conditional test of two Poisson rates (Przyborowski and Wilenski 1940); conservative for large shares. Return 1
+    when nothing failed.
     """
     _check_count(k_candidate, n_candidate)
     _check_count(k_baseline, n_baseline)
@@ -88,36 +99,36 @@ def relative_errors_p(k_candidate: int, n_candidate: int, k_baseline: int, n_bas
 
 
 def mcnemar_harm_p(b: int, c: int) -> float:
-    """Exact one-sided McNemar p of "no harm": P(X >= b), X ~ Bin(b+c, 1/2). 1 when no item differs."""
+    """Return the exact one-sided McNemar p of "no regression": P(X >= b), X ~ Bin(b+c, 1/2); 1 when no item differs."""
     if b < 0 or c < 0:
         raise ValueError(f"b={b}, c={c}; expected counts of at least 0")
     return binom_sf(b - 1, b + c, 0.5)
 
 
 def tango_limits(b: int, c: int, n: int, alpha: float) -> Limits:
-    """Score limits of the paired difference (b-c)/n (Tango 1998): where the score statistic crosses ∓z.
+    """Return score limits of the paired difference (b-c)/n (Tango 1998), where the score statistic crosses ∓z.
 
-    Unlike Wald's, they keep their size for few discordant items and do not shrink to a point for none.
+    Unlike Wald's limits, they keep their coverage for few discordant items and do not collapse for none.
     """
     _check_pairs(b, c, n)
     return score_limits(b, c, n, alpha, weight=1.0)
 
 
 def tango_p_margin(b: int, c: int, n: int, margin: float) -> float:
-    """Non-inferiority p: Φ(T), H0 "harm (b-c)/n is the margin or more" (Tango 1998). Small = shown to be within.
+    """Return the non-inferiority p-value Φ(T) of H0 "(b-c)/n is the margin or more" (Tango 1998).
 
-    `tango_limits(b, c, n, alpha).upper < margin` exactly when this is below alpha. Margin in (-1, 1), exclusive.
+    It is below alpha exactly when `tango_limits(b, c, n, alpha).upper < margin`. The margin lies in (-1, 1), exclusive.
     """
     _check_pairs(b, c, n)
     return norm_cdf(score_statistic(b, c, n, margin, weight=1.0))
 
 
 def score_statistic(b: int, c: int, n: int, delta: float, *, weight: float) -> float:
-    """Score statistic of H0: E[d] = delta, for n independent d in {+1, -weight, 0} seen b, c and n-b-c times.
+    """Return the score statistic of H0: E[d] = delta, for n independent d: b of +1, c of -weight, the rest 0.
 
     T = (b - h·c - n·delta) / √(n (h(1+h)w + delta(1-delta))), h the weight and w the most likely P(d = -h) under H0,
-    the larger root of h(1+h)n·w² - (h(b+c)(1-delta) - (1+h)·delta·(n-b))·w - c·delta·(1-delta) = 0.
-    With h = 1 this is Tango's (Statistics in Medicine 17, 1998, p. 891); other weights follow by the same derivation.
+    the larger root of h(1+h)n·w² - (h(b+c)(1-delta) - (1+h)·delta·(n-b))·w - c·delta·(1-delta) = 0. With h = 1 this is
+    Tango's (Statistics in Medicine 17, 1998, p. 891); other weights follow by the same derivation.
     """
     if not -weight < delta < 1:
         raise ValueError(f"a mean difference of {delta!r} cannot be tested; expected above {-weight} and below 1")
@@ -134,19 +145,19 @@ def score_statistic(b: int, c: int, n: int, delta: float, *, weight: float) -> f
 
 
 def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float) -> Limits:
-    """One-sided limits of E[d] by inverting `score_statistic`; the end of the possible range where it never crosses."""
-    from scipy.optimize import brentq  # takes as long to load as all else that a verdict on load alone needs
+    """Return limits of E[d] by inverting `score_statistic`; the end of the possible range where it never crosses."""
+    from scipy.optimize import brentq  # slow to import, and not needed by verdicts on load alone
 
     check_alpha(alpha)
     z = norm_ppf(1 - alpha)
     lowest, highest = -weight, 1.0
 
-    def crossing(target: float) -> Callable[[float], float]:
-        return lambda delta: score_statistic(b, c, n, delta, weight=weight) - target
-
     def solve(target: float) -> float:
+        def gap(delta: float) -> float:
+            return score_statistic(b, c, n, delta, weight=weight) - target
+
         # The statistic falls as delta grows, from +∞ (unless every d is -h) to -∞ (unless every d is +1).
-        gap, start, stop = crossing(target), lowest + _EDGE, highest - _EDGE
+        start, stop = lowest + _EDGE, highest - _EDGE
         if gap(start) <= 0:
             return lowest
         if gap(stop) >= 0:
@@ -156,49 +167,34 @@ def score_limits(b: int, c: int, n: int, alpha: float, *, weight: float) -> Limi
     return Limits(lower=solve(z), upper=solve(-z))
 
 
-def _check_count(k: int, n: int) -> None:
-    if n < 1 or not 0 <= k <= n:
-        raise ValueError(f"{k} of {n} is not a share; expected at least one trial and 0 <= k <= n")
-
-
-def _check_pairs(b: int, c: int, n: int) -> None:
-    if n < 1 or b < 0 or c < 0 or b + c > n:
-        raise ValueError(f"b={b}, c={c} of n={n} pairs cannot be; expected n >= 1, b, c >= 0 and b + c <= n")
-
-
-_BINS = 4096
-"""Into which the sums of a permutation test are rounded, upwards: its p-value is never too small."""
-_LARGEST_Z = 8.0
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """One task's paired items. ValueError for counts that cannot be."""
+    """Paired items of one task."""
 
     b: int
     c: int
     n: int
 
     def __post_init__(self) -> None:
-        if self.n < 1 or self.b < 0 or self.c < 0 or self.b + self.c > self.n:
-            raise ValueError(f"b={self.b}, c={self.c} of n={self.n} pairs cannot be; expected b, c >= 0, b + c <= n")
+        _check_pairs(self.b, self.c, self.n)
 
     def difference(self, weight: float) -> float:
-        """The mean difference."""
+        """Return the mean difference."""
         return (self.b - weight * self.c) / self.n
 
 
 def stratified_difference(tasks: Sequence[Counts], *, weight: float = 1.0) -> float:
-    """The mean over tasks of their mean differences."""
+    """Return the mean of the tasks' mean differences."""
     return sum(one.difference(weight) for one in tasks) / len(tasks)
 
 
 def stratified_limits(tasks: Sequence[Counts], alpha: float, *, weight: float = 1.0) -> Limits:
-    """One-sided limits: each task's distance to its own score limit, combined as a root sum of squares.
+    """Return limits of the mean difference over tasks from each task's score limits, as a root sum of squares.
 
-    The method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008, p. 1693). One score
-    statistic over all tasks, with a variance under one common difference (Miettinen and Nurminen 1985), errs 9 % of the
-    time at a promised 5 % where one small task carries all of the harm; this one 2 to 5 % (3,000 simulations each).
+    The method of variance estimates recovery (MOVER; Zou and Donner, Statistics in Medicine 27, 2008, p. 1693). One
+    score statistic over all tasks, with a variance under one common difference (Miettinen and Nurminen 1985), errs 9%
+    of the time at a promised 5% when one small task carries the whole difference; this one 2 to 5% (3,000 simulations
+    each).
     """
     check_alpha(alpha)
     centre = stratified_difference(tasks, weight=weight)
@@ -210,9 +206,10 @@ def stratified_limits(tasks: Sequence[Counts], alpha: float, *, weight: float = 
 
 
 def stratified_p_above(tasks: Sequence[Counts], margin: float, *, weight: float = 1.0) -> float:
-    """p-value of "the mean difference is at most the margin": the alpha at which the lower limit is the margin.
+    """Return the p-value of "the mean difference is at most the margin" by inverting `stratified_limits`.
 
-    1 where the mean itself is not above it; never below that of 8 standard errors.
+    It is the alpha at which the lower limit is the margin: 1 when the mean is not above the margin. The least value is
+    that of 8 standard errors.
     """
     from scipy.optimize import brentq
 
@@ -229,10 +226,11 @@ def stratified_p_above(tasks: Sequence[Counts], margin: float, *, weight: float 
 
 
 def stratified_harm_p(tasks: Sequence[Counts], *, weight: float = 1.0) -> float:
-    """One-sided p of "no harm", given how many items differ in each task: exact, but for rounding upwards.
+    """Return the exact one-sided p of "no regression", given the number of differing items in each task.
 
-    Where nothing harms, each differing item is a loss with probability weight/(1 + weight), so the mean difference is a
-    sum of independent binomials; of one task with weight 1 this is McNemar's exact test. 1 when no item differs.
+    Under H0 each differing item is a loss with probability weight/(1 + weight), so the mean difference is a sum of
+    independent binomials. Sums are rounded up to bins. One task with weight 1 gives McNemar's exact test. Return 1 when
+    no item differs.
     """
     differing = [one for one in tasks if one.b + one.c > 0]
     if not differing:
@@ -241,15 +239,19 @@ def stratified_harm_p(tasks: Sequence[Counts], *, weight: float = 1.0) -> float:
     width = span / _BINS
     sums = np.ones(1)
     for one in differing:
-        sums = np.convolve(sums, _rounded_up(one, width, weight))
-    reached = sum((1 + weight) * one.b / one.n for one in differing)  # above the least that could have been
+        losses = np.arange(one.b + one.c + 1)
+        bins = np.ceil((1 + weight) * losses / one.n / width * (1 - 1e-12)).astype(np.int64)
+        law = binom_pmf(losses, one.b + one.c, weight / (1 + weight))
+        sums = np.convolve(sums, np.bincount(bins, weights=law).astype(np.float64))
+    reached = sum((1 + weight) * one.b / one.n for one in differing)  # measured from the least possible sum
     return float(min(1.0, sums[math.floor(reached / width * (1 - 1e-12)) :].sum()))
 
 
-def _rounded_up(one: Counts, width: float, weight: float) -> FloatArray:
-    """The law of one task's part of the sum, above its least, in bins."""
-    losses = np.arange(one.b + one.c + 1)
-    bins = np.ceil((1 + weight) * losses / one.n / width * (1 - 1e-12)).astype(np.int64)
-    law = binom_pmf(losses, one.b + one.c, weight / (1 + weight))
-    binned: FloatArray = np.bincount(bins, weights=law).astype(np.float64)
-    return binned
+def _check_count(k: float, n: float) -> None:
+    if n <= 0 or not 0 <= k <= n:
+        raise ValueError(f"{k} of {n} is not a share; expected trials and 0 <= k <= n")
+
+
+def _check_pairs(b: int, c: int, n: int) -> None:
+    if n < 1 or b < 0 or c < 0 or b + c > n:
+        raise ValueError(f"b={b}, c={c} of n={n} pairs is impossible; expected n >= 1, b, c >= 0 and b + c <= n")

@@ -1,7 +1,4 @@
-"""Distribution-free limits of a quantile, from order statistics alone.
-
-The empirical distribution of latencies, some of which never came: what a curve of it needs, and no more points.
-"""
+"""Distribution-free limits of quantiles by order statistics, and the empirical distribution function."""
 
 from __future__ import annotations
 
@@ -13,11 +10,15 @@ import numpy as np
 from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import Limits, binom_cdf, binom_ppf, check_alpha
 
+MOST_POINTS = 200
+"""Points of a curve; each step is half a percent of the observations."""
+_ALPHA_OF_MIN_N = 0.05  # fixed, so that a check's error probability does not change the quantile that it compares
+
 
 def min_n_for_upper_limit(q: float, alpha: float) -> int:
-    """Fewest observations of which the largest is an upper (1-alpha) limit of the q-quantile: q**n <= alpha.
+    """Return the least number of observations for an upper (1-alpha) limit of the q-quantile: q**n <= alpha.
 
-    At alpha 5 %: p50 5, p90 29, p95 59, p99 299, p99.9 2,995. With fewer there is no limit, whatever the values.
+    At alpha 5%: p50 5, p90 29, p95 59, p99 299, p99.9 2,995. With fewer there is no limit, whatever the values.
     """
     _check_q(q)
     check_alpha(alpha)
@@ -25,24 +26,21 @@ def min_n_for_upper_limit(q: float, alpha: float) -> int:
 
 
 def fewest_of_a_quantile(q: float) -> int:
-    """How many observations a high quantile is to be taken of: 29 for p90, 59 for p95, 299 for p99.
+    """Return the least number of observations to estimate a high quantile from: 29 for p90, 59 for p95, 299 for p99.
 
-    As many as its 95 % upper limit takes; three lie above it on average. Of fewer the order statistic that stands for
-    it is the largest one or close to it, and its own quantile is lower: the 19th of 20 lies at p90, not at p95. What
-    such a number says of a tail that grew beyond the quantile is too little.
+    It is the number that its 95% upper limit takes; three values lie above it on average. With fewer, the estimate is
+    the largest value or close to it and belongs to a lower quantile: the 19th of 20 lies at p90, not at p95. A tail
+    that grew beyond the quantile would hardly show in it.
     """
-    return min_n_for_upper_limit(q, _OF_A_LIMIT)
-
-
-_OF_A_LIMIT = 0.05  # whatever error a check may spend: what is compared stays what it is
+    return min_n_for_upper_limit(q, _ALPHA_OF_MIN_N)
 
 
 def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits | None:
-    """One-sided limits of the q-quantile of independent observations (David and Nagaraja, Order Statistics, 7.1).
+    """Return limits of the q-quantile of independent observations (David and Nagaraja, Order Statistics, 7.1).
 
-    The upper one is the smallest X(r) with P(Bin(n, q) <= r-1) >= 1-alpha, the lower one the largest X(r) with
-    P(Bin(n, q) >= r) >= 1-alpha. +inf (a failure) is a value like any other and can be a limit; NaN ("does not apply")
-    is dropped, as in `metrics.quantile`. None when there are too few values for either limit.
+    The upper one is the smallest X(r) with P(Bin(n, q) <= r-1) >= 1-alpha, the lower one the largest X(r) with P(Bin(n,
+    q) >= r) >= 1-alpha. +inf (a failure) is a value and can be a limit. NaN ("does not apply") is dropped, as in
+    `request_metrics.quantile`. Return None when there are too few values for either limit.
     """
     _check_q(q)
     check_alpha(alpha)
@@ -55,8 +53,8 @@ def order_statistic_limits(values: FloatArray, q: float, alpha: float) -> Limits
 
 
 def limit_ranks(n: int, q: float, alpha: float) -> tuple[int, int]:
-    """Which of n ordered values, counted from 1, are the lower and the upper limit; there must be enough for both."""
-    # ppf is the first count whose chance of "this many or fewer" reaches alpha; below it the chance is under alpha.
+    """Return the ranks of the lower and the upper limit among n ordered values, from 1; n must suffice for both."""
+    # binom_ppf is the least count with P(X <= count) >= alpha; for every smaller count the probability is below alpha.
     first = binom_ppf(alpha, n, q)
     lower_rank = first + 1 if binom_cdf(first, n, q) <= alpha else first
     return lower_rank, binom_ppf(1 - alpha, n, q) + 1
@@ -67,16 +65,11 @@ def _check_q(q: float) -> None:
         raise ValueError(f"q is {q!r}; expected a quantile above 0 and below 1")
 
 
-MOST_POINTS = 200
-"""More are not to be told apart on any screen: each step is half a percent of the observations."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ecdf:
-    """`shares[i]` of all `n` observations lie at or below `values[i]`; both ascend.
+    """Empirical distribution: `shares[i]` of all `n` observations are at most `values[i]`; both ascend.
 
-    `never` of them are infinite: they lie at no value, so the last share is 1 only where there is none. Where every one
-    is, there are no values.
+    `never` observations are infinite, so the last share is below 1 if there is one. If all are, there are no values.
     """
 
     values: tuple[float, ...]
@@ -86,15 +79,15 @@ class Ecdf:
 
     @property
     def arrived(self) -> float:
-        """The share that came at all: where the curve ends."""
+        """Return the share of finite observations, where the curve ends."""
         return (self.n - self.never) / self.n
 
 
 def ecdf(values: FloatArray, most: int = MOST_POINTS) -> Ecdf | None:
-    """The curve through at most `most` of the observations, at ranks as far apart as can be; both extremes are kept.
+    """Return the empirical distribution at `most` evenly spaced ranks at most, both extremes included.
 
-    +inf (a failure) counts in `n` like any other; NaN ("does not apply") is dropped, as in `metrics.quantile`. A share
-    is that of the whole sample: leaving points out moves none of those that stay. None without any observation.
+    +inf (a failure) counts in `n`. NaN ("does not apply") is dropped, as in `request_metrics.quantile`. Shares are
+    those of the whole sample, so dropped points do not move the others. Return None for no observations. Raises
     ValueError for fewer than two points.
     """
     if most < 2:

@@ -1,12 +1,4 @@
-"""Where a series changed: E-divisive, which asks for no law of the values.
-
-Matteson and James, "A nonparametric approach for multiple change point analysis of multivariate data", JASA 109 (2014),
-334-345, for one variable and with the exponent 1.
-
-The moving-block bootstrap: how far a statistic of one series would be off, where neighbours are alike.
-
-Whether counts of the same categories at two times come from one distribution: the population stability index.
-"""
+"""Series in time: change points (E-divisive), moving-block bootstrap errors, and the population stability index."""
 
 from __future__ import annotations
 
@@ -21,12 +13,16 @@ from benchgate.model.records import FloatArray
 from benchgate.stats.distributions import check_alpha
 
 LEAST_VALUES = 5
-"""On each side of a change: with fewer, hardly any order of the values is unlikely."""
+"""Least values on each side of a change; with fewer, hardly any order of values is unlikely."""
+_FEWEST = 20
+"""Least values for a block bootstrap; with fewer, there are hardly any different blocks to draw."""
+_UNSEEN = 0.5  # added to every count, so that a category without counts on one side has no infinite weight
+_CHANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The best place to cut a stretch: `at` is the first value after it, and `distance` the statistic there."""
+    """Best cut of a segment: index of the first value after it, and the energy distance there."""
 
     at: int
     distance: float
@@ -34,7 +30,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: the first value after it, the medians of the stretches on both sides of it, and its p-value."""
+    """Change point: index of the first value after it, medians of the segments before and after, and p-value."""
 
     at: int
     before: float
@@ -61,13 +57,14 @@ def change_points(
     least: int = LEAST_VALUES,
     permutations: int = 499,
 ) -> tuple[Change, ...]:
-    """Every change of a series, in order: the best cut of any stretch, then of the stretches it leaves, while it holds.
+    """Find change points, oldest first, by E-divisive: cut the best segment again while the cut is significant.
 
-    A cut holds when the statistic of the best one, over all stretches, is reached by few enough of `permutations`
-    series in which every stretch's values stand in another order: its p-value is (1 + as large) / (1 + permutations),
-    and holds up to `alpha`. So values of one law are cut with the probability `alpha`; values that hang together from
-    one to the next are cut more often. A stretch has `least` values or more. ValueError for a value that is not finite,
-    and for so few permutations that no p-value could hold.
+    Matteson and James, "A nonparametric approach for multiple change point analysis of multivariate data", JASA 109
+    (2014), 334-345, for one variable and exponent 1. It assumes no distribution. A cut's p-value is (1 + as large) / (1
+    + permutations): it counts the series, with values permuted within every segment, whose best cut has as large a
+    statistic. Values of one distribution are cut with probability `alpha`; autocorrelated values more often. A segment
+    has `least` values or more. Raises ValueError for a value that is not finite, and for too few permutations to reach
+    alpha.
     """
     check_alpha(alpha)
     if 1 / (1 + permutations) > alpha:
@@ -76,21 +73,26 @@ def change_points(
     if not np.isfinite(series).all():
         raise ValueError("a value of the series is not finite")
     bounds, found = [0, len(series)], list[tuple[int, float]]()
-    while (best := _best(series, bounds, least)) is not None:
+    while (best := _best_of_segments(series, bounds, least)) is not None:
         p_value = _permutation_p(best.distance, series, bounds, generator, alpha, least, permutations)
         if p_value is None:
             break
         bounds = sorted([*bounds, best.at])
         found.append((best.at, p_value))
-    return tuple(_change(series, bounds, at, p_value) for at, p_value in sorted(found))
+    changes = []
+    for at, p_value in sorted(found):
+        cut = bounds.index(at)
+        before, after = series[bounds[cut - 1] : at], series[at : bounds[cut + 1]]
+        changes.append(Change(at, float(np.median(before)), float(np.median(after)), p_value))
+    return tuple(changes)
 
 
 def best_split(values: FloatArray, least: int) -> Split | None:
-    """The cut with the largest energy distance between what is before it and the stretch that follows it.
+    """Return the cut with the largest energy distance between the values before it and those that follow.
 
-    Over every cut and every end k of what follows, n values before and m after it: nm/(n+m) · (2·mean |x - y| - mean
-    |x - x'| - mean |y - y'|), the last two over different values. None where there is no room for two stretches, or no
-    spread at all.
+    The maximum is over every cut and every end of the following segment, n values before and m after: nm/(n+m) ·
+    (2·mean |x - y| - mean |x - x'| - mean |y - y'|), the last two over different values. Return None when the series is
+    too short for two segments or has no spread.
     """
     size = len(values)
     if size < 2 * least or np.ptp(values) == 0:
@@ -109,8 +111,7 @@ def best_split(values: FloatArray, least: int) -> Split | None:
     return Split(int(cut[row, column]), float(statistic[row, column]))
 
 
-def _best(series: FloatArray, bounds: list[int], least: int) -> Split | None:
-    """The best cut of any of the stretches."""
+def _best_of_segments(series: FloatArray, bounds: list[int], least: int) -> Split | None:
     best: Split | None = None
     for start, end in pairwise(bounds):
         split = best_split(series[start:end], least)
@@ -128,34 +129,20 @@ def _permutation_p(
     least: int,
     permutations: int,
 ) -> float | None:
-    """The p-value where it is at most `alpha`; None as soon as it cannot be."""
-    at_least = distance * (1 - 1e-9)  # the same values in another order add up a little differently
+    """Return the p-value of the best cut if it is at most `alpha`; None as soon as it cannot be."""
+    at_least = distance * (1 - 1e-9)  # rounding depends on the order of summation
     larger = 0
     for _ in range(permutations):
-        other = _best(_shuffled(series, bounds, generator), bounds, least)
+        shuffled = np.concatenate([generator.permutation(series[start:end]) for start, end in pairwise(bounds)])
+        other = _best_of_segments(shuffled, bounds, least)
         larger += other is not None and other.distance >= at_least
         if 1 + larger > alpha * (1 + permutations):
             return None
     return (1 + larger) / (1 + permutations)
 
 
-def _shuffled(series: FloatArray, bounds: list[int], generator: np.random.Generator) -> FloatArray:
-    stretches = pairwise(bounds)
-    return np.concatenate([generator.permutation(series[start:end]) for start, end in stretches])
-
-
-def _change(series: FloatArray, bounds: list[int], at: int, p_value: float) -> Change:
-    place = bounds.index(at)
-    before, after = series[bounds[place - 1] : at], series[at : bounds[place + 1]]
-    return Change(at, float(np.median(before)), float(np.median(after)), p_value)
-
-
-_FEWEST = 20
-"""Below it there are hardly any different blocks to draw."""
-
-
 def block_length(n: int) -> int:
-    """Values in a block: n^(1/3), the rate at which the error of the bootstrap's variance is least (Künsch 1989)."""
+    """Return the block length n^(1/3), the rate with the least error of the bootstrap variance (Künsch 1989)."""
     return max(1, math.ceil(round(math.cbrt(n), 9)))
 
 
@@ -166,11 +153,11 @@ def moving_block_error(
     *,
     draws: int = 200,
 ) -> float | None:
-    """Standard error of a statistic of a stationary series, in order of time (Künsch 1989; Liu and Singh 1992).
+    """Estimate the standard error of a statistic of a stationary series (Künsch 1989; Liu and Singh 1992).
 
-    Each draw strings together blocks of `block_length` neighbours, begun anywhere, to a series of the same length, so
-    that what goes together in time stays together. Dependence over more than a block is not seen: the error is then too
-    small. None below 20 values, or where a draw has no finite value (a quantile among failures).
+    Each draw joins random blocks of `bootstrap_block_length` neighbours to a series of the same length, which keeps
+    dependence within a block. Dependence beyond it is lost, and the error is then too small. Return None below 20
+    values, or when a draw has no finite value (a quantile among failures).
     """
     n = len(values)
     if n < _FEWEST:
@@ -184,27 +171,24 @@ def moving_block_error(
     return float(np.std(found, ddof=1)) if np.isfinite(found).all() else None
 
 
-_UNSEEN = 0.5  # added to every count: a category that one side lacks has no infinite weight
-_CHANCE = 0.01
-
-
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """`index`, and the most of it that chance makes of samples of these sizes (in 99 of 100 of them)."""
+    """Population stability index, and its 99th percentile by chance for samples of these sizes."""
 
     index: float
     chance: float
 
 
 def stability(expected: Sequence[int], found: Sequence[int]) -> Stability | None:
-    """PSI = Σ (q - p) ln(q / p) over the categories, p and q their shares among `expected` and `found`.
+    """Return PSI = Σ (q - p) ln(q / p) over the categories, p and q their shares among `expected` and `found`.
 
     Under equal distributions it is about χ² with B - 1 degrees of freedom times 1/n + 1/m, B the number of categories
     (Yurdakul and Naranjo 2020, "Statistical properties of the population stability index", Journal of Risk Model
-    Validation 14(4)). None where one side has no counts; 0 of 0 with a single category, of which nothing can differ.
+    Validation 14(4)). Return None when one side has no counts, and 0 of 0 for a single category. Raises ValueError for
+    different categories.
     """
     if len(expected) != len(found):
-        raise ValueError("counts of different categories")
+        raise ValueError(f"{len(expected)} and {len(found)} categories; expected the same ones")
     n, m, categories = sum(expected), sum(found), len(expected)
     if n == 0 or m == 0:
         return None
@@ -214,6 +198,6 @@ def stability(expected: Sequence[int], found: Sequence[int]) -> Stability | None
     for was, now in zip(expected, found, strict=True):
         p, q = (was + _UNSEEN) / (n + _UNSEEN * categories), (now + _UNSEEN) / (m + _UNSEEN * categories)
         index += (q - p) * math.log(q / p)
-    from scipy.special import chdtri  # takes a while to load
+    from scipy.special import chdtri  # slow to import
 
     return Stability(index, float(chdtri(categories - 1, _CHANCE)) * (1 / n + 1 / m))

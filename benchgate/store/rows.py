@@ -17,9 +17,8 @@ from benchgate.model.records import (
     RequestColumns,
     divergence_meta,
     divergence_of,
-    pack_divergence,
     pack_rows,
-    unpack_divergence,
+    unpack_divergence_items,
     unpack_eval_items,
     unpack_shadow_items,
 )
@@ -183,7 +182,7 @@ def quality_row(seen: QualityObservation) -> Row:
 
 def divergence_row(seen: DivergenceObservation) -> Row:
     """The reading of the fixed texts as a row."""
-    return _observation_row("divergence", divergence_meta(seen), pack_divergence(seen.items), len(seen.items))
+    return _observation_row("divergence", divergence_meta(seen), pack_rows(seen.items), len(seen.items))
 
 
 def shadow_row(seen: ShadowObservation) -> Row:
@@ -222,7 +221,7 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             items = unpack_eval_items(columns)
             seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
         case "divergence":
-            seen = divergence_of(unpack_divergence(columns), meta)
+            seen = divergence_of(unpack_divergence_items(columns), meta)
             rows = len(seen.items)
         case "shadow":
             prompts = unpack_shadow_items(columns)

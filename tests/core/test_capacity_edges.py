@@ -22,7 +22,8 @@ from benchgate.gate.decision import Finding, Problem, decide
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.stats.capacity_search import Look, Probe, ProbeFinding, SearchResult, SearchSettings, Standing, Stop
+from benchgate.stats.capacity_search import Look, Probe, SearchResult, SearchSettings, Stop
+from benchgate.stats.load_probe import ProbeFinding, Standing
 from benchgate.suite.schema import Suite
 from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, searched_run, suite
 from tests.fakes.evidence import run

@@ -302,5 +302,5 @@ def test_a_run_without_a_salt_was_sent_as_planned_and_a_damaged_one_says_so() ->
     assert replace(run(), environment={}).load_salt == 0
     assert replace(run(), environment={LOAD_SALT: 12}).load_salt == 12
     for damaged in ("12", -1, True, None):
-        with pytest.raises(EvidenceError, match=r"its load_salt is .*, which is no salt; the store is damaged"):
+        with pytest.raises(EvidenceError, match=r"load_salt .*, which is invalid; the store is damaged"):
             _ = replace(run(), environment={LOAD_SALT: damaged}).load_salt

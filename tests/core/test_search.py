@@ -8,17 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from benchgate.stats.capacity_search import (
-    Backlog,
     Look,
-    LookCounts,
     SearchResult,
     SearchSettings,
-    Standing,
     Stop,
     TakenLook,
     next_look,
     search_result,
 )
+from benchgate.stats.load_probe import Backlog, LookCounts, Standing
 
 Server = Callable[[float], float]
 

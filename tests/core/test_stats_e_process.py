@@ -102,7 +102,7 @@ def test_what_cannot_be_is_refused() -> None:
         e_values(np.array([math.nan]), 0.0)
     with pytest.raises(ValueError, match="margin"):
         e_values(np.array([1.0]), 1.0)
-    with pytest.raises(ValueError, match="as many"):
+    with pytest.raises(ValueError, match="equal numbers"):
         is_harm([1.0], [1.0, 0.0])
     with pytest.raises(ValueError, match="one for each"):
         is_harm([1.0], [1.0], ["a", "b"])

@@ -7,8 +7,8 @@ import math
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.capacity_search import Backlog, LookCounts, ProbeFinding, Standing, judge_probe
 from benchgate.stats.divergence import exact_kld, kld_bound
+from benchgate.stats.load_probe import Backlog, LookCounts, ProbeFinding, Standing, judge_probe
 from benchgate.stats.overdispersed import effective_requests
 
 

@@ -188,9 +188,9 @@ def test_counts_that_cannot_be_are_refused(k: int, n: int) -> None:
 
 @pytest.mark.parametrize(("b", "c", "n"), [(0, 0, 0), (3, 3, 5), (-1, 0, 5)])
 def test_pairs_that_cannot_be_are_refused(b: int, c: int, n: int) -> None:
-    with pytest.raises(ValueError, match="pairs cannot be"):
+    with pytest.raises(ValueError, match="impossible"):
         tango_limits(b, c, n, 0.05)
-    with pytest.raises(ValueError, match="pairs cannot be"):
+    with pytest.raises(ValueError, match="impossible"):
         tango_p_margin(b, c, n, 0.02)
 
 

@@ -54,5 +54,5 @@ def test_nothing_to_compare_has_no_index() -> None:
     only = stability([3], [5])
     assert only is not None
     assert (only.index, only.chance) == (0.0, 0.0)
-    with pytest.raises(ValueError, match="different categories"):
+    with pytest.raises(ValueError, match="same ones"):
         stability([1, 2], [1])

@@ -103,7 +103,7 @@ def test_run_of_more_than_a_month_ago_is_promoted_by_nobody_who_does_not_say_so(
         run_id = begun(store, day=days_ago(40))
         decide_stored(store, run_id)
     refused = here(tmp_path, "promote", run_id)
-    assert refused.returncode == 12 and "days ago, and may be 30.0 days old; measure it again" in refused.stderr
+    assert refused.returncode == 12 and "days ago, more than 30.0 days; measure it again" in refused.stderr
     assert "in the baseline series" in here(tmp_path, "promote", run_id, "--max-age", "90d").stdout
 
 

@@ -121,7 +121,7 @@ def test_run_that_ended_too_long_ago_is_refused_and_an_override_is_no_way_around
     old, late = passed(store, day=days_ago(40)), passed(store, day=days_ago(20))
     a_month = partial(promoting.promote, store, origin=MAIN, max_age_s=30 * 86_400.0)
     for override in (None, "the old one is on fire"):
-        with pytest.raises(NotPromoted, match=r"days ago, and may be 30\.0 days old; measure it again") as refused:
+        with pytest.raises(NotPromoted, match=r"days ago, more than 30\.0 days; measure it again") as refused:
             a_month(run_id=old, override=override)
         assert (refused.value.exit_code, store.promotions()) == (ExitCode.INVALID, [])
     assert a_month(run_id=late).promotion.in_series

@@ -51,7 +51,7 @@ def test_a_cost_that_is_not_of_what_ran_says_so_in_every_form(tmp_path: Path) ->
 
 
 def test_a_run_of_no_day_is_damaged_and_no_crash() -> None:
-    with pytest.raises(EvidenceError, match="it began at 'yesterday', which is no instant"):
+    with pytest.raises(EvidenceError, match="the start time 'yesterday', which is invalid"):
         _ = replace(fake.run(), started_at="yesterday").day
 
 

@@ -28,19 +28,17 @@ from benchgate.model.request_metrics import Slo, decoding_at_once
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.capacity_search import (
-    LOOK_SHARES,
     Look,
     SearchResult,
     SearchSettings,
-    Standing,
     Stop,
     TakenLook,
-    look_counts,
     next_look,
     search_result,
 )
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
+from benchgate.stats.load_probe import LOOK_SHARES, Standing, look_counts
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.suite.capacity import Capacity, level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
