@@ -35,7 +35,7 @@ def test_a_run_in_one_sitting_says_nothing_of_sittings() -> None:
     verdict = judged(0)
     assert verdict.outcome is Outcome.PASS
     assert "few-interruptions" not in {guard.id for guard in verdict.guards}
-    assert not [note for note in verdict.notes if "sitting" in note]
+    assert not [note for note in verdict.notes if "session" in note]
 
 
 def test_one_interruption_is_allowed_and_told() -> None:

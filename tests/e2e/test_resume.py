@@ -143,7 +143,7 @@ def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan
     assert [block for block, *_ in found] == [0] * IN_A_BLOCK + [1] * IN_A_BLOCK
     assert [position for _, position, *_ in found] == [0, 1, 2, 3, 6, 7, 8, 9]  # 4 and 5 were set aside
     assert len({(block, *place) for block, _, *place in found}) == 2 * IN_A_BLOCK
-    (note,) = [line for line in decision.verdict.notes if "sittings" in line]
+    (note,) = [line for line in decision.verdict.notes if "sessions" in line]
     assert note.startswith("measured in 2 sessions: interrupted, resumed at ")
     assert note.endswith(", and measured again from the beginning: block 2")
     assert decision.evidence.resumptions[0].same_process == ("baseline", "candidate")
