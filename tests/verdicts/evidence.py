@@ -157,12 +157,12 @@ def _plain_step(step: Settled | GoOn) -> Plain:
 
 
 def _evidence(judging: Suite, recipe: Plain, texts: Mapping[str, str]) -> Evidence:
-    """Return the evidence that a recipe describes. `measured_by` names the suite of the run, where another one judges it.
+    """Return the evidence that a recipe describes. `measured_by` names the suite of the run, if another one judges it.
 
     `load`, `capacity`, `telemetry`, `evals`, `shadow`, `texts`, `noise`, `history`, `attempts` and `deployments` have a
     function or a class of their own below, which documents their words. `run` replaces fields of the run. `starts` are
-    seconds by arm, `faults` are [arm, when, reason], `replicas` [arm, when, block, count, declared], `budget_spent` is a
-    share, `resumptions` a number, `ended` the interim analysis after which the load ended.
+    seconds by arm, `faults` are [arm, when, reason], `replicas` [arm, when, block, count, declared], `budget_spent` is
+    a share, `resumptions` a number, `ended` the interim analysis after which the load ended.
     """
     recipe = dict(recipe)
     suite = _suite(texts[recipe.pop("measured_by")]) if "measured_by" in recipe else judging
