@@ -5,11 +5,11 @@ A file of `cases/` maps names to cases. A case has these keys:
 - `suite`: the name of a file of `suites/`, or the text of a suite without its `gate`; `more`: further sections;
 - `gate`: the policy;
 - `recipe`: how the evidence is made, by the words that `evidence.py` and `servers.py` document;
-- `asked`: suites by name, for runs that were measured by another suite than the one that judges them;
+- `suites`: by name, for runs that were measured by another suite than the one that judges them;
 - `expected`: the verdict as JSON, which `python -m tests.verdicts.update` writes.
 
-Two things are written short in a verdict: a name in parentheses stands for a group of guards (`guards.yaml`), and
-`p_adjusted` is left out where Holm's adjustment changes nothing.
+A verdict is written short: a name in parentheses stands for a group of guards (`guards.yaml`), `effect` is left out
+where it is the candidate's own value, and `p_adjusted` where Holm's adjustment changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Case:
     name: str
     suite: str
     recipe: dict[str, Any]
-    asked: Mapping[str, str]
+    suites: Mapping[str, str]
     expected: dict[str, Any] | None
 
 
@@ -45,11 +45,11 @@ def read_cases(path: Path) -> list[Case]:
     """Return the cases of a file, in order."""
     cases = []
     for name, written in read_yaml(path).items():
-        unknown = written.keys() - {"suite", "more", "gate", "recipe", "asked", "expected"}
+        unknown = written.keys() - {"suite", "more", "gate", "recipe", "suites", "expected"}
         assert not unknown, f"{path.name}: {name}: unknown keys {sorted(unknown)}"
-        asked = {key: _suite_text(one) for key, one in written.get("asked", {}).items()}
+        suites = {key: _suite_text(one) for key, one in written.get("suites", {}).items()}
         expected = _in_full(json.loads(written["expected"])) if "expected" in written else None
-        cases.append(Case(name, _suite_text(written), written.get("recipe", {}), asked, expected))
+        cases.append(Case(name, _suite_text(written), written.get("recipe", {}), suites, expected))
     return cases
 
 
@@ -82,18 +82,23 @@ def _in_full(verdict: dict[str, Any]) -> dict[str, Any]:
         state: sorted(one for name in names for one in groups.get(name, [name])) if state != "tripped" else names
         for state, names in verdict["guards"].items()
     }
-    checks = {
-        name: {"p_adjusted": one["p_value"], **one} if "p_value" in one else one
-        for name, one in verdict["checks"].items()
-    }
+    checks = {name: _in_full_check(one) for name, one in verdict["checks"].items()}
     return {**verdict, "checks": checks, "guards": guards}
 
 
-def _short(key: str, name: str, value: Any) -> Any:
-    if key == "guards":
-        return value if name == "tripped" else _with_groups(value)
-    same = "p_value" in value and value["p_value"] == value.get("p_adjusted")
-    return {field: one for field, one in value.items() if not (same and field == "p_adjusted")}
+_SAME = {"effect": "candidate", "p_adjusted": "p_value"}
+
+
+def _in_full_check(check: dict[str, Any]) -> dict[str, Any]:
+    """Return the check with the numbers that are left out because another one is the same; null stands for none."""
+    full = {name: check[other] for name, other in _SAME.items() if other in check} | check
+    return {name: value for name, value in full.items() if value is not None}
+
+
+def _short_check(check: dict[str, Any]) -> dict[str, Any]:
+    none = {name: None for name, other in _SAME.items() if other in check and name not in check}
+    same = {name for name, other in _SAME.items() if name in check and check[name] == check.get(other)}
+    return {name: value for name, value in (check | none).items() if name not in same}
 
 
 def _with_groups(ids: list[str]) -> list[str]:
@@ -174,13 +179,22 @@ def _rounded(value: Any) -> Any:
 
 
 def _json_lines(verdict: Mapping[str, Any]) -> list[str]:
-    """Return the verdict as JSON with one line for each check and each group of guards, to be read in a diff."""
-    lines = []
-    for number, (key, value) in enumerate(verdict.items()):
-        comma = "," if number < len(verdict) - 1 else ""
-        if key in ("checks", "guards") and value:
-            inner = [f" {_json(name)}: {_json(_short(key, name, one))}" for name, one in value.items()]
-            lines += [f"{_json(key)}: {{", *(f"{line}," for line in inner[:-1]), f"{inner[-1]}}}{comma}"]
-        else:
-            lines.append(f"{_json(key)}: {_json(value)}{comma}")
-    return [f"{{{lines[0]}", *lines[1:-1], f"{lines[-1]}}}"]
+    """Return the verdict as JSON with one line for each check and each guard that tripped, to be read in a diff."""
+    guards = dict(verdict["guards"])
+    tripped = [_json(one) for one in guards.pop("tripped", [])]
+    states = ", ".join(f"{_json(state)}: {_json(_with_groups(ids))}" for state, ids in guards.items())
+    checks = [f" {_json(name)}: {_json(_short_check(one))}" for name, one in verdict["checks"].items()]
+    lines = [
+        f'{{"outcome": {_json(verdict["outcome"])},',
+        '"checks": {',
+        *(f"{line}," for line in checks[:-1]),
+        f"{checks[-1]}}},",
+        f'"guards": {{{states}' + (', "tripped": [' if tripped else "}"),
+        *(f" {line}," for line in tripped[:-1]),
+        *(f" {line}]}}" for line in tripped[-1:]),
+    ]
+    for key, value in verdict.items():
+        if key not in ("outcome", "checks", "guards"):
+            lines[-1] += ","
+            lines.append(f"{_json(key)}: {_json(value)}")
+    return [*lines[:-1], f"{lines[-1]}}}"]

@@ -163,14 +163,21 @@ def _plain_step(step: Settled | GoOn) -> Plain:
 
 
 def _evidence(judging: Suite, recipe: Plain, texts: Mapping[str, str]) -> Evidence:
+    """Return the evidence that a recipe describes. `measured_by` names the suite of the run, if another one judges it.
+
+    `load`, `capacity`, `telemetry`, `evals`, `shadow`, `texts`, `noise`, `history`, `attempts` and `deployments` have a
+    function or a class of their own below, which documents their words. `run` replaces fields of the run. `starts` are
+    seconds by arm, `faults` are [arm, when, reason], `replicas` [arm, when, block, count, declared], `budget_spent` is
+    a share, `resumptions` a number, `ended` the interim analysis after which the load ended.
+    """
     recipe = dict(recipe)
-    asked = _suite(texts[recipe.pop("asked")]) if "asked" in recipe else judging
+    suite = _suite(texts[recipe.pop("measured_by")]) if "measured_by" in recipe else judging
     declared = recipe.pop("deployments", {})
     assert declared.keys() <= set(Arm), f"no such arm: {sorted(declared)}"
-    arms = {arm: _deployment(asked, arm, declared.get(arm.value, {})) for arm in Arm}
-    run = _run(asked, arms, recipe.pop("run", {}))
-    load = tuple(_load(asked, recipe.pop("load", {})))
-    load += tuple(_search(asked, recipe.pop("capacity", {})))
+    arms = {arm: _deployment(suite, arm, declared.get(arm.value, {})) for arm in Arm}
+    run = _run(suite, arms, recipe.pop("run", {}))
+    load = tuple(_load(suite, recipe.pop("load", {})))
+    load += tuple(_search(suite, recipe.pop("capacity", {})))
     quality = tuple(_evals(recipe.pop("evals", {})))
     shadow, fixed = recipe.pop("shadow", None), recipe.pop("texts", None)
     noise, history = recipe.pop("noise", None), recipe.pop("history", [])
@@ -199,20 +206,20 @@ def _evidence(judging: Suite, recipe: Plain, texts: Mapping[str, str]) -> Eviden
     return found
 
 
-def _run(asked: Suite, arms: Mapping[Arm, Deployment], words: Plain) -> Run:
+def _run(suite: Suite, arms: Mapping[Arm, Deployment], words: Plain) -> Run:
     words = dict(words)
-    stored = asked.to_stored() | ({"calibration": True} if words.pop("calibration", False) else {})
+    stored = suite.to_stored() | ({"calibration": True} if words.pop("calibration", False) else {})
     status = RunStatus(words.pop("status", "complete"))
     if "arms" in words:  # those that the run knows
         arms = {Arm(name): arms[Arm(name)] for name in words.pop("arms")}
     run = Run(
         id="run-1",
-        suite_name=asked.suite,
+        suite_name=suite.suite,
         suite=stored,
         suite_sha256="s" * 64,
         measurement_sha256="m" * 64,
         plan_sha256="p" * 64,
-        seed=asked.seed,
+        seed=suite.seed,
         tool_version="0",
         label=None,
         status=status,
@@ -224,19 +231,19 @@ def _run(asked: Suite, arms: Mapping[Arm, Deployment], words: Plain) -> Run:
     return replace(run, **words)
 
 
-def _deployment(asked: Suite, arm: Arm, words: Plain) -> Deployment:
+def _deployment(suite: Suite, arm: Arm, words: Plain) -> Deployment:
     """Describe a deployment as the suite declares it; `words` replace what the suite does not say, or says wrongly."""
-    name = asked.baseline if arm is Arm.BASELINE else asked.candidate
-    spec = asked.deployments[name]
-    said: Plain = {"settings": {}, "price_terms": {}, "token_prices": {}}
+    name = suite.baseline if arm is Arm.BASELINE else suite.candidate
+    spec = suite.deployments[name]
+    fields: Plain = {"settings": {}, "price_terms": {}, "token_prices": {}}
     if spec.embedded is not None:
-        said["settings"] = {"weights": spec.embedded.weights}
+        fields["settings"] = {"weights": spec.embedded.weights}
     if spec.price is not None and spec.price_terms is not None:
-        said["price_terms"] = spec.price_terms.remembered(spec.price)
+        fields["price_terms"] = spec.price_terms.remembered(spec.price)
     if spec.token_prices is not None:
-        said["token_prices"] = spec.token_prices.remembered()
-    said |= {"price_usd_per_hour": spec.usd_per_hour, "accelerators": spec.accelerators, "url": spec.url}
-    return Deployment(name=name, engine=spec.engine, **{"model": spec.model or "tiny", **said, **words})
+        fields["token_prices"] = spec.token_prices.remembered()
+    fields |= {"price_usd_per_hour": spec.usd_per_hour, "accelerators": spec.accelerators, "url": spec.url}
+    return Deployment(name=name, engine=spec.engine, **{"model": spec.model or "tiny", **fields, **words})
 
 
 def _noise(words: Plain, run: Run) -> NoiseProfile:
@@ -299,7 +306,7 @@ class Client:
     read_delay_ms: Sequence[float] | None = None  # None: not measured
     faults: Sequence[str] = ()
     start_uncertainty_s: float | None = None
-    unasked: int = 0
+    unsolicited: int = 0  # times that the server sent something without a request
     closed_early: int = 0
 
     def use(self, wall_s: float) -> ClientUse:
@@ -315,40 +322,40 @@ class Client:
             read_delay_max_s=delays[2],
             faults=tuple(self.faults),
             start_uncertainty_s=self.start_uncertainty_s,
-            unasked=self.unasked,
+            unasked=self.unsolicited,
             closed_early=self.closed_early,
         )
 
 
-def _load(asked: Suite, words: Plain) -> Iterator[LoadObservation]:
+def _load(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
     """Yield every execution in order of time: both arms at a place in turn, block by block.
 
     Words: `baseline` and `candidate`, how they answer anywhere; `at`, place by place; `in_blocks`, block by block
     (counted from 1, one place's words for each arm); `blocks`, how many were measured; `seed`; `lost` and `twice`,
     executions as [place, arm, block].
     """
-    if asked.load is None:
+    if suite.load is None:
         assert not words, "a suite without load has none"
         return
     known = {"baseline", "candidate", "at", "in_blocks", "blocks", "seed", "lost", "twice"}
     assert words.keys() <= known, f"unknown words of a load: {sorted(words.keys() - known)}"
-    position, levels, measured = 0, asked.load.levels(), measured_arms(asked)
+    position, levels, measured = 0, suite.load.levels(), measured_arms(suite)
     assert words.get("at", {}).keys() <= {level.name for level in levels}, f"no such place: {list(words['at'])}"
-    assert words.get("in_blocks", {}).keys() <= set(range(1, asked.load.blocks + 1)), "no such block"
+    assert words.get("in_blocks", {}).keys() <= set(range(1, suite.load.blocks + 1)), "no such block"
     for one in (*words.get("at", {}).values(), *words.get("in_blocks", {}).values()):
         assert one.keys() <= set(Arm), f"no such arm: {sorted(one)}"
-    for block in range(words.get("blocks", asked.load.blocks)):
+    for block in range(words.get("blocks", suite.load.blocks)):
         arms = [arm for arm in (tuple(Arm)[::-1] if block % 2 == 1 else tuple(Arm)) if arm in measured]
         for number, level in enumerate(levels):
             asks = {"tokens": level.workload.output_tokens} if isinstance(level.workload.output_tokens, int) else {}
             rate = level.course.mean_rps if level.course.is_open else None
-            course = [level.course.requests, rate, level.course.concurrency, asked.load.blocks]
+            course = [level.course.requests, rate, level.course.concurrency, suite.load.blocks]
             for arm in arms:
-                said = {**asks, **words.get(arm, {}), **words.get("at", {}).get(level.name, {}).get(arm, {})}
-                said |= words.get("in_blocks", {}).get(block + 1, {}).get(arm, {})
+                server = {**asks, **words.get(arm, {}), **words.get("at", {}).get(level.name, {}).get(arm, {})}
+                server |= words.get("in_blocks", {}).get(block + 1, {}).get(arm, {})
                 place = [level.name, arm.value, block + 1]
                 seeds = [words.get("seed", 1), number, arm is Arm.CANDIDATE, block]
-                seen = _execution(json.dumps([place, position, said, course, seeds], sort_keys=True))
+                seen = _execution(json.dumps([place, position, server, course, seeds], sort_keys=True))
                 yield from [seen] * ((place not in words.get("lost", [])) + (place in words.get("twice", [])))
                 position += 1
 
@@ -360,9 +367,9 @@ _packed = RequestColumns.from_columns
 @functools.lru_cache(maxsize=4096)  # most cases have the same healthy baseline
 def _execution(key: str) -> LoadObservation:
     """Return one execution: its place, position, words of its server, course, and numbers for `normal`, as JSON."""
-    (name, who, _), position, said, course, (seed, place, arm, block) = json.loads(key)
+    (name, who, _), position, words, course, (seed, place, arm, block) = json.loads(key)
     requests, rate, concurrency, blocks = course
-    server = Server(**said)
+    server = Server(**words)
     factor = math.exp(server.noise * normal(101 * seed + 7 * place + 3 * arm, blocks)[block])
     factor = server.slower * (server.factors[block] if server.factors else factor)
     service_ms = (server.ttft_ms + (server.tokens - 1) * server.step_ms) * factor
@@ -374,16 +381,16 @@ def _execution(key: str) -> LoadObservation:
     spanned_s = (max([0, *ends, *columns.intended_ns]) - min([0, *begins])) * 1e-9
     window_s = float(spanned_s if server.window_s is None else server.window_s)
     if server.ramp is not None:
-        other = Server(**{**said, "ramp": None, **server.ramp})
+        other = Server(**{**words, "ramp": None, **server.ramp})
         ramp = _packed(request_columns(other, server.ramp["requests"], every_ms, factor, z + 1, ramp=True))
-    if server.left:
-        broken_off = request_columns(server, server.left, every_ms, factor, z + 2)
-        left = _packed({**broken_off, "left": np.ones(server.left, dtype=np.int8)})
+    if server.cancelled:
+        broken_off = request_columns(server, server.cancelled, every_ms, factor, z + 2)
+        left = _packed({**broken_off, "left": np.ones(server.cancelled, dtype=np.int8)})
     client = Client(**server.client).use(max(window_s, 0.001))
     return LoadObservation(name, Arm(who), block, position, columns, window_s, client, left, ramp)
 
 
-def _search(asked: Suite, words: Plain) -> Iterator[LoadObservation]:
+def _search(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
     """Yield the looks of a search for the capacity.
 
     Words of an arm: `servers`, each of which takes 100 ms a request; `looks` as [level, [requests of each]]; `late`,
@@ -391,14 +398,14 @@ def _search(asked: Suite, words: Plain) -> Iterator[LoadObservation]:
     """
     assert words.keys() <= set(Arm), f"no such arm: {sorted(words)}"
     for arm in [arm for arm in Arm if arm.value in words]:
-        said, times = words[arm.value], dict[float, int]()
-        looks = [(level, requests) for level, several in said["looks"] for requests in several]
+        search, times = words[arm.value], dict[float, int]()
+        looks = [(level, requests) for level, several in search["looks"] for requests in several]
         for number, (level, requests) in enumerate(looks):
-            assert asked.load is not None and asked.load.capacity is not None
-            closed = asked.load.capacity.over == "concurrency"
-            columns = _packed(queue_columns(requests, said["servers"], level, closed=closed))
+            assert suite.load is not None and suite.load.capacity is not None
+            closed = suite.load.capacity.over == "concurrency"
+            columns = _packed(queue_columns(requests, search["servers"], level, closed=closed))
             client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
-            if number in said.get("late", []):
+            if number in search.get("late", []):
                 client = replace(client, faults=("worker 1 of 1 started 3.0 s late",))
             block = times.get(level, 0)
             times[level] = block + 1
@@ -515,17 +522,17 @@ class Answers:
 
 
 def _evals(recipe: Plain) -> Iterator[QualityObservation]:
-    """Yield the answers of both arms, and those of the baseline when it is asked `again`.
+    """Yield the answers of both arms, and those of the baseline when it is run `again`.
 
     A task has `items`, `clusters` to which they belong in turn, and the settings of the harness, unless an arm has its
-    own. An arm that is null was not asked.
+    own. An arm that is null did not run it.
     """
     for task, words in recipe.items():
         assert words.keys() <= {"items", "clusters", "harness", "baseline", "candidate", "again"}, f"keys of {task}"
-        asked = {"baseline": {}, "candidate": {}, **words}
+        arms = {"baseline": {}, "candidate": {}, **words}
         for who, arm in (("baseline", Arm.BASELINE), ("candidate", Arm.CANDIDATE), ("again", Arm.BASELINE)):
-            if asked.get(who) is not None:
-                answers = Answers(**{"harness": words.get("harness", {}), **asked[who]})
+            if arms.get(who) is not None:
+                answers = Answers(**{"harness": words.get("harness", {}), **arms[who]})
                 items = tuple(_eval_items(task, words["items"], words.get("clusters"), answers, own=len(who)))
                 expected = words["items"] if answers.expected is None else answers.expected
                 repeat = int(who == "again")
@@ -576,6 +583,7 @@ class Prompt:
     empty: str = ""
     refuses: str = ""
     form: bool = False  # whether the prompt asks for a form
+    formless: str = ""  # answers that need none, such as those that call no tool
     invalid: str = ""  # answers that do not have it
     cut: str = ""
     quick: str = ""  # answered in 1 ms
@@ -606,11 +614,13 @@ def _shadow_item(number: int, prompt: Prompt, *, facts: bool) -> ShadowItem:
     digests: dict[str, str | None] = {}
     answers: dict[str, AnswerFacts | None] = {}
     for who in ("primary", "secondary", "candidate"):
-        asked = who not in prompt.no_answer and not (who == "secondary" and prompt.once)
-        digests[who] = None if not asked or who in prompt.empty else f"other {who}" if who in prompt.differs else "same"
+        answered = who not in prompt.no_answer and not (who == "secondary" and prompt.once)
+        digests[who] = (
+            None if not answered or who in prompt.empty else f"other {who}" if who in prompt.differs else "same"
+        )
         took_ns = (1 if who in prompt.quick else 900) * MS
-        valid = who not in prompt.invalid if prompt.form else None
-        answers[who] = AnswerFacts(40, took_ns, who in prompt.refuses, 50, valid) if asked and facts else None
+        valid = who not in prompt.invalid if prompt.form and who not in prompt.formless else None
+        answers[who] = AnswerFacts(40, took_ns, who in prompt.refuses, 50, valid) if answered and facts else None
 
     def pair(one: str, other: str) -> PairFacts | None:
         if not facts or digests[one] is None or digests[other] is None:
@@ -654,8 +664,8 @@ class Texts:
     floor_kld: float | None = None  # the same of the baseline asked again, where it was
     floor_other_top: Any = 0
     floor_missing: Any = 0
-    strangers: Any = 0  # positions at which the arms list no token in common
-    untold: Any = 0  # positions of whose own token nothing is known
+    no_common_token: Any = 0  # positions at which the arms list no token in common
+    unreported: Any = 0  # positions of whose own token no probability is known
     negative: Any = 0  # positions with a divergence that cannot be
     repeated: bool = False  # all positions of a piece are one
     bound: bool = False  # only a lower bound of the divergence is known
@@ -668,7 +678,7 @@ def _divergence(texts: Texts) -> DivergenceObservation:
     count = texts.pieces * texts.each
     points, deviations = uniform(0, count), normal(9, count)
     amounts = -np.log1p(-points)
-    names = ("other_top", "floor_other_top", "floor_missing", "strangers", "untold", "negative")
+    names = ("other_top", "floor_other_top", "floor_missing", "no_common_token", "unreported", "negative")
     of = {name: _rows(getattr(texts, name)) for name in names}
     items = []
     for i in range(count):
@@ -682,9 +692,9 @@ def _divergence(texts: Texts) -> DivergenceObservation:
             kld=-0.5 if i in of["negative"] else float(texts.kld * amounts[i]),
             same_top1=i not in of["other_top"],
             bound=texts.bound,
-            shared=0 if i in of["strangers"] else 20,
-            baseline_ln=None if i in of["untold"] else baseline_ln,
-            candidate_ln=None if i in of["untold"] else candidate_ln,
+            shared=0 if i in of["no_common_token"] else 20,
+            baseline_ln=None if i in of["unreported"] else baseline_ln,
+            candidate_ln=None if i in of["unreported"] else candidate_ln,
             floor_kld=float((texts.floor_kld or 0.0) * amounts[count - 1 - i]) if again else None,
             floor_same_top1=i not in of["floor_other_top"] if again else None,
         )

@@ -62,14 +62,14 @@ class Server:
     model_names: Sequence[str] = ()
     failed: Mapping[str, int] = field(default_factory=dict)
     unsent: int = 0
-    own_faults: int = 0  # failures of the load generator's machine
+    client_errors: int = 0  # failures of the load generator's machine
     resent: int = 0
     lag_ms: float = 0.0  # lateness of every send
     late: int = 0  # requests sent 60 ms late, the last ones
     early: int = 0  # requests that were answered before they were sent
     drop: int = 0  # requests without a record, the last ones
     ramp: Columns | None = None  # words of the ramp's requests, `requests` among them
-    left: int = 0  # requests that the client broke off
+    cancelled: int = 0  # requests that the client broke off
     client: Columns = field(default_factory=dict)
 
 
@@ -155,7 +155,9 @@ def request_columns(
 
 def _errors(s: Server, n: int) -> list[str | None]:
     """Return the error of each request, failures first; those that were never sent are the first of all."""
-    failed = ["client"] * (s.unsent + s.own_faults) + [name for name, count in s.failed.items() for _ in range(count)]
+    failed = ["client"] * (s.unsent + s.client_errors) + [
+        name for name, count in s.failed.items() for _ in range(count)
+    ]
     return [*failed, *[None] * n][:n]
 
 
@@ -179,13 +181,13 @@ def _texts(s: Server, ok: Truths, pieces: Any, first_good: Callable[[int], Truth
     words = {"chars": 5, "blank": 0, "repeated": 0, "silent": 0, **s.text}
     silent = first_good(words["silent"])
     chars = np.where(first_good(words["blank"]), 0, pieces * words["chars"])
-    said = {
+    columns = {
         "answer_chars": np.where(silent, 0, chars),
         "reasoning_chars": np.where(silent, chars, 0),
         "redundancy_percent": np.where(first_good(words["repeated"]), 95, 20),
         "tool_calls": np.zeros(len(ok)),
     }
-    return {name: np.where(ok, column, _ABSENT).astype(np.int32) for name, column in said.items()}
+    return {name: np.where(ok, column, _ABSENT).astype(np.int32) for name, column in columns.items()}
 
 
 @functools.lru_cache(maxsize=512)

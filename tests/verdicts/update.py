@@ -22,7 +22,7 @@ def update(*, change: bool) -> bool:
     for path in FILES:
         verdicts = {}
         for case in read_cases(path):
-            found = run_case(case.suite, case.recipe, case.asked).verdict
+            found = run_case(case.suite, case.recipe, case.suites).verdict
             lines = [] if case.expected is None else list(differences(case.expected, found))
             if case.expected is None:
                 new += 1
