@@ -12,7 +12,7 @@ from benchgate.gate.policy import CheckSpec, judged_by, specs_over, unit_name
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.plan.power import NOTHING_KNOWN, Earlier, JudgedCheck, Known
+from benchgate.plan.check_power import NOTHING_KNOWN, Earlier, JudgedCheck, Known
 from benchgate.plan.schedule import Plan, measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.metric_kinds import TASK_METRICS

@@ -129,7 +129,7 @@ def test_where_lengths_are_too_few_any_piece_may_stand_for_any_other() -> None:
 
 def test_a_piece_that_is_not_of_the_vocabulary_is_an_error_and_never_sent_unsalted() -> None:
     for kind, text in (("words", "time and year"), ("letters", "ab-c")):
-        with pytest.raises(ValueError, match="in a made-up prompt is not in the vocabulary"):
+        with pytest.raises(ValueError, match="in a synthetic prompt is not in its vocabulary"):
             rewritten(text, VOCABULARIES[kind], 5)
 
 
