@@ -84,7 +84,7 @@ def first_filter(config: Mapping[str, Any]) -> str:
 
 
 def spelled_task(task: PlannedTask) -> dict[str, object]:
-    """Serialize a task as plain JSON values, for the plan's hash and the store.
+    """Serialise a task as plain JSON values, for the plan's hash and the store.
 
     Values implied by the configuration and empty ones are omitted, so that tasks without them keep their bytes. Rows of
     external data sets appear by id and digest.

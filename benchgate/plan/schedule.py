@@ -3,7 +3,7 @@
 The plan follows from the suite, its seed and the data files alone: same inputs, same plan, same hash. Both sides of a
 block get the same requests (common random numbers); different blocks get different ones. A capacity search chooses its
 looks by their results, so they are not in the plan; the requests of a look follow from the suite, its seed, the level
-and the number of earlier looks there. Serialization omits unused features of later versions, so that plans without them
+and the number of earlier looks there. Serialisation omits unused features of later versions, so that plans without them
 keep their bytes.
 """
 
@@ -254,7 +254,7 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
 
 
 def spelled_block(block: PlannedBlock) -> dict[str, object]:
-    """Serialize a block as plain JSON values."""
+    """Serialise a block as plain JSON values."""
     return {
         "number": block.number,
         "order": list(block.order),
@@ -263,7 +263,7 @@ def spelled_block(block: PlannedBlock) -> dict[str, object]:
 
 
 def spelled_stage(stage: PlannedStage) -> dict[str, object]:
-    """Serialize a stage as plain JSON values; a single class without a name appears as the stage itself."""
+    """Serialise a stage as plain JSON values; a single class without a name appears as the stage itself."""
     classes = [_class(group) for group in stage.classes]
     if len(stage.classes) == 1 and not stage.classes[0].name:
         return {**classes[0], "name": stage.name}
@@ -289,7 +289,7 @@ def _request(request: PlannedRequest) -> dict[str, object]:
 
 
 def _ask(ask: Ask) -> dict[str, object]:
-    """Serialize a request's content, recorded ones by digest: a stored plan may be read by many."""
+    """Serialise a request's content, recorded ones by digest: a stored plan may be read by many."""
     spelled: dict[str, object] = {"output_tokens": ask.output_tokens}
     more = {"fields": dict(ask.fields), "model": ask.model, "schema": ask.schema}
     spelled.update({name: value for name, value in more.items() if value})

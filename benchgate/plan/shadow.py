@@ -21,7 +21,7 @@ class ShadowPrompt:
     """Recorded prompt.
 
     Without `messages`, `prompt` is sent as the only user message, or as it is if `endpoint` is completions. With
-    `messages`, it is their canonical serialization, for the digest. `fields` are added to the request; `max_tokens` is
+    `messages`, it is their canonical serialisation, for the digest. `fields` are added to the request; `max_tokens` is
     this prompt's own limit; `stratum` names the slice of the traffic it was sampled from. `once`: the baseline gets it
     once, not twice.
     """
@@ -56,7 +56,7 @@ def some_asked_twice(prompts: Sequence[ShadowPrompt], ratio: float, seed: int) -
 
 
 def spelled_prompt(row: ShadowPrompt) -> dict[str, object]:
-    """Serialize the identity of a recorded prompt and its request, by digests of user text."""
+    """Serialise the identity of a recorded prompt and its request, by digests of user text."""
     spelled: dict[str, object] = {"id": row.id, "prompt_sha256": text_sha256(row.prompt)}
     if row.fields:
         spelled["fields_sha256"] = hashlib.sha256(canonical_json(dict(row.fields))).hexdigest()

@@ -85,7 +85,7 @@ def drawn_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
 
 
 def spelled_piece(piece: Piece) -> dict[str, object]:
-    """Serialize a piece as plain JSON values, by the digest of its text, which may be private."""
+    """Serialise a piece as plain JSON values, by the digest of its text, which may be private."""
     digest = hashlib.sha256(piece.text.encode("utf-8", "surrogatepass")).hexdigest()
     return {"text_id": piece.text_id, "number": piece.number, "text_sha256": digest, "positions": piece.positions}
 

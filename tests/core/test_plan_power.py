@@ -228,9 +228,7 @@ def test_only_what_is_certain_or_measured_is_refused() -> None:
     by_noise = shortfalls(told(load_suite(narrow, ERRORS), known=known).checks)
     assert by_noise.certain == by_noise.told == ()
     assert len(by_noise.likely) == len(by_noise.refused) == 1
-    assert by_noise.refused[0].startswith(
-        "ttft-p50@c4 is underpowered for its margin of 1 %: by the noise profile of"
-    )
+    assert by_noise.refused[0].startswith("ttft-p50@c4 is underpowered for its margin of 1 %: by the noise profile of")
     assert "`allow_underpowered: true`" in by_noise.refused[0]
     for allowing in (
         load_suite({**narrow, "allow_underpowered": True}, ERRORS),
