@@ -13,7 +13,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.plan.power import NOTHING_KNOWN, Earlier, JudgedCheck, Known
+from benchgate.plan.check_power import NOTHING_KNOWN, Earlier, JudgedCheck, Known
 from benchgate.plan.schedule import Plan, measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite

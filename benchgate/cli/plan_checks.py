@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from benchgate.units import as_written, show_number, show_percent, show_points
 
 if TYPE_CHECKING:
-    from benchgate.plan.power import CheckPower, Promotion
+    from benchgate.plan.check_power import CheckPower
+    from benchgate.plan.power import Promotion
     from benchgate.plan.preview import Amount, Totals
 
 _HEADINGS = ("check", "margin", "sees (80 / 95 %)", "has", "needs", "equal passes", "spread")

@@ -96,7 +96,7 @@ def sha256_of(value: object) -> str:
 
 
 def canonical_json(value: object) -> bytes:
-    """Serialize with sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinity.
+    """Serialise with sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinity.
 
     A lone surrogate (a server can send one in JSON) is kept as three bytes, which `json.loads` restores.
     """

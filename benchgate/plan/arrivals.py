@@ -1,7 +1,4 @@
-"""When requests are meant to be sent: an arrival process, a rate and a generator give instants.
-
-Recorded traffic played again: which rows of a trace a stage sends, and when.
-"""
+"""Arrival times of requests: drawn from a process, or replayed from a trace."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ def arrival_offsets_ns(
     *,
     cv: float = 1.0,
 ) -> tuple[int, ...]:
-    """Intended sends in ns since the start of the stage, ascending, the first one after one gap.
+    """Draw intended sends in ns since the start of the stage, ascending, the first one after one gap.
 
-    Gaps of mean 1/rate: exponential (poisson), all the same (constant), or gamma with the coefficient of variation
-    `cv`, burstier than Poisson above 1 and steadier below. Offsets are absolute, so lateness never shifts later
-    requests. ValueError unless rate and cv are finite and above 0.
+    Gaps have the mean 1/rate: exponential (poisson), constant, or gamma with the coefficient of variation `cv`,
+    burstier than Poisson above 1 and steadier below. Offsets are absolute, so a late request does not shift later ones.
+    Raises ValueError unless rate and cv are finite and above 0.
     """
     for name, value in (("rate_rps", rate_rps), ("cv", cv)):
         if not 0 < value < math.inf:
@@ -38,12 +35,12 @@ def arrival_offsets_ns(
     elif process == "gamma":
         offsets_s = np.cumsum(generator.gamma(cv**-2, cv**2 / rate_rps, size=count))
     else:
-        offsets_s = np.arange(1, count + 1) / rate_rps  # not a running sum, which gathers rounding
+        offsets_s = np.arange(1, count + 1) / rate_rps  # a running sum would accumulate rounding
     return tuple(int(ns) for ns in np.rint(offsets_s * _NS_PER_S))
 
 
 def offsets_within_ns(arrival: Arrival, rate_rps: float, length_s: float, seeds: Sequence[int]) -> tuple[int, ...]:
-    """Intended sends within `length_s`, in ns, ascending, of a process that follows from `seeds`."""
+    """Draw intended sends within `length_s`, in ns, ascending, from the random stream of `seeds`."""
     end_ns = round(length_s * _NS_PER_S)
     count = 16 + math.ceil(2 * rate_rps * length_s)
     while True:
@@ -57,11 +54,10 @@ def offsets_within_ns(arrival: Arrival, rate_rps: float, length_s: float, seeds:
 def ramp_offsets_ns(
     arrival: Arrival, rate_rps: float, lead_s: float, tail_s: float, last_ns: int, seeds: Sequence[int]
 ) -> tuple[int, ...]:
-    """Intended sends of an open loop's ramp in ns since the start of the stage, ascending.
+    """Draw intended sends of an open loop's ramp in ns since the start of the stage, ascending.
 
     The measured schedule begins after `lead_s` and has its last send `last_ns` later. The ramp continues the same
-    process in both directions: gap after gap back from where that schedule begins, and on from its last send for
-    `tail_s`.
+    process in both directions: backwards from the start of that schedule, and forwards from its last send for `tail_s`.
     """
     lead_ns = round(lead_s * _NS_PER_S)
     before, after = (
@@ -73,18 +69,18 @@ def ramp_offsets_ns(
 
 
 def profile_offsets_ns(arrival: Arrival, profile: RateProfile, generator: np.random.Generator) -> tuple[int, ...]:
-    """Intended sends in ns since the start of the stage, ascending: `profile.requests` of them, within its duration.
+    """Draw intended sends of a varying rate in ns, ascending: `profile.requests` of them, within its duration.
 
     The process is laid out in operational time, in which the rate is 1, and mapped through the inverse of the
     cumulative rate (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4). The number of requests is fixed, so
     that blocks have equally many, and the process is conditioned on it:
 
-    - poisson: given that n come, the instants of an inhomogeneous Poisson process are n independent draws from its
+    - poisson: given n requests, the instants of an inhomogeneous Poisson process are n independent draws from its
       normalised rate, in order. That law is exact.
     - gamma: gaps of an ordinary gamma renewal process, scaled so that arrival n + 1 would fall on the end. By Lukacs's
-      theorem their proportions do not depend on their sum: they are Dirichlet with weight cv**-2 each. For cv = 1
-      that is the Poisson case, so one draw serves both.
-    - constant: the n equal gaps that end with the profile.
+      theorem their proportions do not depend on their sum: they are Dirichlet with weight cv**-2 each. For cv = 1 that
+      is the Poisson case, so one draw serves both.
+    - constant: n equal gaps that end with the profile.
     """
     count, mass = profile.requests, profile.mass
     if arrival.process == "constant":
@@ -96,12 +92,12 @@ def profile_offsets_ns(arrival: Arrival, profile: RateProfile, generator: np.ran
 
 
 def mean_rps(offsets_ns: Sequence[int]) -> float:
-    """Requests over the time up to the last one, taken as a second where it is less: one row alone takes none."""
+    """Return requests over the time up to the last one, at least one second."""
     return len(offsets_ns) / max(1.0, max(offsets_ns, default=0) / _NS_PER_S)
 
 
 def peak_rps(offsets_ns: Sequence[int]) -> float:
-    """The most requests that are due within one second, wherever it begins. The offsets ascend."""
+    """Return the largest number of requests due within any one second. The offsets ascend."""
     due_ns = np.array(offsets_ns, dtype=np.int64)
     after = np.searchsorted(due_ns, due_ns + _NS_PER_S, side="left")
     return float(np.max(after - np.arange(len(due_ns)), initial=0))
@@ -109,10 +105,10 @@ def peak_rps(offsets_ns: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """One row of a trace: when it came, in ns since the first row, and its lengths where the trace says them.
+    """Row of a trace: arrival in ns since the first row, and lengths if the trace has them.
 
-    `hash_ids` stand for the blocks of its prompt, in order: prompts that begin with equal ones begin alike. `line` is
-    where it stands in its file, from 1.
+    `hash_ids` identify the blocks of its prompt in order: equal ones give equal text. `line` is its line in the file,
+    from 1.
     """
 
     at_ns: int
@@ -123,10 +119,10 @@ class TracedRequest:
 
 
 def replayed_rows(trace: Sequence[TracedRequest], count: int, block: int, blocks: int) -> Sequence[TracedRequest]:
-    """The rows that a block sends: its own stretch of the trace where there is one for each block, else the first.
+    """Return the rows that a block sends: its own part of the trace if it is long enough, else the first rows.
 
-    Stretches of their own make the blocks speak for more of the traffic; with fewer rows every block plays the same
-    ones, and says so much the less about others. ValueError when the trace has fewer rows than one block sends.
+    Different parts cover more of the traffic. With fewer rows, every block replays the same ones and covers only those.
+    Raises ValueError when the trace has fewer rows than one block sends.
     """
     if len(trace) < count:
         raise ValueError(f"the trace has {len(trace):,} rows and a block sends {count:,}")
@@ -135,5 +131,5 @@ def replayed_rows(trace: Sequence[TracedRequest], count: int, block: int, blocks
 
 
 def replayed_offsets_ns(rows: Sequence[TracedRequest], speed: float) -> tuple[int, ...]:
-    """Intended sends in ns since the start of the stage: the first row at 0, gaps as recorded divided by `speed`."""
+    """Return intended sends in ns since the start of the stage: first row at 0, recorded gaps over `speed`."""
     return tuple(round((row.at_ns - rows[0].at_ns) / speed) for row in rows)

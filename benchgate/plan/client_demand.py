@@ -1,8 +1,7 @@
-"""What a plan asks of the load generator, and whether the machine it runs on can deliver that.
+"""Demand of a plan on the load generator, compared with the profile of this machine.
 
-Nothing is sent to find out: the schedule of an open loop is known, and so is the curve that `benchgate doctor --client`
-measured, or else a usual one. How fast a closed loop will go is the servers' to say; of it only the streams in flight
-are known before.
+The schedule of an open loop is known, and so is the client profile measured by `benchgate doctor --client`, or else a
+usual one. The rate of a closed loop depends on the servers; only its streams in flight are known in advance.
 """
 
 from __future__ import annotations
@@ -21,17 +20,22 @@ from benchgate.suite.schema import Suite
 from benchgate.units import show_number
 
 _NS = 1e-9
-_CHEAPER_YET = 4.0  # times: what a token costs falls with the load, to a third from 50 streams to 1,000
-_WINDOW_S = (1.0, 5.0)  # least and most: over as long a time as the client's CPU is judged by
+_COST_FALLS = 4.0  # tolerated fall of CPU cost per token with load; a third was seen from 50 to 1,000 streams
+_WINDOW_S = (1.0, 5.0)  # least and most, as for the client's CPU share
+_REMEDY = (
+    "lower the load, give it more processes where there are cores for them (`load.workers`) or other machines "
+    "(`--cluster`), or measure this one again while nothing else runs on it (`benchgate doctor --client`)"
+)
+_UNKNOWN_REMEDY = "the run itself will say whether the client was the bottleneck; other machines help (`--cluster`)"
 
 
 @dataclass(frozen=True, slots=True)
 class StageDemand:
-    """One stage as it will be asked of each arm in each block, all classes together; of blocks the most demanding.
+    """Demand of one stage on each side, all classes together, in the most demanding block.
 
-    `offered_rps` is the stated rate, or the mean where it changes; the peaks are over the busiest 5 s of the schedule
-    (over all of it where it is shorter, and at least a second). None where a closed loop leaves them to the servers; a
-    stage of several classes may have both.
+    `offered_rps` is the stated rate, or its mean if it varies. The peaks are over the busiest 5 s of the schedule, or
+    over all of a shorter one, at least a second. They are None for a closed loop; a stage of several classes may have
+    both.
     """
 
     name: str
@@ -44,41 +48,41 @@ class StageDemand:
 
 
 def stage_demands(plan: Plan) -> tuple[StageDemand, ...]:
-    """Every stage of the sweep, in order; empty without a load."""
+    """Return the demand of every stage of the sweep, in order; empty without a load."""
     if not plan.blocks:
         return ()
     return tuple(_most_demanding(stages) for stages in zip(*(block.stages for block in plan.blocks), strict=True))
 
 
 def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
-    """How many load generator processes a stage needs by the curve; None when no number of them is known to do it.
+    """Return the load generator processes that a stage needs by the profile; None if no number is known to suffice.
 
-    Tokens and requests cost the same processor, so what each takes of one worker adds up.
+    Tokens and requests use the same processor, so their shares of a worker add up.
     """
-    return _whole(share for share, _ in _shares(demand, profile))
+    return _workers_for(share for share, _ in _shares(demand, profile))
 
 
 def beyond_the_client(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    """Why a stage asks for more than `workers` processes can deliver here, and what to do; None when that is not known.
+    """Explain why a stage exceeds `workers` processes on this machine, with a remedy; None if that is not shown.
 
-    A series that ended with the client as the bottleneck says what is too much. One that ended for another reason says
-    what a token and a request cost, and no process has more than one core.
+    It is shown by a measured series that ended with the client as the bottleneck. Otherwise the measured CPU costs of a
+    token and a request decide, as no process has more than one core.
     """
-    least = _whole(share for share, limited in _shares(demand, profile) if limited)
+    least = _workers_for(share for share, limited in _shares(demand, profile) if limited)
     if least is not None and least <= workers:
-        return _beyond_its_cores(demand, profile, workers)
+        return _beyond_cores(demand, profile, workers)
     reached = _reached(demand, profile, workers)
     able = f"can deliver {reached}, beyond which the client" if reached else "cannot deliver any load: the client"
     found = f"{_processes(workers)} {able} was the bottleneck"
     return f"stage {demand.name} asks for {_asked(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
 
 
-def _beyond_its_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
+def _beyond_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
              (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
     for asked, cost_us, of in costs:
         cores = (asked or 0.0) * (cost_us or 0.0) * 1e-6
-        if cores > _CHEAPER_YET * workers:
+        if cores > _COST_FALLS * workers:
             took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
             need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
             return f"stage {demand.name} asks for {_asked(demand)}: {took}, so {need}; {_REMEDY}"
@@ -86,7 +90,7 @@ def _beyond_its_cores(demand: StageDemand, profile: ClientProfile, workers: int)
 
 
 def beyond_the_curve(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    """Why it is not known whether `workers` processes here can deliver a stage; None when it is."""
+    """Explain why it is unknown if `workers` processes suffice for a stage; None if it is known."""
     needed = workers_needed(demand, profile)
     if (needed is not None and needed <= workers) or beyond_the_client(demand, profile, workers) is not None:
         return None
@@ -96,26 +100,26 @@ def beyond_the_curve(demand: StageDemand, profile: ClientProfile, workers: int) 
 
 
 def most_workers(suite: Suite, cpus: int) -> int:
-    """How many load generator processes can work at a time: as many as the suite says and there are cores."""
+    """Return the most load generator processes that can run at a time: those of the suite, at most the cores."""
     if suite.load is not None and suite.load.workers != "auto":
         return min(suite.load.workers, cpus)
     return unasked_workers(cpus)
 
 
 def unasked_workers(cpus: int) -> int:
-    """The most that are started when nobody says how many: half the cores, for a server may live on the others."""
+    """Return the default limit of processes: half the cores, because a server may run on the others."""
     return max(1, cpus // 2)
 
 
 def chosen_workers(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> int:
-    """How many are started for a suite: as many as it says, or as many as its stages need."""
+    """Return the processes started for a suite: its own number, or what its stages need."""
     if suite.load is not None and suite.load.workers != "auto":
         return suite.load.workers
     return workers_to_start([*stage_demands(plan), *searched_demands(suite)], profile, most_workers(suite, cpus))
 
 
 def searched_demands(suite: Suite) -> list[StageDemand]:
-    """What a capacity search asks for at the highest level it may come to."""
+    """Return the demand of a capacity search at its highest level."""
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:
         return []
@@ -128,16 +132,16 @@ def searched_demands(suite: Suite) -> list[StageDemand]:
 
 
 def workers_to_start(demands: Sequence[StageDemand], profile: ClientProfile | None, most: int) -> int:
-    """What the most demanding stage needs by the curve, at most `most`, and at least one.
+    """Return the processes that the most demanding stage needs, from one to `most`.
 
-    Without a curve the usual cost is assumed. Where no number of processes is known to be enough, all are started.
+    Without a profile the usual cost is assumed. If no number is known to suffice, it is `most`.
     """
     curve = USUAL_CLIENT if profile is None else profile
     return max(1, min(most, max((workers_needed(demand, curve) or most for demand in demands), default=1)))
 
 
 def _most_demanding(stages: tuple[PlannedStage, ...]) -> StageDemand:
-    """The same stage over all blocks, which differ only by chance or by the rows of a trace: the most of each."""
+    """Combine a stage over all blocks, which differ only by chance or by trace rows: the maximum of each value."""
     first = stages[0]
     offered = [_offered(stage) for stage in stages if any(group.concurrency is None for group in stage.classes)]
     rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
@@ -157,10 +161,10 @@ def _stated_rps(stage: PlannedStage) -> float:
 
 
 def _offered(stage: PlannedStage) -> tuple[float, float, float]:
-    """Peak requests/s, peak tokens/s and the last planned send in s of its open loops; never below their stated rate.
+    """Return peak requests/s, peak tokens/s and last planned send (s) of open loops, at least the stated rate.
 
-    The later turns of a conversation come when the servers let them: they count at the instant of its first one. What
-    comes in one piece costs the client no more than a token does.
+    Later turns of a conversation have no schedule and count at the time of the first one. An answer in one piece costs
+    the client as much as one token.
     """
     asked: list[tuple[float, float]] = []
     for group in stage.classes:
@@ -175,7 +179,7 @@ def _offered(stage: PlannedStage) -> tuple[float, float, float]:
 
 
 def _peak(offsets_s: FloatArray, weights: FloatArray) -> float:
-    """The most weight per second in any window; offsets ascend."""
+    """Return the most weight per second in any window; offsets ascend."""
     window_s = float(np.clip(np.ptp(offsets_s), *_WINDOW_S))
     before = np.concatenate([[0.0], np.cumsum(weights)])
     ends = np.searchsorted(offsets_s, offsets_s + window_s, side="left")
@@ -195,20 +199,20 @@ def _shares(demand: StageDemand, profile: ClientProfile) -> list[tuple[float, bo
     """What tokens (or streams) and requests take of one worker, each with whether the curve knows its limit."""
     shares: list[tuple[float, bool]] = []
     if demand.concurrency is not None:
-        shares.append((_part(demand.concurrency, profile.streams), profile.streams_limited))
+        shares.append((_load_share(demand.concurrency, profile.streams), profile.streams_limited))
     if demand.peak_tokens_per_s is not None and demand.peak_rps is not None:
-        shares.append((_part(demand.peak_tokens_per_s, profile.tokens_per_s), profile.streams_limited))
-        shares.append((_part(demand.peak_rps, profile.requests_per_s), profile.requests_limited))
+        shares.append((_load_share(demand.peak_tokens_per_s, profile.tokens_per_s), profile.streams_limited))
+        shares.append((_load_share(demand.peak_rps, profile.requests_per_s), profile.requests_limited))
     assert shares, "a closed loop has streams, an open one rates"
     return shares
 
 
-def _part(asked: float, possible: float | None) -> float:
-    return asked / possible if possible else math.inf
+def _load_share(demand: float, possible: float | None) -> float:
+    return demand / possible if possible else math.inf
 
 
-def _whole(shares: Iterable[float]) -> int | None:
-    """Shares of a worker as workers; None when no number of them is enough."""
+def _workers_for(shares: Iterable[float]) -> int | None:
+    """Sum shares of a worker to whole workers; None when no number is enough."""
     share = sum(shares)
     return None if math.isinf(share) else max(1, math.ceil(share))
 
@@ -217,8 +221,7 @@ def _usual_step(streams: int | None, rps: float, tokens_per_s: float) -> ClientS
     return ClientStep(streams, rps, tokens_per_s, None, None, None, None, ())
 
 
-# Where none was measured: about half of what one process takes on a machine of no particular speed before its own
-# delays show.
+# Profile of an unmeasured machine: about half of what one process handles on an average machine without delay.
 USUAL_CLIENT = ClientProfile("", {}, (_usual_step(256, 256, 25_000), _usual_step(None, 1_000, 1_000)))
 
 
@@ -231,7 +234,7 @@ def _measured(profile: ClientProfile) -> str:
 
 
 def _reached(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    """What so many workers deliver by the largest sound steps; None where there is none."""
+    """Format the load that `workers` processes deliver by the largest sound steps; None without one."""
     able = []
     if demand.concurrency is not None and (streams := workers * (profile.streams or 0)):
         able.append(f"{streams:,} stream{'s' if streams > 1 else ''}")
@@ -242,10 +245,3 @@ def _reached(demand: StageDemand, profile: ClientProfile, workers: int) -> str |
     if profile.requests_per_s:
         able.append(f"{show_number(workers * profile.requests_per_s)} requests/s of one token")
     return ", or ".join(able) or None
-
-
-_REMEDY = (
-    "lower the load, give it more processes where there are cores for them (`load.workers`) or other machines "
-    "(`--cluster`), or measure this one again while nothing else runs on it (`benchgate doctor --client`)"
-)
-_UNKNOWN_REMEDY = "the run itself will say whether the client was the bottleneck; other machines help (`--cluster`)"

@@ -1,9 +1,4 @@
-"""What a run takes, from the first look at its load to the last: requests, tokens, time, money.
-
-What a run would ask, counted from its plan before anything is sent.
-
-The longest request of a plan, for holding it against what a server says its context is.
-"""
+"""Preview of a run before anything is sent: requests, tokens, duration, cost, power and client capacity."""
 
 from __future__ import annotations
 
@@ -13,6 +8,7 @@ from dataclasses import dataclass
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Ask
+from benchgate.plan.check_power import NOTHING_KNOWN, CheckPower, Earlier, JudgedCheck, Known
 from benchgate.plan.client_demand import (
     StageDemand,
     beyond_the_client,
@@ -22,8 +18,8 @@ from benchgate.plan.client_demand import (
     stage_demands,
     workers_needed,
 )
-from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
-from benchgate.plan.power import NOTHING_KNOWN, CheckPower, Earlier, JudgedCheck, Known, Promotion, foretell, shortfalls
+from benchgate.plan.model import PlannedClass, PlannedStage
+from benchgate.plan.power import Promotion, foretell, shortfalls
 from benchgate.plan.prompts import text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
@@ -35,12 +31,12 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A run that ends at one look. Requests are of the load, the least warm-up included, of evals and of the shadow
-    comparison, at most; tokens of the load alone. The ramps of closed loops are in both, estimated. None where nobody
-    knows.
+    """Cost of a run that ends at one look; None where unknown.
 
-    `usd` is what the measured deployments cost in that time, by their prices; judges and the load generator are not in
-    it. Neither are starting and warming up, where the time is only that of the schedules.
+    Requests are of the load (with the minimal warm-up), evals and the shadow comparison, at most. Tokens are of the
+    load alone. Both include estimated ramps of closed loops. `usd` is the price of the measured deployments in that
+    time, without judges and the load generator, and without starts and warm-up if the time is only that of the
+    schedules.
     """
 
     blocks: int
@@ -53,10 +49,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The least and the most that a run takes; both are one where the load has a fixed number of blocks.
+    """Least and most cost of a run, equal for a fixed number of blocks.
 
-    `seconds_from`: the earlier run that took so long, or "schedules": then it takes at least so long. None where the
-    time is not known.
+    `seconds_from` names the earlier run that gave the duration, or "schedules", a lower bound of it. None if the
+    duration is unknown.
     """
 
     least: Amount
@@ -65,7 +61,7 @@ class Totals:
 
 
 def totals(suite: Suite, plan: Plan, other_requests: int, earlier: Earlier | None) -> Totals:
-    """Of the planned run. `other_requests`: of all that is not load."""
+    """Estimate the cost of a planned run. `other_requests` are those outside of the load."""
     looks = suite.load.looks if suite.load is not None else ()
     least, most = (looks[0], looks[-1]) if looks else (len(plan.blocks), len(plan.blocks))
     source = None
@@ -78,7 +74,7 @@ def totals(suite: Suite, plan: Plan, other_requests: int, earlier: Earlier | Non
 
 
 def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
-    """About as many as the prompts hold: one short word each, or one letter for byte-level models."""
+    """Estimate the tokens of the prompts: one per short word, or per letter for byte-level models."""
     levels = suite.load.levels() if suite.load is not None else ()
     byte_level = {level.name for level in levels if level.workload.text == "letters"}
     return _with_ramp(
@@ -88,12 +84,12 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
 
 
 def output_tokens(stages: Sequence[PlannedStage]) -> int:
-    """At most so many."""
+    """Return the largest possible number of output tokens."""
     return _with_ramp(stages, lambda stage, group, ask: ask.output_tokens or 0)
 
 
 def _with_ramp(stages: Sequence[PlannedStage], tokens: Callable[[PlannedStage, PlannedClass, Ask], int]) -> int:
-    """Sum over the requests of all classes that send each once; a ramp request counts as the mean of its class."""
+    """Sum over the requests of foreground classes; a ramp request counts as the mean of its class."""
     total = 0.0
     for stage in stages:
         for group in stage.classes:
@@ -104,7 +100,7 @@ def _with_ramp(stages: Sequence[PlannedStage], tokens: Callable[[PlannedStage, P
 
 
 def schedule_s(stages: Sequence[PlannedStage]) -> float:
-    """From the start of each to its last planned send; 0 for a closed loop, which has no schedule."""
+    """Sum the times from each stage's start to its last planned send; 0 for a closed loop."""
     return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
 
 
@@ -127,7 +123,7 @@ def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier:
 
 
 def _is_scheduled(suite: Suite, plan: Plan) -> bool:
-    """Whether the run is nothing but open loops, whose time is known."""
+    """Return True if the run consists of open loops only, whose time is known."""
     alone = suite.start is None and suite.quality is None and suite.divergence is None and suite.shadow is None
     searches = suite.load is not None and suite.load.capacity is not None
     closed = any(group.concurrency is not None for b in plan.blocks for s in b.stages for group in s.classes)
@@ -135,7 +131,7 @@ def _is_scheduled(suite: Suite, plan: Plan) -> bool:
 
 
 def _usd(suite: Suite, seconds: float | None) -> float | None:
-    """Every measured deployment is there, and paid for, all the time. None where one has no price."""
+    """Return the price of all measured deployments for the whole time; None if one has no price."""
     if seconds is None:
         return None
     names = {arm.value: getattr(suite, arm.value) for arm in measured_arms(suite)}
@@ -150,63 +146,62 @@ def _usd(suite: Suite, seconds: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StagePreview:
-    """One stage of the sweep. `workers` is how many load generator processes it needs; None when that is not known."""
+    """Stage of the sweep. `workers` is the number of load generator processes it needs; None if unknown."""
 
     demand: StageDemand
-    offered: str  # as a person would say it
+    offered: str  # formatted
     workers: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A run before it is made. Requests and tokens are of all arms over all blocks, the least warm-up included; tokens
-    with those of the ramp.
+    """Preview of a run. Requests and tokens are of both sides over all blocks, with the minimal warm-up.
 
-    `load_s` is how long the load will take at least: the schedules of its open loops. Closed loops go as fast as their
-    servers, so `load_s_known` is False where there are any; what answers take after the last send is not in it.
+    Tokens include ramps. `load_s` is the least duration of the load: the schedules of its open loops. With closed
+    loops, whose speed depends on the servers, `load_s_known` is False. Answers after the last send are not included.
     """
 
     stages: tuple[StagePreview, ...]
-    starts: int  # of all arms' servers, from nothing
+    starts: int  # server starts on all sides
     blocks: int  # at most
-    fewest_blocks: int  # after which the load is looked at first
+    fewest_blocks: int  # at the first interim look
     arms: int
     load_requests: int
     warmup_requests: int
-    warmup_goes_on: bool  # until TTFT no longer falls: then the requests of the warm-up are the least there are
-    ramp_requests: int  # about, of closed loops, beside `load_requests`; those of open loops depend on the servers
+    warmup_goes_on: bool  # until TTFT no longer falls; `warmup_requests` is then the minimum
+    ramp_requests: int  # approximate, of closed loops, not in `load_requests`; open loops' depend on the servers
     input_tokens: int
     output_tokens: int
     load_s: float
     load_s_known: bool
-    capacity_requests: int  # of all arms at most: a search ends as soon as it knows; 0 without one
+    capacity_requests: int  # of all sides at most; 0 without a search
     eval_items: int
-    to_fetch: tuple[str, ...]  # data sets of evals that are not on this machine, whose items are not counted
-    text_positions: int  # of fixed texts, on each arm
+    to_fetch: tuple[str, ...]  # eval data sets not on this machine, whose items are not counted
+    text_positions: int  # of fixed texts, on each side
     shadow_prompts: int
     shadow_requests: int
-    judge_requests: int  # at most, for it is not asked about answers that are one
-    similarity_requests: int  # to the embeddings endpoint, at most: likewise
+    judge_requests: int  # at most: equal answers are not judged
+    similarity_requests: int  # to the embeddings endpoint, at most, likewise
     plan_sha256: str
-    client_measured_at: str | None  # when the curve of this machine's load generator was measured; None: never
-    problems: tuple[str, ...]  # why the load generator here cannot do it
-    unknowns: tuple[str, ...]  # of what it is not known whether it can
-    foregone: tuple[str, ...]  # required checks that cannot pass, whatever is answered, and are not allowed to try
-    refused: tuple[str, ...]  # those, and required checks that by measured noise do not carry their margins
-    underpowered: tuple[str, ...]  # others that may not carry theirs
-    checks: tuple[CheckPower, ...]  # in the order of the policy; empty where nobody said what will be judged
+    client_measured_at: str | None  # date of this machine's client profile; None without one
+    problems: tuple[str, ...]  # loads beyond this machine's load generator
+    unknowns: tuple[str, ...]  # loads that may be beyond it
+    foregone: tuple[str, ...]  # required checks that can never pass and may not be underpowered
+    refused: tuple[str, ...]  # those, and required checks that measured noise leaves underpowered
+    underpowered: tuple[str, ...]  # other checks that may be underpowered
+    checks: tuple[CheckPower, ...]  # in the order of the policy; empty without known checks
     promotion: Promotion | None
     totals: Totals
 
     @property
     def blocks_told(self) -> str:
-        """`10 blocks`, or `5 to 20 blocks` where the load may be settled before its end."""
+        """Format the blocks: `10 blocks`, or `5 to 20 blocks` with interim looks."""
         fewest = f"{self.fewest_blocks} to " if self.fewest_blocks < self.blocks else ""
         return f"{fewest}{self.blocks} blocks"
 
     @property
     def warmup_told(self) -> str:
-        """`16 of them warm-up`, or `at least 16 of them warm-up`."""
+        """Format the warm-up: `16 of them warm-up`, or `at least 16 of them warm-up`."""
         return f"{'at least ' if self.warmup_goes_on else ''}{self.warmup_requests:,} of them warm-up"
 
 
@@ -218,15 +213,16 @@ def preview(
     judged: Sequence[JudgedCheck] = (),
     known: Known = NOTHING_KNOWN,
 ) -> Preview:
-    """Count a plan, and hold it against the curve of the machine, when there is one, with so many cores.
+    """Count a plan and compare it with the client profile of a machine with this number of cores, if there is one.
 
-    `judged` are the policy's checks, `known` is how much the deployments are known to vary.
+    `judged` are the policy's checks, `known` is the known noise of the deployments.
     """
     demands, arms = stage_demands(plan), len(measured_arms(suite))
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
     foretold = foretell(suite, plan, judged, known)
     short = shortfalls(foretold.checks)
-    eval_items = sum(len(task.rows) for task in plan.tasks) * _eval_askings(suite)
+    repeats = suite.quality is not None and suite.quality.repeat_baseline
+    eval_items = sum(len(task.rows) for task in plan.tasks) * (len(Arm) + repeats)
     shadow_requests = sum(2 if prompt.once else 3 for prompt in plan.shadow)
     return Preview(
         stages=tuple(
@@ -235,7 +231,7 @@ def preview(
         ),
         starts=(suite.start.times if suite.start is not None else 0) * arms,
         blocks=len(plan.blocks),
-        fewest_blocks=_first_look(suite, len(plan.blocks)),
+        fewest_blocks=suite.load.looks[0] if suite.load is not None and suite.load.looks else len(plan.blocks),
         arms=arms,
         load_requests=sum(len(stage.foreground) for stage in stages) * arms,
         warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
@@ -266,17 +262,8 @@ def preview(
     )
 
 
-def _first_look(suite: Suite, blocks: int) -> int:
-    return suite.load.looks[0] if suite.load is not None and suite.load.looks else blocks
-
-
-def _eval_askings(suite: Suite) -> int:
-    """How often an item of an eval is asked: once of each arm, and with `repeat_baseline` of the baseline again."""
-    return len(Arm) + (suite.quality is not None and suite.quality.repeat_baseline)
-
-
 def _judge_requests(suite: Suite, plan: Plan) -> int:
-    """Of every pair of answers, in both positions; before them, with benchgate's own prompt, of one to try it out."""
+    """Count both positions of every pair of answers, and a trial pair for benchgate's own prompt."""
     if suite.shadow is None or suite.shadow.judge is None or not plan.shadow:
         return 0
     tried = 2 if suite.shadow.judge.prompt is None else 0
@@ -284,14 +271,14 @@ def _judge_requests(suite: Suite, plan: Plan) -> int:
 
 
 def _similarity_requests(suite: Suite, plan: Plan) -> int:
-    """All answers to a prompt in one request, and one to see whether it tells unlike texts apart."""
+    """Count one request for all answers to a prompt, and one to test that unlike texts differ."""
     if suite.shadow is None or suite.shadow.similarity is None or not plan.shadow:
         return 0
     return len(plan.shadow) + 1
 
 
 def _most_searched(suite: Suite) -> int:
-    """The requests of one arm's capacity search, did it look at every level it may as long as it may."""
+    """Return the most requests of one side's capacity search."""
     capacity = suite.load.capacity if suite.load is not None else None
     if capacity is None:
         return 0
@@ -299,7 +286,7 @@ def _most_searched(suite: Suite) -> int:
         over=capacity.over,
         lowest=capacity.lowest,
         highest=capacity.highest,
-        target_ratio=0.5,  # has no part in it
+        target_ratio=0.5,  # irrelevant here
         resolution_ratio=capacity.resolution_ratio,
         probe_requests=capacity.probe_requests,
         budget_requests=capacity.budget_requests,
@@ -307,7 +294,7 @@ def _most_searched(suite: Suite) -> int:
 
 
 def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
-    """Every stage that asks for more than the load generator delivers here; none where that was never measured."""
+    """Explain every stage beyond this machine's load generator; empty without a profile."""
     if profile is None:
         return ()
     workers = most_workers(suite, cpus)
@@ -316,9 +303,9 @@ def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpu
 
 
 def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
-    """Every stage beyond the largest load that was tried; none where the load generator was never measured.
+    """Explain every stage that may be beyond this machine's load generator; empty without a profile.
 
-    A search that may come to more than can be delivered is no problem: mostly it ends before, else it says so itself.
+    A search with such levels is no problem: usually it ends before, else it reports it.
     """
     if profile is None:
         return ()
@@ -331,7 +318,7 @@ def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cp
 
 @dataclass(frozen=True, slots=True)
 class Longest:
-    """One request: at least `input_tokens` and at most `output_tokens`; of a conversation, with its earlier answers."""
+    """Longest request: at least `input_tokens` with earlier answers, at most `output_tokens`."""
 
     level: str
     index: int
@@ -340,35 +327,26 @@ class Longest:
 
     @property
     def tokens(self) -> int:
-        """What its context must hold, the few tokens of a chat template aside."""
+        """Return the context length that it needs, without the few tokens of a chat template."""
         return self.input_tokens + self.output_tokens
 
 
 def longest_request(load: Load, plan: Plan) -> Longest | None:
-    """The longest of all blocks, by the words of its texts; None without a request that generates or embeds text."""
-    return max(_all(load, plan), key=lambda one: one.tokens, default=None)
+    """Return the longest request of all blocks by words; None if none generates or embeds text."""
+    return max(_lengths(load, plan), key=lambda one: one.tokens, default=None)
 
 
-def _all(load: Load, plan: Plan) -> Iterator[Longest]:
+def _lengths(load: Load, plan: Plan) -> Iterator[Longest]:
     letters = {level.name: level.workload.text == "letters" for level in load.levels()}
     for block in plan.blocks:
         for stage in block.stages:
             for group in stage.classes:
                 level, answered = stage.observed_as(group), 0
                 for request in group.requests:
-                    answered = _answered(request, answered)
+                    if request.turn is None or not request.turn.carries:
+                        answered = 0
                     asked = text_tokens(request.ask.content, letters=letters.get(level, False))
-                    asked += _marks(request) if load.salt else 0
+                    if load.salt and request.ask.recorded:  # in a conversation, each turn is marked
+                        asked += MARK_PIECES * (1 if request.turn is None else request.turn.turn + 1)
                     yield Longest(level, request.index, asked + answered, request.ask.output_tokens or 0)
                     answered += request.ask.output_tokens or 0
-
-
-def _marks(request: PlannedRequest) -> int:
-    """The tokens that salting puts in front of recorded texts: once, or in a conversation before each of its turns."""
-    turns = 1 if request.turn is None else request.turn.turn + 1
-    return turns * MARK_PIECES if request.ask.recorded else 0
-
-
-def _answered(request: PlannedRequest, so_far: int) -> int:
-    """The tokens of the earlier answers that a turn carries on."""
-    return so_far if request.turn is not None and request.turn.carries else 0

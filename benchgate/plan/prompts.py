@@ -1,13 +1,4 @@
-"""The texts that the requests of one level are made of: beginnings that prompts share, and what is each one's own.
-
-Pictures of noise as PNG files, made by hand so that every machine makes the same bytes.
-
-From a workload and a text to the request that asks it.
-
-Numbers drawn from what a suite says of them: lengths, numbers of turns, pauses.
-
-Which rows of a file of recorded prompts a level sends in a block.
-"""
+"""Request contents: synthetic texts and images, recorded prompts, and their lengths."""
 
 from __future__ import annotations
 
@@ -29,17 +20,24 @@ from benchgate.suite.stages import Level, first_round_of
 from benchgate.suite.workload import Lengths, Pauses, Prefix, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
-_SHARED, _HASHED = 2, 3  # what tells the generators of shared texts from those of everything else
-_ROUND_KEYS = 2**32  # keeps the keys of later warm-up rounds, whose blocks are negative, apart from those of blocks
+WARMUP = -1
+"""Block number of the first warm-up round; round k after it is block -1 - k."""
+_SHARED, _HASHED, _PROMPTS = 2, 3, 4  # random streams
+_ROUND_KEYS = 2**32  # separates the keys of later warm-up rounds, whose blocks are negative, from those of blocks
+_STORED_BYTES = 65_535  # largest stored block of a deflate stream
+_HEADER_AT, _DATA_AT = 16, 33  # offsets in a PNG made here: its width, and the length of its pixels
+_PIXELS = 2  # random stream of changed pixels
+_KEY_PIXELS = 16
+_QUERY_TOKENS = 16  # of a rerank request
+_NO_TEXT = frozenset({"role", "type", "image_url"})
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Makes the texts of one level in one block.
+    """Synthetic texts of one level in one block.
 
-    Beginnings that prompts share are the same in every block and in the warm-up, as a system prompt is the same all
-    day. The pieces that the hashes of a trace stand for are the block's own: what one block has left in a cache is no
-    hit in the next, and so the hits of a block are those that its rows imply.
+    Shared prefixes are equal in every block and in the warm-up, like a system prompt. Texts of a trace's hashes are the
+    block's own: they do not hit a cache filled by another block, so a block's hits are those its rows imply.
     """
 
     seed: int
@@ -54,12 +52,12 @@ class Texts:
     def of(
         cls, workload: Workload, material: Material, seed: int, block: int, block_tokens: int | None = None
     ) -> Texts:
-        """Those of a workload."""
+        """Return the texts of a workload."""
         vocabulary = vocabulary_of(workload, material)
         return cls(seed, block, vocabulary, workload.prefix, block_tokens or MOONCAKE_BLOCK_TOKENS)
 
     def prompt(self, tokens: int, generator: np.random.Generator) -> str:
-        """A prompt of so many tokens, the beginning it shares with others among them."""
+        """Return a prompt of `tokens` tokens, including its shared prefix."""
         if self.prefix is None:
             return drawn_text(self.vocabulary, tokens, generator)
         group = int(generator.integers(self.prefix.groups))
@@ -68,11 +66,11 @@ class Texts:
         return self._joined([self._beginning(group, shared), own] if shared else [own])
 
     def own(self, tokens: int, generator: np.random.Generator) -> str:
-        """A text that shares nothing."""
+        """Return a text that shares nothing."""
         return drawn_text(self.vocabulary, tokens, generator)
 
     def hashed(self, hash_ids: tuple[int, ...], tokens: int, generator: np.random.Generator) -> str:
-        """A prompt whose blocks are told by hashes: equal hashes, equal texts. What they do not cover is its own."""
+        """Return a prompt whose blocks are given by hashes: equal hashes, equal texts. The rest is its own."""
         left, parts = tokens, []
         for hash_id in hash_ids:
             if left <= 0:
@@ -103,30 +101,24 @@ class Texts:
 
 
 def vocabulary_of(workload: Workload, material: Material) -> Vocabulary:
-    """Return what the made-up texts of a workload consist of."""
+    """Return the vocabulary of a workload's synthetic texts."""
     return material.vocabulary(workload.tokenizer, workload.text) or VOCABULARIES[workload.text]
 
 
 def shared_tokens(prefix: Prefix, tokens: int) -> int:
-    """How much of a prompt of so many tokens is the beginning it shares."""
+    """Return the length of the shared prefix in a prompt of `tokens` tokens."""
     if prefix.prefix_tokens is not None:
         return prefix.prefix_tokens
     return round(tokens * (prefix.share_ratio or 0.0))
 
 
-_STORED_BYTES = 65_535  # the most that one stored block of a deflate stream holds
-_HEADER_AT, _DATA_AT = 16, 33  # of a picture made here: its width, and the length of its pixels
-_PIXELS = 2  # keeps the random numbers that change pixels apart from those that change words
-_KEY_PIXELS = 16
-
-
 def noise_png(width: int, height: int, generator: np.random.Generator) -> bytes:
-    """A grey PNG (RFC 2083) of random pixels. They do not compress, so nothing is lost by storing them as they are."""
+    """Return a grey PNG (RFC 2083) of random pixels, stored uncompressed and so byte-equal on every machine."""
     return _grey_png(generator.integers(0, 256, size=(height, width), dtype=np.uint8))
 
 
 def salted_address(address: str, salt: int) -> str:
-    """Return the `data:` address of a `noise_png` with every pixel changed, as it follows from the salt."""
+    """Return the `data:` address of a `noise_png` with every pixel changed by the salt."""
     kind, content = address.split(",", 1)
     png = base64.b64decode(content)
     width, height, data_bytes = (*struct.unpack_from(">II", png, _HEADER_AT), *struct.unpack_from(">I", png, _DATA_AT))
@@ -141,21 +133,21 @@ def _grey_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     height, width = pixels.shape
     rows = b"".join(b"\x00" + row.tobytes() for row in pixels)  # filter type 0: none
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    chunks = [_chunk(b"IHDR", header), _chunk(b"IDAT", _stored(rows)), _chunk(b"IEND", b"")]
+    chunks = [_png_chunk(b"IHDR", header), _png_chunk(b"IDAT", _stored_zlib(rows)), _png_chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def data_address(content: bytes, kind: str) -> str:
-    """A file as the address that stands for it in a message: `data:image/png;base64,…`."""
+    """Return a file as a `data:` address for a message: `data:image/png;base64,…`."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
+def _png_chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def _stored(content: bytes) -> bytes:
-    """A zlib stream (RFC 1950) of stored blocks; what `zlib.compress` gives differs between its implementations."""
+def _stored_zlib(content: bytes) -> bytes:
+    """Return a zlib stream (RFC 1950) of stored blocks; output of `zlib.compress` differs between implementations."""
     blocks = [content[at : at + _STORED_BYTES] for at in range(0, len(content), _STORED_BYTES)]
     stream = b"".join(
         struct.pack("<BHH", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
@@ -164,12 +156,9 @@ def _stored(content: bytes) -> bytes:
     return b"\x78\x01" + stream + struct.pack(">I", zlib.adler32(content))
 
 
-_QUERY_TOKENS = 16  # of a rerank request
-
-
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Makes the requests of one workload: what all of them have in common is worked out once."""
+    """Builder of the requests of one workload."""
 
     workload: Workload
     images: Sequence[str]  # files as `data:` addresses
@@ -178,13 +167,14 @@ class Asking:
 
     @classmethod
     def of(cls, workload: Workload, material: Material) -> Asking:
-        """Of a workload whose files have been read."""
+        """Prepare the builder from the workload's files."""
         files = workload.images.files if workload.images is not None else ()
-        schema = _schema(workload, material)
+        answer = workload.answer_schema
+        schema = material.schemas[answer] if isinstance(answer, str) else answer
         return cls(workload, [material.images[name] for name in files], _fields(workload, material, schema), schema)
 
     def made_up(self, texts: Texts, prompt: str, output_tokens: int | None, generator: np.random.Generator) -> Ask:
-        """A request with this prompt."""
+        """Build a request with a synthetic prompt."""
         workload = self.workload
         if workload.endpoint == "rerank":
             length = len(prompt) if not texts.vocabulary.between else prompt.count(texts.vocabulary.between) + 1
@@ -193,27 +183,27 @@ class Asking:
             return self.whole(Ask("rerank", {"query": query, "documents": [prompt, *more]}, None, stream=False))
         ask = text_ask(workload.endpoint, prompt, output_tokens)
         if workload.images is not None:
-            ask = replace(ask, content={"messages": [self._pictured(prompt, generator)]})
+            ask = replace(ask, content={"messages": [self._with_images(prompt, generator)]})
         return self.whole(ask)
 
     def talk(self, said: Sequence[str], output_tokens: int | None, generator: np.random.Generator) -> Ask:
-        """A turn of a conversation: what the user has said so far, with a place for each answer in between."""
+        """Build a turn of a conversation: all user messages so far, with a slot for each answer between them."""
         messages: list[dict[str, object]] = []
         for number, text in enumerate(said):
             pictured = number == 0 and self.workload.images is not None
-            messages.append(self._pictured(text, generator) if pictured else {"role": "user", "content": text})
+            messages.append(self._with_images(text, generator) if pictured else {"role": "user", "content": text})
             if number < len(said) - 1:
                 messages.append({"role": "assistant", "content": None})
         return self.whole(self._of_messages(messages, output_tokens))
 
     def recorded(self, row: Recorded, messages: Sequence[Mapping[str, object]], output_tokens: int | None) -> Ask:
-        """A recorded request, by what it said itself where it did."""
+        """Build a recorded request; its own settings take precedence."""
         ask = self._of_messages([dict(message) for message in messages], row.output_tokens or output_tokens)
         whole = self.whole(ask)
         return replace(whole, fields={**row.fields, **whole.fields}, recorded=True)
 
     def whole(self, ask: Ask) -> Ask:
-        """The request with all that its workload adds."""
+        """Add the workload's settings to a request."""
         workload = self.workload
         return replace(
             ask,
@@ -230,27 +220,27 @@ class Asking:
             return Ask("chat", {"messages": messages}, output_tokens)
         if endpoint == "responses":
             return Ask("responses", {"input": messages}, output_tokens)
-        text = messages[-1].get("content")  # what is read for the other endpoints has one message, a text
+        text = messages[-1].get("content")  # the other endpoints have one message, a text
         return text_ask(endpoint, text if isinstance(text, str) else "", output_tokens)
 
-    def _pictured(self, text: str, generator: np.random.Generator) -> dict[str, object]:
+    def _with_images(self, text: str, generator: np.random.Generator) -> dict[str, object]:
         images = self.workload.images
         assert images is not None
         if self.images:
             first = int(generator.integers(len(self.images)))
-            shown = [self.images[(first + number) % len(self.images)] for number in range(images.count)]
+            addresses = [self.images[(first + number) % len(self.images)] for number in range(images.count)]
         else:
-            pictures = (noise_png(images.width, images.height, generator) for _ in range(images.count))
-            shown = [data_address(picture, "png") for picture in pictures]
+            pngs = (noise_png(images.width, images.height, generator) for _ in range(images.count))
+            addresses = [data_address(png, "png") for png in pngs]
         parts: list[object] = [{"type": "text", "text": text}]
-        parts += [{"type": "image_url", "image_url": {"url": address}} for address in shown]
+        parts += [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
         return {"role": "user", "content": parts}
 
 
 def text_tokens(content: object, *, letters: bool = False) -> int:
-    """About how many tokens the texts in a request's content are: its words, or its letters for byte-level models.
+    """Estimate the tokens of the texts in a request's content: its words, or its letters for byte-level models.
 
-    Names of roles and kinds, and images, are not counted, nor are the answers that a conversation carries on.
+    Roles, types, images and slots for answers are not counted.
     """
     if isinstance(content, str):
         return len(content) if letters else len(content.split())
@@ -261,29 +251,21 @@ def text_tokens(content: object, *, letters: bool = False) -> int:
     return 0
 
 
-_NO_TEXT = frozenset({"role", "type", "image_url"})
-
-
-def _schema(workload: Workload, material: Material) -> Mapping[str, object] | None:
-    found = workload.answer_schema
-    return material.schemas[found] if isinstance(found, str) else found
-
-
 def _fields(workload: Workload, material: Material, schema: Mapping[str, object] | None) -> dict[str, object]:
     fields: dict[str, object] = {}
     if workload.tools is not None:
         tools = material.tools[workload.tools] if isinstance(workload.tools, str) else workload.tools
         fields["tools"] = list(tools)
     if schema is not None and workload.constrained:
-        wanted = {"name": "answer", "schema": dict(schema), "strict": True}
-        fields["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        answer = {"name": "answer", "schema": dict(schema), "strict": True}
+        fields["response_format"] = {"type": "json_schema", "json_schema": answer}
     if workload.priority is not None:
         fields["priority"] = workload.priority
     return {**fields, **workload.body}
 
 
 def drawn_length(length: int | Lengths, generator: np.random.Generator) -> int:
-    """One number. A normal or lognormal draw beyond a bound is that bound."""
+    """Draw a length. A normal or lognormal draw beyond a bound becomes that bound."""
     if isinstance(length, int):
         return length
     if length.uniform is not None:
@@ -301,7 +283,7 @@ def drawn_length(length: int | Lengths, generator: np.random.Generator) -> int:
 
 
 def drawn_pause_s(pause: float | Pauses, generator: np.random.Generator) -> float:
-    """One pause in seconds, to the microsecond."""
+    """Draw a pause in seconds, to the microsecond."""
     if not isinstance(pause, Pauses):
         return pause
     if pause.uniform is not None:
@@ -315,9 +297,9 @@ def drawn_pause_s(pause: float | Pauses, generator: np.random.Generator) -> floa
 def drawn_lengths(
     workload: Workload, material: Material, generator: np.random.Generator
 ) -> Iterator[tuple[int, int | None]]:
-    """Input and output tokens of one request after the other, without end; None where no text is generated.
+    """Yield input and output tokens of successive requests without end; output None if no text is generated.
 
-    Lengths of one file are drawn together, as they were seen together; of two files, each for itself.
+    Lengths of one file are drawn as a row; of two files, independently.
     """
     while True:
         rows: dict[str, SeenLengths] = {}
@@ -326,12 +308,14 @@ def drawn_lengths(
                 seen: Sequence[SeenLengths] = material.lengths[name]
                 rows[name] = seen[int(generator.integers(len(seen)))]
         yield (
-            _one(workload.input_tokens or 1, rows, "input_tokens", generator),
-            None if workload.output_tokens is None else _one(workload.output_tokens, rows, "output_tokens", generator),
+            _length_of(workload.input_tokens or 1, rows, "input_tokens", generator),
+            None
+            if workload.output_tokens is None
+            else _length_of(workload.output_tokens, rows, "output_tokens", generator),
         )
 
 
-def _one(length: int | Lengths, rows: dict[str, SeenLengths], column: str, generator: np.random.Generator) -> int:
+def _length_of(length: int | Lengths, rows: dict[str, SeenLengths], column: str, generator: np.random.Generator) -> int:
     if isinstance(length, Lengths) and length.file is not None:
         seen: int | None = getattr(rows[length.file], column)
         assert seen is not None, "the file was read for this column"
@@ -339,27 +323,21 @@ def _one(length: int | Lengths, rows: dict[str, SeenLengths], column: str, gener
     return drawn_length(length, generator)
 
 
-WARMUP = -1
-"""Block number of the first round of a warm-up; round k after it is block -1 - k."""
-
-_PROMPTS = 4  # what tells the generator of this order from others
-
-
 def recorded_rows(
     load: Load, level: Level, material: Material, seed: int, block: int, count: int | None = None
 ) -> Sequence[Recorded] | None:
-    """As many rows as the level sends; None when its texts are made up.
+    """Return the recorded rows that a level sends in a block; None for synthetic texts.
 
-    The file is gone through in one order, drawn from the seed, by all levels and blocks that use it one after the
-    other, the warm-up first; so no prompt comes twice before all have come once. Later rounds of the warm-up send
-    `count` of the rows that no block sends, and where there are too few, those of the first round again: a prompt that
-    is measured is never sent before. ValueError when the file has fewer rows than one level sends.
+    All levels and blocks with the same file go through it in one random order by the seed, the warm-up first, so no
+    prompt repeats before all were sent. Later warm-up rounds send `count` rows that no block sends; if there are too
+    few, they repeat those of the first round. So a measured prompt is never sent before. Raises ValueError when the
+    file has fewer rows than one level sends.
     """
     name = level.workload.prompts
     if name is None:
         return None
     rows = material.prompts[name]
-    users, place = _users(load, level)
+    users, place = _levels_sharing_prompts(load, level)
     first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.course.requests for one in users]
     order = _order(rows, seed)
     if block < WARMUP:
@@ -377,23 +355,22 @@ def recorded_rows(
 
 
 def spare_rows(load: Load, level: Level, material: Material, seed: int, block: int) -> Sequence[Recorded] | None:
-    """Return the recorded prompts that the ramp of a level may send in a block; None where prompts are made up.
+    """Return the recorded prompts that the ramp of a level may send in a block; None for synthetic prompts.
 
-    They are the rows that no block sends, where there are any: each block begins at another one of them. Else they are
-    those that this block does not send, the latest that were sent before it first; and all rows of a file that one
-    block sends as a whole.
+    These are rows that no block sends, if any, each block beginning at another one. Otherwise they are those that this
+    block does not send, most recently sent first, or all rows of a file that one block sends completely.
     """
     name = level.workload.prompts
     if name is None:
         return None
     rows = material.prompts[name]
-    users, place = _users(load, level)
+    users, place = _levels_sharing_prompts(load, level)
     warmup = sum(first_round_of(load.warmup, one) for one in users)
     each = sum(one.course.requests for one in users)
     order, sent = _order(rows, seed), warmup + load.blocks * each
     if sent < len(rows):
-        never, of_one = order[sent:], 4 * (level.course.concurrency or level.course.requests)
-        return [rows[at] for at in np.roll(never, -(block * len(users) + place) * of_one)]
+        unsent, per_level = order[sent:], 4 * (level.course.concurrency or level.course.requests)
+        return [rows[at] for at in np.roll(unsent, -(block * len(users) + place) * per_level)]
     first = warmup + block * each
     here = {order[(first + step) % len(rows)] for step in range(each)}
     others = (order[(first - 1 - step) % len(rows)] for step in range(len(rows)))
@@ -401,13 +378,13 @@ def spare_rows(load: Load, level: Level, material: Material, seed: int, block: i
 
 
 def unsent_rows(rows: Sequence[Recorded], sent: Sequence[Recorded]) -> Sequence[Recorded]:
-    """Return the rows of a file that are not sent, by their lines; all of them where all are sent."""
+    """Return the rows of a file that are not sent, by line; all of them if all are sent."""
     lines = {row.line for row in sent}
     return [row for row in rows if row.line not in lines] or rows
 
 
-def _users(load: Load, level: Level) -> tuple[list[Level], int]:
-    """Return all levels that send prompts of the same file, and the place of this one among them."""
+def _levels_sharing_prompts(load: Load, level: Level) -> tuple[list[Level], int]:
+    """Return all levels that send prompts of the same file, and the index of this one."""
     users = [one for one in load.levels() if one.workload.prompts == level.workload.prompts]
     return users, [one.name for one in users].index(level.name)
 

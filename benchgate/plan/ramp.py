@@ -1,7 +1,7 @@
-"""Extra requests that bring a class of traffic into steady state and hold it there (docs/metrics.md, "Steady state").
+"""Ramp: extra requests that bring a class of traffic into steady state (docs/metrics.md, "Steady state").
 
-They are no part of a plan's identity: they follow from the same seed, by a random stream of their own, and are drawn
-when a stage is sent. None of them has the prompt of a measured request, which would then be in a prefix cache.
+They are not part of a plan's identity. They follow from the same seed by a random stream of their own, and are drawn
+when a stage is sent. None has the prompt of a measured request, which would then be in a prefix cache.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from benchgate.plan.requests import Group, drawn_requests
 from benchgate.suite.stages import Level
 
 POOL_UNITS = 4
-"""Different requests, or conversations, for each slot of a closed loop. They repeat when more are needed."""
-
-_STREAM = 0x5A3_7EAD  # keeps the random numbers of the ramp apart from those of the measured requests
-_LEAST_TAIL = 5.0  # service times for which an open loop goes on at most after its last measured request
+"""Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed."""
+_STREAM = 0x5A3_7EAD  # random stream of the ramp
+_LEAST_TAIL = 5.0  # service times for which an open loop at least continues after its last measured request
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Draws the ramp requests of one class in one block. `service_times` is how long an open loop's lead is.
+    """Source of the ramp requests of one class in one block. `service_times` is the length of an open loop's lead.
 
-    `spare` are the recorded prompts that the ramp may send; None where prompts are made up.
+    `spare` are recorded prompts that the ramp may send; None for synthetic prompts.
     """
 
     group: Group
@@ -37,27 +36,27 @@ class Ramp:
 
     @classmethod
     def of(cls, group: Group, seeds: Sequence[int], spare: Sequence[Recorded] | None) -> Ramp | None:
-        """Return the ramp of a class; None for one that keeps its edges (`keeps_edges`)."""
+        """Return the ramp of a class; None for one without ramp (`keeps_edges`)."""
         if keeps_edges(group.level):
             return None
         return cls(group, (*seeds, _STREAM), group.level.course.ramp_service_times, spare)
 
     @property
     def size(self) -> int:
-        """Number of different requests of a closed loop's ramp, about; 0 for an open loop, whose ramp is a time."""
+        """Approximate number of distinct requests of a closed loop's ramp; 0 for an open loop, whose ramp is a time."""
         course, session = self.group.level.course, self.group.level.workload.session
         turns = session.turns if session is not None and isinstance(session.turns, int) else 1
         return POOL_UNITS * (course.concurrency or 0) * turns
 
     def pool(self) -> tuple[PlannedRequest, ...]:
-        """Draw the requests that the slots of a closed loop go through, again and again; numbers begin at 0."""
+        """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
         return self._drawn([None] * (POOL_UNITS * (self.group.level.course.concurrency or 0)))
 
     def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
         """Draw the arrivals of an open loop's ramp by its own process, in order; numbers begin at 0.
 
         Those before `lead_s` come first. The measured schedule begins there and has its last arrival `last_ns` later.
-        After it the process goes on for the lead's number of service times, at least five.
+        Then the process continues for the lead's number of service times, at least five.
         """
         course = self.group.level.course
         assert course.mean_rps is not None, "an open loop at a level rate"
@@ -72,10 +71,10 @@ class Ramp:
 
 
 def keeps_edges(level: Level) -> bool:
-    """Return True for traffic whose beginning and end are part of the question: it has no ramp.
+    """Return True for traffic whose beginning and end are part of the measurement: it has no ramp.
 
-    These are an open loop whose rate changes or is a trace's, traffic in the background, a stage with actions, whose
-    instants count from its start, and an open loop with `ramp: 0`.
+    These are an open loop with a varying rate or a trace, background traffic, a stage with actions, whose times count
+    from its start, and an open loop with `ramp: 0`.
     """
     course = level.course
     if level.background or level.has_actions:

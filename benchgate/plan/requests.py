@@ -1,4 +1,4 @@
-"""The requests of one level: of a stage, or of one class of it, in one block."""
+"""Requests and conversations of one level, a stage or a class of it, in one block."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SEEDS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the requests of a level are made of in one block, or in a round of the warm-up (`block` is -1 or below).
+    """Material of a level's requests in one block, or in a warm-up round (`block` is -1 or below).
 
-    `rows` are the rows of its trace and `recorded` those of its prompts that are sent this time; None without any.
+    `rows` are the trace rows, and `recorded` the recorded prompts, sent this time; None without any.
     """
 
     level: Level
@@ -34,27 +34,27 @@ class Group:
 
 
 def planned_class(group: Group, count: int | None = None) -> PlannedClass:
-    """The class with as many requests as its level says, at its course; with `count`, that many at its mean rate."""
+    """Plan a class with its level's number of requests and rate; with `count`, that many at its mean rate."""
     course, workload, rows = group.level.course, group.level.workload, group.rows
-    wanted = course.requests if count is None else count
+    planned = course.requests if count is None else count
     if workload.session is not None:
-        turns = _turns(group, wanted)
-        requests, rate_rps = _conversing(group, turns, _at_mean_rate(group, len(turns))), course.mean_rps
+        turns = _turns(group, planned)
+        requests, rate_rps = _conversations(group, turns, _at_mean_rate(group, len(turns))), course.mean_rps
     elif rows is not None:
         offsets = replayed_offsets_ns(rows, course.speed or 1.0)
         requests, rate_rps = _requests(group, offsets), mean_rps(offsets)
     else:
         profile = course.profile if count is None else None
         if profile is not None:
-            spread: Sequence[int | None] = profile_offsets_ns(course.process, profile, group.generator)
+            sends: Sequence[int | None] = profile_offsets_ns(course.process, profile, group.generator)
         else:
-            spread = _at_mean_rate(group, wanted)
-        requests, rate_rps = _requests(group, spread), course.mean_rps
+            sends = _at_mean_rate(group, planned)
+        requests, rate_rps = _requests(group, sends), course.mean_rps
     return PlannedClass(
         name=group.level.group,
         concurrency=course.concurrency,
         rate_rps=rate_rps,
-        requests=_leaving(group, requests),
+        requests=_with_cancellations(group, requests),
         background=group.level.background,
         vocabulary=vocabulary_of(workload, group.material),
         noise=workload.images is not None and not workload.images.files,
@@ -62,14 +62,16 @@ def planned_class(group: Group, count: int | None = None) -> PlannedClass:
 
 
 def drawn_requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
-    """Return requests, or whole conversations, that begin at these instants; None for slots of a closed loop."""
+    """Draw requests, or whole conversations, that begin at these times; None for slots of a closed loop."""
     if group.level.workload.session is None:
-        return _leaving(group, _requests(group, offsets))
-    return _leaving(group, _conversing(group, list(itertools.islice(_turn_counts(group), len(offsets))), offsets))
+        return _with_cancellations(group, _requests(group, offsets))
+    return _with_cancellations(
+        group, _conversations(group, list(itertools.islice(_turn_counts(group), len(offsets))), offsets)
+    )
 
 
 def _at_mean_rate(group: Group, count: int) -> Sequence[int | None]:
-    """That many sends at one level rate; without instants in a closed loop."""
+    """Draw `count` sends at the mean rate; without times in a closed loop."""
     course = group.level.course
     if course.mean_rps is None:
         return [None] * count
@@ -77,7 +79,7 @@ def _at_mean_rate(group: Group, count: int) -> Sequence[int | None]:
 
 
 def _requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
-    """Single requests at these instants."""
+    """Build single requests at these times."""
     asks = _asks(group, len(offsets))
     return tuple(
         PlannedRequest(index, offset, ask, int(group.generator.integers(_SEEDS)))
@@ -86,13 +88,13 @@ def _requests(group: Group, offsets: Sequence[int | None]) -> tuple[PlannedReque
 
 
 def _asks(group: Group, count: int) -> Iterator[Ask]:
-    """What single requests ask, made one by one: recorded, by a row of a trace, or of the workload's lengths."""
+    """Yield contents of single requests: recorded, by trace rows, or by the workload's lengths."""
     workload, generator = group.level.workload, group.generator
     asking = Asking.of(workload, group.material)
     lengths = drawn_lengths(workload, group.material, generator)
     if group.recorded is not None:
-        for told in group.recorded:
-            yield asking.recorded(told, told.messages, next(lengths)[1])
+        for recorded in group.recorded:
+            yield asking.recorded(recorded, recorded.messages, next(lengths)[1])
         return
     texts = Texts.of(workload, group.material, group.seed, group.block, group.level.course.block_tokens)
     for row in group.rows if group.rows is not None else [TracedRequest(0, None, None)] * count:
@@ -106,8 +108,8 @@ def _asks(group: Group, count: int) -> Iterator[Ask]:
         yield asking.made_up(texts, prompt, output_tokens, generator)
 
 
-def _conversing(group: Group, turns: Sequence[int], offsets: Iterable[int | None]) -> tuple[PlannedRequest, ...]:
-    """Conversations of so many turns each."""
+def _conversations(group: Group, turns: Sequence[int], offsets: Iterable[int | None]) -> tuple[PlannedRequest, ...]:
+    """Build conversations of these numbers of turns."""
     requests: list[PlannedRequest] = []
     for number, (length, offset) in enumerate(zip(turns, offsets, strict=True)):
         for turn, ask in enumerate(_conversation(group, number, length)):
@@ -124,7 +126,7 @@ def _conversing(group: Group, turns: Sequence[int], offsets: Iterable[int | None
 
 
 def _turns(group: Group, count: int) -> list[int]:
-    """How many turns each conversation has, `count` of them together: the last one is cut where it would be more."""
+    """Draw the turns of conversations, `count` in total; the last conversation is shortened to fit."""
     turns, lengths = list[int](), _turn_counts(group)
     while count > 0:
         turns.append(min(next(lengths), count))
@@ -133,7 +135,7 @@ def _turns(group: Group, count: int) -> list[int]:
 
 
 def _turn_counts(group: Group) -> Iterator[int]:
-    """How many turns one conversation after the other has; without end where they are not recorded."""
+    """Yield the turns of successive conversations; without end if they are not recorded."""
     session = group.level.workload.session
     assert session is not None
     for number in itertools.count():
@@ -150,30 +152,30 @@ def _conversation(group: Group, number: int, turns: int) -> Iterator[Ask]:
         for turn in range(turns):
             yield asking.recorded(row, told_until(row, turn), next(lengths)[1])
         return
-    texts, said = Texts.of(workload, group.material, group.seed, group.block), list[str]()
+    texts, messages = Texts.of(workload, group.material, group.seed, group.block), list[str]()
     for _ in range(turns):
         input_tokens, output_tokens = next(lengths)
-        said.append(texts.own(input_tokens, generator) if said else texts.prompt(input_tokens, generator))
-        yield asking.talk(said, output_tokens, generator)
+        messages.append(texts.own(input_tokens, generator) if messages else texts.prompt(input_tokens, generator))
+        yield asking.talk(messages, output_tokens, generator)
 
 
 def spoken(row: Recorded) -> list[int]:
-    """The places of the user's messages in a recorded conversation."""
+    """Return the positions of the user's messages in a recorded conversation."""
     return [place for place, message in enumerate(row.messages) if message.get("role") == "user"]
 
 
 def told_until(row: Recorded, turn: int) -> list[dict[str, object]]:
-    """What the user has said up to a turn, with a place for the answer to each earlier one.
+    """Return the messages up to a user's turn, with a slot for the answer to each earlier one.
 
-    Recorded answers, and what tools said in them, are left out: they belong to a model that is not asked here.
+    Recorded answers and tool results are left out, because they came from another model.
     """
-    told: list[dict[str, object]] = []
+    messages: list[dict[str, object]] = []
     for message in row.messages[: spoken(row)[turn] + 1]:
-        if message.get("role") == "user" and any(one.get("role") == "user" for one in told):
-            told.append({"role": "assistant", "content": None})
+        if message.get("role") == "user" and any(one.get("role") == "user" for one in messages):
+            messages.append({"role": "assistant", "content": None})
         if message.get("role") in ("user", "system", "developer"):
-            told.append(dict(message))
-    return told
+            messages.append(dict(message))
+    return messages
 
 
 def _think_s(group: Group, turn: int) -> float:
@@ -183,13 +185,13 @@ def _think_s(group: Group, turn: int) -> float:
     return drawn_pause_s(session.think, group.generator)
 
 
-def _leaving(group: Group, requests: tuple[PlannedRequest, ...]) -> tuple[PlannedRequest, ...]:
-    """A share of the requests with clients that go away; of conversations in their last turn, which none follows."""
+def _with_cancellations(group: Group, requests: tuple[PlannedRequest, ...]) -> tuple[PlannedRequest, ...]:
+    """Let the client cancel a share of the requests; in conversations only the last turn, which none follows."""
     leave = group.level.workload.leave
     if leave is None:
         return requests
-    may = [place for place, request in enumerate(requests) if request.turn is None or request.turn.last]
-    chosen = group.generator.choice(len(may), size=round(leave.share_ratio * len(may)), replace=False).tolist()
-    gone = {may[place] for place in chosen}
-    going = Leave(leave.after_tokens, leave.after_s)
-    return tuple(replace(r, leave=going) if place in gone else r for place, r in enumerate(requests))
+    eligible = [place for place, request in enumerate(requests) if request.turn is None or request.turn.last]
+    drawn = group.generator.choice(len(eligible), size=round(leave.share_ratio * len(eligible)), replace=False)
+    chosen = {eligible[place] for place in drawn.tolist()}
+    cancellation = Leave(leave.after_tokens, leave.after_s)
+    return tuple(replace(r, leave=cancellation) if place in chosen else r for place, r in enumerate(requests))

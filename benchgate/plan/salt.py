@@ -1,11 +1,9 @@
-"""Other words for the same plan: the prompts of a run are salted, so that no server has answered them before.
+"""Salt: different words for the same plan, so that no server has answered the prompts of a run before.
 
-A server that caches, or that is quick for prompts it has seen, would otherwise be measured by the first run of a suite
-and flattered in the second. The plan itself stays unsalted: equal plans stay comparable, whatever their salts.
-
-Made-up texts are rewritten word by word, by a permutation of their vocabulary. So a prompt keeps its length in tokens,
-equal beginnings stay equal, and different prompts stay different. Recorded texts are people's own words and stay as
-they are, behind one short line that is the same for the whole run.
+Otherwise a server with a cache would look fast in the second run of a suite. The plan itself stays unsalted, so equal
+plans stay comparable. Synthetic texts are rewritten by a permutation of their vocabulary: a prompt keeps its length in
+tokens, equal prefixes stay equal, and different prompts stay different. Recorded texts are kept, behind one short line
+that is equal for the whole run.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from benchgate.plan.vocabulary import Vocabulary
 _T = TypeVar("_T", Ask, PlannedRequest)
 
 LARGEST_SALT = 2**32 - 1
-MARK_PIECES = 4  # in front of a recorded text
-_MARK = 1  # keeps the random numbers of the mark apart from those of the permutation
-_LEAST_CLASS = 4  # pieces of one length: of fewer, too few permutations differ
-_KEPT_KEYS = frozenset({"role", "type"})  # of a message: their texts are no words of the prompt
+MARK_PIECES = 4  # of the line before a recorded text
+_MARK = 1  # random stream of that line
+_LEAST_CLASS = 4  # pieces of one length; fewer have too few permutations
+_KEPT_KEYS = frozenset({"role", "type"})  # of a message: not part of the prompt
 
 
 def run_salt(run_id: str) -> int:
@@ -40,11 +38,11 @@ def run_salt(run_id: str) -> int:
 
 
 def salted_vocabulary(vocabulary: Vocabulary, salt: int) -> Vocabulary:
-    """Return the vocabulary with its pieces in another order: piece k of one stands for piece k of the other.
+    """Permute the vocabulary: piece k of one stands for piece k of the other.
 
-    Each piece is replaced by another one with equally many characters, so that texts keep their length in bytes too.
-    Only a piece that is the only one of its length stays. Where most lengths have fewer than four pieces, any piece may
-    replace any other. A salt of 0 changes nothing.
+    Each piece is replaced by another one of equal length, so that texts keep their length in bytes. Only a piece that
+    is the only one of its length stays. If most lengths have fewer than four pieces, any piece may replace any other. A
+    salt of 0 changes nothing.
     """
     if salt == 0:
         return vocabulary
@@ -63,7 +61,7 @@ def salted_vocabulary(vocabulary: Vocabulary, salt: int) -> Vocabulary:
 
 
 def _replacing(kind: type[_T], name: str) -> Callable[[_T, object], _T]:
-    """Return a `dataclasses.replace` of one field that takes a third of the time: every request goes through two."""
+    """Return a `dataclasses.replace` of one field in a third of the time: every request needs it twice."""
     names = [field.name for field in fields(kind)]
     read, place, make = attrgetter(*names), names.index(name), cast(Callable[..., _T], kind)
 
@@ -79,9 +77,9 @@ _with_content = _replacing(Ask, "content")
 
 
 class Salter:
-    """Salts requests whose made-up texts consist of one vocabulary.
+    """Rewriter of requests with synthetic texts of one vocabulary.
 
-    With `noise`, their pictures are those of `noise_png`, which are changed too; pictures from files are not.
+    With `noise`, it also changes their `noise_png` images; images from files stay.
     """
 
     def __init__(self, salt: int, vocabulary: Vocabulary, *, noise: bool = False) -> None:
@@ -91,11 +89,11 @@ class Salter:
         self._mark = _mark(vocabulary, salt)
 
     def request(self, planned: PlannedRequest) -> PlannedRequest:
-        """Return the request with a salted text. ValueError for made-up text that is not of the vocabulary."""
+        """Salt a request. Raises ValueError for a synthetic text with pieces not in the vocabulary."""
         return _with_ask(planned, self.ask(planned.ask, conversing=planned.turn is not None))
 
     def ask(self, ask: Ask, *, conversing: bool = False) -> Ask:
-        """Return what a request asks, salted. `conversing`: it is a turn of a conversation that is held in the run."""
+        """Salt the content of a request. `conversing`: it is a turn of a conversation held in the run."""
         if ask.recorded:
             return _with_content(ask, self._marked(ask, conversing))
         text = ask.prompt
@@ -109,23 +107,21 @@ class Salter:
         if isinstance(value, list | tuple):
             return [self._rewritten(one) for one in value]
         if isinstance(value, Mapping):
-            return {key: self._kept(key, one) for key, one in value.items()}
+            return {
+                key: self._image(one) if key == "image_url" else one if key in _KEPT_KEYS else self._rewritten(one)
+                for key, one in value.items()
+            }
         return value
 
-    def _kept(self, key: str, value: object) -> object:
-        if key == "image_url":
-            return self._picture(value)
-        return value if key in _KEPT_KEYS else self._rewritten(value)
-
-    def _picture(self, value: object) -> object:
+    def _image(self, value: object) -> object:
         if not self._noise or not isinstance(value, Mapping) or not isinstance(value.get("url"), str):
             return value
         return {**value, "url": salted_address(value["url"], self._salt)}
 
     def _marked(self, ask: Ask, conversing: bool) -> dict[str, object]:
-        """Put the mark in front of the last message of the user; in a conversation of the run, of all of them.
+        """Mark the last user message; in a conversation of the run, all of them.
 
-        Its later turns repeat the earlier ones, and the server's cache must find these as they were sent.
+        Later turns repeat the earlier ones, and the server's cache must find these as they were sent.
         """
         for key, value in ask.content.items():
             if isinstance(value, str):
@@ -144,7 +140,7 @@ class Salter:
         ]
 
     def _marked_content(self, content: object, kind: str) -> object:
-        """Return a message's content with the mark; `kind` is the type of a part that is a text."""
+        """Return a message's content with the mark; `kind` is the type of a text part."""
         if isinstance(content, str):
             return self._mark + content
         if not isinstance(content, list):
@@ -156,7 +152,7 @@ class Salter:
 
 
 def _rewriter(vocabulary: Vocabulary, other: Vocabulary) -> Callable[[str], str]:
-    """Return what replaces every piece of a text by its counterpart. It costs about 0.2 us a word."""
+    """Return a function that replaces every piece of a text by its counterpart, in about 0.2 us per word."""
     between = vocabulary.between
     table = dict(zip(vocabulary.pieces, other.pieces, strict=True))
     letters = str.maketrans(table) if not between else {}
@@ -175,11 +171,11 @@ def _rewriter(vocabulary: Vocabulary, other: Vocabulary) -> Callable[[str], str]
 
 
 def _unknown(piece: str) -> ValueError:
-    return ValueError(f"{piece[:40]!r} in a made-up prompt is not in the vocabulary that it is salted by")
+    return ValueError(f"{piece[:40]!r} in a synthetic prompt is not in its vocabulary")
 
 
 def _mark(vocabulary: Vocabulary, salt: int) -> str:
-    """The line before recorded texts: of pieces of the commonest length, so that it is as long in every run."""
+    """Return the line before recorded texts, of pieces of the most common length, equally long in every run."""
     lengths = Counter(len(piece) for piece in vocabulary.pieces)
     length = max(lengths, key=lambda one: (lengths[one], -one))
     pieces = [piece for piece in vocabulary.pieces if len(piece) == length]

@@ -1,17 +1,10 @@
-"""The one spelling of a plan's load: what its hash is taken of, and what the store keeps.
+"""Plan of a suite: every request's intended time, prompt and seed, every eval task, every shadow prompt.
 
-What came after 0.1.0 is written only where it is used: a plan that uses none of it keeps its bytes, and so stored runs
-stay comparable.
-
-A suite made concrete: every request's intended instant, prompt and seed, every task, every shadow prompt.
-
-The plan follows from the suite, its seed and the data files alone: same inputs, same plan, same hash. Both arms of a
-block get the very same requests (common random numbers); different blocks get different ones.
-
-What a look of a capacity search asks.
-
-Which looks are taken follows from what was seen, so a plan cannot hold them; what each asks follows from the suite, its
-seed, the level and how often that was looked at. Two arms that look at one level ask it the same.
+The plan follows from the suite, its seed and the data files alone: same inputs, same plan, same hash. Both sides of a
+block get the same requests (common random numbers); different blocks get different ones. A capacity search chooses its
+looks by their results, so they are not in the plan; the requests of a look follow from the suite, its seed, the level
+and the number of earlier looks there. Serialisation omits unused features of later versions, so that plans without them
+keep their bytes.
 """
 
 from __future__ import annotations
@@ -45,75 +38,19 @@ from benchgate.plan.shadow import ShadowPrompt, some_asked_twice, spelled_prompt
 from benchgate.plan.texts import FixedText, Piece, planned_pieces, spelled_piece
 from benchgate.stats.capacity_search import Look
 from benchgate.suite.capacity import CAPACITY_STAGE, Capacity
-from benchgate.suite.schema import Load, Quality, Shadow, Stage, Suite, measured_arms
+from benchgate.suite.schema import Load, Quality, Stage, Suite, measured_arms
 from benchgate.suite.stages import Level, first_round_of, level_of
 
-
-def spelled_block(block: PlannedBlock) -> dict[str, object]:
-    """A block as plain JSON values."""
-    return {
-        "number": block.number,
-        "order": list(block.order),
-        "stages": [spelled_stage(stage) for stage in block.stages],
-    }
-
-
-def spelled_stage(stage: PlannedStage) -> dict[str, object]:
-    """A stage as plain JSON values; one of a single class without a name as if it were that class."""
-    classes = [_class(group) for group in stage.classes]
-    if len(stage.classes) == 1 and not stage.classes[0].name:
-        return {**classes[0], "name": stage.name}
-    return {"name": stage.name, "classes": classes}
-
-
-def _class(group: PlannedClass) -> dict[str, object]:
-    spelled: dict[str, object] = {
-        "name": group.name,
-        "concurrency": group.concurrency,
-        "rate_rps": group.rate_rps,
-        "requests": [_request(request) for request in group.requests],
-    }
-    return {**spelled, "background": True} if group.background else spelled
-
-
-def _request(request: PlannedRequest) -> dict[str, object]:
-    spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
-    for name in ("turn", "leave"):
-        if (part := getattr(request, name)) is not None:
-            spelled[name] = asdict(part)
-    return {**spelled, **_ask(request.ask)}
-
-
-def _ask(ask: Ask) -> dict[str, object]:
-    """What is asked, by its digest where people wrote it: a plan is stored, and it may be read by many."""
-    spelled: dict[str, object] = {"output_tokens": ask.output_tokens}
-    more = {"fields": dict(ask.fields), "model": ask.model, "schema": ask.schema}
-    spelled.update({name: value for name, value in more.items() if value})
-    if not ask.stream:
-        spelled["stream"] = False
-    if ask.recorded:
-        fields = spelled.pop("fields", None)
-        told = canonical_json({"content": ask.content, "fields": fields})
-        return {**spelled, "asked_sha256": hashlib.sha256(told).hexdigest()}
-    if ask.endpoint in ("chat", "completions") and ask.prompt is not None:
-        return {**spelled, "prompt": ask.prompt}
-    return {**spelled, "endpoint": ask.endpoint, "content": ask.content}
-
-
-__all__ = [
-    "Leave", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask", "ShadowPrompt",
-    "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage", "warmup_round",
-]  # fmt: skip
-
 Traces = Mapping[str, Sequence[TracedRequest]]
-"""The rows of each stage that replays a trace."""
-
-_LATER_ROUNDS = 0x3A23  # keeps the random numbers of later warm-up rounds apart from those of everything else
+"""Rows of each stage that replays a trace."""
+_LATER_ROUNDS = 0x3A23  # random stream of later warm-up rounds
+_SEARCH = 0xCA9AC17  # random stream of a capacity search
+_LEVEL_STEPS = 10**6
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that will be asked of both arms, in order."""
+    """Plan of a run: everything sent to both sides, in order."""
 
     seed: int
     warmup: tuple[PlannedStage, ...]
@@ -121,24 +58,22 @@ class Plan:
     tasks: tuple[PlannedTask, ...]
     shadow: tuple[ShadowPrompt, ...]
     pieces: tuple[Piece, ...] = ()  # of fixed texts
-    material: Material = NOTHING  # what it was made of; no part of its identity, for its requests hold it
+    material: Material = NOTHING  # source of the requests, no part of the identity
     traces: Traces = field(default_factory=dict, compare=False, repr=False)  # likewise
-    judge_prompt: str | None = None  # of a judge of shadow answers, where the suite brings its own
+    judge_prompt: str | None = None  # the suite's own prompt for a judge of shadow answers
 
     @cached_property
     def canonical(self) -> bytes:
-        """The plan in its one spelling; what the store keeps.
+        """Return the plan's canonical JSON, as stored.
 
-        Shadow prompts may be what real users wrote, so they stand here by id and digest, never by their text; and so do
-        fixed texts.
+        Shadow prompts and fixed texts may be private, so they appear by id and digest.
         """
-        shadow = [spelled_prompt(row) for row in self.shadow]
         spelled: dict[str, object] = {
             "seed": self.seed,
             "warmup": [spelled_stage(stage) for stage in self.warmup],
             "blocks": [spelled_block(block) for block in self.blocks],
             "tasks": [spelled_task(task) for task in self.tasks],
-            "shadow": shadow,
+            "shadow": [spelled_prompt(row) for row in self.shadow],
         }
         if self.pieces:
             spelled["divergence"] = [spelled_piece(piece) for piece in self.pieces]
@@ -148,7 +83,7 @@ class Plan:
 
     @property
     def sha256(self) -> str:
-        """Identity of the plan."""
+        """Return the identity of the plan."""
         return hashlib.sha256(self.canonical).hexdigest()
 
 
@@ -161,59 +96,28 @@ def make_plan(
     texts: Sequence[FixedText] = (),
     judge_prompt: str | None = None,
 ) -> Plan:
-    """The plan of a suite over the given data, cut to the suite's limits. Pure: no clock, no file, no global state.
+    """Plan a suite over the given data, cut to the suite's limits. Pure: no clock, no file, no global state.
 
     `traces` has the rows of every stage (`stage`) or class (`stage/class`) that replays a trace, by its name;
-    `material` what the other files of the load hold.
+    `material` has the contents of the load's other files.
     """
     return Plan(
         seed=suite.seed,
         warmup=_warmup(suite.load, suite.seed, traces, material) if suite.load else (),
         blocks=_blocks(suite.load, suite.seed, traces, material, measured_arms(suite)) if suite.load else (),
-        tasks=_evals(suite.quality, tasks, suite.seed) if suite.quality else (),
-        shadow=_shadow(suite.shadow, shadow, suite.seed) if suite.shadow else (),
-        pieces=_pieces(suite, texts),
+        tasks=tuple(_task_rows(task, suite.quality, suite.seed, number) for number, task in enumerate(tasks))
+        if suite.quality
+        else (),
+        shadow=some_asked_twice(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, suite.seed)
+        if suite.shadow
+        else (),
+        pieces=planned_pieces(texts, suite.divergence.window, suite.divergence.positions, suite.seed)
+        if suite.divergence is not None
+        else (),
         material=material,
         traces=traces,
         judge_prompt=judge_prompt,
     )
-
-
-def _pieces(suite: Suite, texts: Sequence[FixedText]) -> tuple[Piece, ...]:
-    asked = suite.divergence
-    return planned_pieces(texts, asked.window, asked.positions, suite.seed) if asked is not None else ()
-
-
-def planned_stage(
-    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NOTHING, *, seed: int = 0
-) -> PlannedStage:
-    """A stage of one class that is in no sweep, planned as if it were: what a capacity search sends. Not of a trace.
-
-    `drawn_by` are the numbers that its random stream begins with. `seed` is the suite's: the beginnings that prompts
-    share follow from it.
-    """
-    generator = np.random.default_rng(drawn_by)
-    level = level_of(stage, "", load.workload, load.workloads)
-    rows = spare = None
-    if level.workload.prompts is not None:
-        recorded = material.prompts[level.workload.prompts]
-        rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
-        spare = unsent_rows(recorded, rows)
-    group = Group(level, material, seed, 0, generator, recorded=rows)
-    return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
-
-
-def measurement_sha256(suite: Suite, plan: Plan) -> str:
-    """Identity of what was asked, without who was asked and what is allowed: equal ones measured the same thing."""
-    asked = suite.model_dump(
-        mode="json",
-        include={"seed", "start", "load", "quality", "divergence", "shadow", "limits"},
-        exclude={  # how the client does it, when it has done enough of it, and what is made of it
-            "load": {"workers", "audit", "looks", "limit"},
-            "quality": {"memory_bytes": True, "tasks": {"__all__": {"expect"}}},
-        },
-    )
-    return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
 
 
 def _blocks(
@@ -231,14 +135,14 @@ def _blocks(
 
 
 def _warmup(load: Load, seed: int, traces: Traces, material: Material) -> tuple[PlannedStage, ...]:
-    """Plan the first round: the same kind of request as the measurement, at the same mean level."""
+    """Plan the first round: the same kind of requests as measured, at the same mean level."""
     return () if load.warmup == 0 else _stages(load, seed, traces, material, WARMUP)
 
 
 def warmup_round(load: Load, plan: Plan, stage: str, number: int, requests: Mapping[str, int]) -> PlannedStage:
     """Plan round `number` (from 1) of a stage's warm-up after the first, with prompts that no other request has.
 
-    `requests` says how many requests each class sends, by its name. Pure: the same numbers give the same round.
+    `requests` has the number of requests of each class, by name. Pure: the same numbers give the same round.
     """
     (planned,) = _stages(load, plan.seed, plan.traces, plan.material, WARMUP - number, stage, requests)
     return planned
@@ -253,7 +157,7 @@ def _stages(
     only: str | None = None,
     requests: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[PlannedStage, ...]:
-    """Every stage of the sweep, or `only` one, in one block or in a round of the warm-up, which sends `requests`."""
+    """Plan every stage of the sweep, or `only` one, in one block or in a warm-up round of `requests`."""
     stages: dict[str, list[PlannedClass]] = {stage.name: [] for stage in load.sweep if only in (None, stage.name)}
     places = {stage.name: place for place, stage in enumerate(load.sweep)}
     for level in load.levels():
@@ -290,41 +194,117 @@ def _replayed(
     return trace[:count] if block <= WARMUP else replayed_rows(trace, level.course.requests, block, load.blocks)
 
 
-def _shadow(settings: Shadow, prompts: Sequence[ShadowPrompt], seed: int) -> tuple[ShadowPrompt, ...]:
-    return some_asked_twice(prompts[: settings.limit], settings.secondary_ratio, seed)
+def _task_rows(task: PlannedTask, quality: Quality, seed: int, number: int) -> PlannedTask:
+    """Select a task's rows in the order of asking: as they are, or shuffled if an eval may end early.
 
-
-def _evals(quality: Quality, tasks: Sequence[PlannedTask], seed: int) -> tuple[PlannedTask, ...]:
-    return tuple(_asked(task, quality, seed, number) for number, task in enumerate(tasks))
-
-
-def _asked(task: PlannedTask, quality: Quality, seed: int, number: int) -> PlannedTask:
-    """The rows that are asked, in the order of asking: as they stand, or shuffled where an eval may end early.
-
-    An early end judges the rows asked by then, so those must be a fair sample of all.
+    An early end judges the rows answered by then, which must be a random sample.
     """
     entry = quality.entry(task.name)
     cut = task.cut(quality.limit if entry is None or entry.limit is None else entry.limit)
     return cut.shuffled(np.random.default_rng([seed, 3, number])) if quality.stop_early else cut
 
 
-_STREAM = 0xCA9AC17  # keeps its random numbers apart from the sweep's
-_LEVEL_STEPS = 10**6
+def planned_stage(
+    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NOTHING, *, seed: int = 0
+) -> PlannedStage:
+    """Plan a stage of one class outside of the sweep, for a capacity search; not of a trace.
+
+    `drawn_by` are the numbers that its random stream begins with. `seed` is the suite's, for shared prefixes.
+    """
+    generator = np.random.default_rng(drawn_by)
+    level = level_of(stage, "", load.workload, load.workloads)
+    rows = spare = None
+    if level.workload.prompts is not None:
+        recorded = material.prompts[level.workload.prompts]
+        rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
+        spare = unsent_rows(recorded, rows)
+    group = Group(level, material, seed, 0, generator, recorded=rows)
+    return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
 
 def look_stage(
     load: Load, capacity: Capacity, look: Look, seed: Sequence[int], material: Material = NOTHING
 ) -> PlannedStage:
-    """What one look sends, under the name its observation is stored by.
+    """Plan the requests of one look, under the name of its observation.
 
-    `seed` are the suite's and how often this level has been looked at: no look asks what an earlier one has warmed up.
-    `material` is what the files of the load hold.
+    `seed` are the suite's seed and the number of earlier looks at this level: no look repeats requests that an earlier
+    one has warmed up. `material` has the contents of the load's files.
     """
-    said = {"stage": CAPACITY_STAGE, "requests": look.requests, "workload": capacity.workload}
+    keys: dict[str, object] = {"stage": CAPACITY_STAGE, "requests": look.requests, "workload": capacity.workload}
     if capacity.over == "rate":
-        stage = Stage.model_validate({**said, "rate": f"{look.level:.12g}/s", "arrival": capacity.arrival})
+        stage = Stage.model_validate({**keys, "rate": f"{look.level:.12g}/s", "arrival": capacity.arrival})
     else:
-        stage = Stage.model_validate({**said, "concurrency": int(look.level)})
-    drawn_by = [_STREAM, round(look.level * _LEVEL_STEPS), *seed]
+        stage = Stage.model_validate({**keys, "concurrency": int(look.level)})
+    drawn_by = [_SEARCH, round(look.level * _LEVEL_STEPS), *seed]
     asked = planned_stage(load, stage, drawn_by, material, seed=seed[0])
     return replace(asked, name=f"{CAPACITY_STAGE}/{look.name}")
+
+
+def measurement_sha256(suite: Suite, plan: Plan) -> str:
+    """Return the identity of what is measured, without deployments and policy."""
+    asked = suite.model_dump(
+        mode="json",
+        include={"seed", "start", "load", "quality", "divergence", "shadow", "limits"},
+        exclude={  # settings of the client, of interim looks and of the evaluation
+            "load": {"workers", "audit", "looks", "limit"},
+            "quality": {"memory_bytes": True, "tasks": {"__all__": {"expect"}}},
+        },
+    )
+    return hashlib.sha256(canonical_json({"asked": asked, "plan": plan.sha256})).hexdigest()
+
+
+def spelled_block(block: PlannedBlock) -> dict[str, object]:
+    """Serialise a block as plain JSON values."""
+    return {
+        "number": block.number,
+        "order": list(block.order),
+        "stages": [spelled_stage(stage) for stage in block.stages],
+    }
+
+
+def spelled_stage(stage: PlannedStage) -> dict[str, object]:
+    """Serialise a stage as plain JSON values; a single class without a name appears as the stage itself."""
+    classes = [_class(group) for group in stage.classes]
+    if len(stage.classes) == 1 and not stage.classes[0].name:
+        return {**classes[0], "name": stage.name}
+    return {"name": stage.name, "classes": classes}
+
+
+def _class(group: PlannedClass) -> dict[str, object]:
+    spelled: dict[str, object] = {
+        "name": group.name,
+        "concurrency": group.concurrency,
+        "rate_rps": group.rate_rps,
+        "requests": [_request(request) for request in group.requests],
+    }
+    return {**spelled, "background": True} if group.background else spelled
+
+
+def _request(request: PlannedRequest) -> dict[str, object]:
+    spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
+    for name in ("turn", "leave"):
+        if (part := getattr(request, name)) is not None:
+            spelled[name] = asdict(part)
+    return {**spelled, **_ask(request.ask)}
+
+
+def _ask(ask: Ask) -> dict[str, object]:
+    """Serialise a request's content, recorded ones by digest: a stored plan may be read by many."""
+    spelled: dict[str, object] = {"output_tokens": ask.output_tokens}
+    more = {"fields": dict(ask.fields), "model": ask.model, "schema": ask.schema}
+    spelled.update({name: value for name, value in more.items() if value})
+    if not ask.stream:
+        spelled["stream"] = False
+    if ask.recorded:
+        fields = spelled.pop("fields", None)
+        recorded = canonical_json({"content": ask.content, "fields": fields})
+        return {**spelled, "asked_sha256": hashlib.sha256(recorded).hexdigest()}
+    if ask.endpoint in ("chat", "completions") and ask.prompt is not None:
+        return {**spelled, "prompt": ask.prompt}
+    return {**spelled, "endpoint": ask.endpoint, "content": ask.content}
+
+
+__all__ = [
+    "Leave", "Plan", "PlannedBlock", "PlannedClass", "PlannedRequest", "PlannedStage", "PlannedTask", "ShadowPrompt",
+    "Traces", "Turn", "make_plan", "measurement_sha256", "planned_stage", "warmup_round",
+]  # fmt: skip

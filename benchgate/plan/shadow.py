@@ -1,4 +1,4 @@
-"""Recorded prompts made concrete: what is sent of each, which of them the baseline is asked twice, their identity."""
+"""Planned shadow prompts: requests, the sample that the baseline answers twice, and their identity in a plan."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ import numpy as np
 from benchgate.model.deployment import canonical_json
 from benchgate.model.request import Ask, text_ask
 
-_DRAW = 2
-"""What the draw of the prompts that are asked twice adds to the suite's seed; the load's draws have 0 and 1."""
+_STREAM = 2  # random stream of the prompts sent twice; those of the load are 0 and 1
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowPrompt:
-    """One recorded prompt.
+    """Recorded prompt.
 
-    Without `messages`, `prompt` is what is sent: as the one message of a user, or as it is where `endpoint` is
-    completions. With `messages` it is the one spelling of them, from which the digest is made. `fields` go into the
-    request as they are; `max_tokens` is this prompt's own limit; `stratum` names the slice of the traffic that it was
-    drawn from. `once`: the baseline is asked once, not twice.
+    Without `messages`, `prompt` is sent as the only user message, or as it is if `endpoint` is completions. With
+    `messages`, it is their canonical serialisation, for the digest. `fields` are added to the request; `max_tokens` is
+    this prompt's own limit; `stratum` names the slice of the traffic it was sampled from. `once`: the baseline gets it
+    once, not twice.
     """
 
     id: str
@@ -37,7 +36,7 @@ class ShadowPrompt:
     once: bool = False
 
     def ask(self, max_tokens: int) -> Ask:
-        """What is sent, whole and not streamed; `max_tokens` where the prompt has no limit of its own."""
+        """Build the request, not streamed; `max_tokens` applies if the prompt has no limit of its own."""
         limit = self.max_tokens or max_tokens
         if not self.messages:
             ask = text_ask(self.endpoint, self.prompt, limit, ignore_eos=False)
@@ -47,17 +46,17 @@ class ShadowPrompt:
 
 
 def some_asked_twice(prompts: Sequence[ShadowPrompt], ratio: float, seed: int) -> tuple[ShadowPrompt, ...]:
-    """The prompts, of which the baseline is asked this share twice: drawn by chance, the same for the same seed."""
+    """Select at random the share of prompts that the baseline answers twice, reproducible by the seed."""
     if ratio >= 1:
         return tuple(prompts)
-    generator = np.random.default_rng([seed, _DRAW])
+    generator = np.random.default_rng([seed, _STREAM])
     drawn = generator.permutation(len(prompts))
     twice = set(drawn[: math.ceil(ratio * len(prompts))].tolist())
     return tuple(prompt if at in twice else replace(prompt, once=True) for at, prompt in enumerate(prompts))
 
 
 def spelled_prompt(row: ShadowPrompt) -> dict[str, object]:
-    """What identifies a recorded prompt and all that is sent with it; never the text that somebody wrote."""
+    """Serialise the identity of a recorded prompt and its request, by digests of user text."""
     spelled: dict[str, object] = {"id": row.id, "prompt_sha256": text_sha256(row.prompt)}
     if row.fields:
         spelled["fields_sha256"] = hashlib.sha256(canonical_json(dict(row.fields))).hexdigest()
@@ -69,5 +68,5 @@ def spelled_prompt(row: ShadowPrompt) -> dict[str, object]:
 
 
 def text_sha256(text: str) -> str:
-    """SHA-256 of a text, in hex."""
+    """Return the SHA-256 of a text, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,6 @@
-"""Fixed texts cut into pieces, how many positions of each are looked at, and which: the same for both arms.
+"""Fixed texts for divergence: their pieces, and the positions compared in each, equal for both sides.
 
-Only the second half of a piece counts: a model that has read little is unsure whatever its weights are.
+Only the second half of a piece counts: with little context every model is unsure, whatever its weights.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 _ROOM = 16
-"""Characters of a piece to a position: its second half then has two tokens or more to draw each from, as a rule."""
-_OF_PIECES, _OF_PLACES = 3, 4  # what the seed is used for; the load's streams begin with other numbers
+"""Characters of a piece per position; its second half then usually has two tokens or more for each."""
+_OF_PIECES, _OF_PLACES = 3, 4  # random streams
 
 
 @dataclass(frozen=True, slots=True)
 class FixedText:
-    """One row of a file of texts."""
+    """Row of a text file."""
 
     id: str
     text: str
@@ -26,7 +26,7 @@ class FixedText:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a fixed text that is read at once, and how many of its positions are looked at."""
+    """Part of a fixed text read in one request, and the number of positions compared in it."""
 
     text_id: str
     number: int  # of the piece in its text
@@ -35,20 +35,20 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Return the name for messages."""
         return f"text {self.text_id}, piece {self.number + 1}"
 
 
 def room_of(texts: Sequence[FixedText], window: int) -> int:
-    """How many positions texts have room for."""
+    """Return the number of positions that texts have room for."""
     return sum(len(part) // _ROOM for text in texts for part in _parts(text, window))
 
 
 def planned_pieces(texts: Sequence[FixedText], window: int, positions: int, seed: int) -> tuple[Piece, ...]:
-    """So many positions dealt out over all pieces as evenly as their room allows; pieces without one are left out.
+    """Distribute positions over all pieces as evenly as their room allows; pieces without one are left out.
 
-    Which pieces get one more, or one at all where there are more pieces than positions, is drawn by the seed. Fewer
-    positions come of it where there is no room for more (`room_of`).
+    The seed decides which pieces get one more, or one at all if there are more pieces than positions. There are fewer
+    positions if the texts have no room (`room_of`).
     """
     parts = [(text.id, number, part) for text in texts for number, part in enumerate(_parts(text, window))]
     room = [len(part) // _ROOM for _, _, part in parts]
@@ -65,19 +65,18 @@ def planned_pieces(texts: Sequence[FixedText], window: int, positions: int, seed
 
 
 def drawn_places(piece: Piece, tokens: int, seed: int) -> tuple[int, ...]:
-    """Which tokens of a piece of so many are looked at, ascending: of its second half, without repetition.
+    """Draw the compared tokens of a piece of `tokens` tokens, ascending, from its second half without repetition.
 
-    Fewer than the piece's positions where its second half has fewer tokens. The first token of all is never one, for
-    nothing stands before it.
+    There are fewer than the piece's positions if its second half has fewer tokens. The first token, which has no
+    context, is never one.
     """
-    half = range(max(1, tokens // 2), tokens)
-    return _drawn(half, piece, seed)
+    return _drawn(range(max(1, tokens // 2), tokens), piece, seed)
 
 
 def drawn_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
-    """Where a piece is cut off, as numbers of characters, ascending: at the ends of words of its second half.
+    """Draw the character positions at which a piece is cut off, ascending, at word ends of its second half.
 
-    A tokenizer makes the same tokens of a text that ends there as of the whole. Where there are too few, anywhere.
+    A tokenizer splits a text that ends there like the whole. If there are too few word ends, any position is used.
     """
     text = piece.text
     half = range(max(1, len(text) // 2), len(text))
@@ -86,23 +85,18 @@ def drawn_cuts(piece: Piece, seed: int) -> tuple[int, ...]:
 
 
 def spelled_piece(piece: Piece) -> dict[str, object]:
-    """A piece as plain JSON values: by the digest of its text, which may be nobody else's to read."""
+    """Serialise a piece as plain JSON values, by the digest of its text, which may be private."""
     digest = hashlib.sha256(piece.text.encode("utf-8", "surrogatepass")).hexdigest()
-    return {
-        "text_id": piece.text_id,
-        "number": piece.number,
-        "text_sha256": digest,
-        "positions": piece.positions,
-    }
+    return {"text_id": piece.text_id, "number": piece.number, "text_sha256": digest, "positions": piece.positions}
 
 
 def _parts(text: FixedText, window: int) -> list[str]:
-    """A text in pieces of `window` characters; what is left at its end is one of its own."""
+    """Split a text into pieces of `window` characters; the rest is one more."""
     return [text.text[start : start + window] for start in range(0, len(text.text), window)]
 
 
 def _drawn(places: Sequence[int], piece: Piece, seed: int) -> tuple[int, ...]:
-    whose = int.from_bytes(hashlib.sha256(piece.name.encode("utf-8", "surrogatepass")).digest()[:8])
-    generator = np.random.default_rng([seed, _OF_PLACES, whose])
+    piece_seed = int.from_bytes(hashlib.sha256(piece.name.encode("utf-8", "surrogatepass")).digest()[:8])
+    generator = np.random.default_rng([seed, _OF_PLACES, piece_seed])
     count = min(piece.positions, len(places))
     return tuple(sorted(generator.choice(np.array(places), size=count, replace=False).tolist()))

@@ -1,4 +1,4 @@
-"""What requests ask: synthetic prompts, each different, so that no prefix cache answers for the engine."""
+"""Synthetic texts: random words or letters, different for each prompt so that no prefix cache answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-# Short, common English words: each is one token in the byte-pair vocabularies in use, with its leading space.
+# Short, common English words: each is one token in common byte-pair vocabularies, with its leading space.
 # fmt: off
 _WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
@@ -30,7 +30,7 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The pieces that made-up texts consist of, one token each, and what stands between them."""
+    """Pieces of synthetic texts, one token each, and the separator between them."""
 
     pieces: tuple[str, ...]
     between: str
@@ -39,26 +39,27 @@ class Vocabulary:
 VOCABULARIES: Mapping[str, Vocabulary] = MappingProxyType(
     {"words": Vocabulary(_WORDS, " "), "letters": Vocabulary(tuple(string.ascii_lowercase), "")}
 )
-"""What texts of each kind are made of where no tokenizer says more."""
+"""Vocabularies by kind of text, for unknown tokenizers."""
+_CHUNK_TOKENS = 512
 
 
 def prompt_text(kind: Literal["words", "letters"], tokens: int, generator: np.random.Generator) -> str:
-    """A random text of about `tokens` tokens: that many words, or for byte-level models that many letters."""
+    """Return a random text of about `tokens` tokens: words, or letters for byte-level models."""
     return drawn_text(VOCABULARIES[kind], tokens, generator)
 
 
 def drawn_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generator) -> str:
-    """A random text of `tokens` pieces."""
+    """Return a random text of `tokens` pieces."""
     pieces = vocabulary.pieces
-    # What `generator.choice` draws, nine times as fast: the prompts of a long trace are millions of words.
+    # Same draws as `generator.choice`, nine times as fast: a long trace has millions of words.
     return vocabulary.between.join([pieces[at] for at in generator.integers(0, len(pieces), size=tokens).tolist()])
 
 
 def keyed_text(vocabulary: Vocabulary, tokens: int, key: str) -> str:
-    """A text of `tokens` pieces that follows from `key` alone.
+    """Return a text of `tokens` pieces determined by `key`.
 
-    From a hash: where texts are made while a stage runs, a generator for each would hold up what arrives. The pieces
-    are as good as equally likely: of 2**32 values a few more fall to some of them.
+    It uses a hash, because a generator per text would delay a running stage. The pieces are almost equally likely: of
+    2**32 values a few more fall to some of them.
     """
     drawn = np.frombuffer(hashlib.shake_128(key.encode()).digest(4 * tokens), dtype="<u4")
     pieces = vocabulary.pieces
@@ -66,13 +67,10 @@ def keyed_text(vocabulary: Vocabulary, tokens: int, key: str) -> str:
 
 
 def stable_text(vocabulary: Vocabulary, tokens: int, key: Sequence[int]) -> str:
-    """The first `tokens` pieces of an endless text that follows from `key` alone: a shorter one begins a longer one."""
+    """Return the first `tokens` pieces of an endless text determined by `key`: a shorter one begins a longer one."""
     whole = []
     for chunk in range(0, tokens, _CHUNK_TOKENS):
         generator = np.random.default_rng([*key, chunk // _CHUNK_TOKENS])
         drawn = generator.integers(0, len(vocabulary.pieces), size=_CHUNK_TOKENS).tolist()
         whole += [vocabulary.pieces[at] for at in drawn[: tokens - chunk]]
     return vocabulary.between.join(whole)
-
-
-_CHUNK_TOKENS = 512

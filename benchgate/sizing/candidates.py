@@ -1,12 +1,6 @@
-"""Runs that are set side by side: whether they can be, and what sets them apart beside their candidates.
+"""Candidates of stored runs, compared by accuracy, cost and verdict.
 
-How well one arm of a run answers its evals, from stored numbers, and how many tokens a right answer takes.
-
-Whether a stored run may be counted on beyond its verdict: what it was judged, and what its guards object to.
-
-One deployment as one run measured it, for a table of candidates: how good it is, what it costs, whether it passes.
-
-Where a number is not known, or does not count, a text says why.
+One row is one deployment as one run measured it. Where a number is unknown or does not count, a text gives the reason.
 """
 
 from __future__ import annotations
@@ -36,26 +30,32 @@ from benchgate.stats.meta import Figure, product, ratio, weighted_sum
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_usd
 
-_MACHINE = ("cpu", "machine", "cpus", "os")  # of a run's environment: what the load came from
-_NAMED = ("candidate", "candidates")  # in a suite, what differs from candidate to candidate
+_MACHINE = ("cpu", "machine", "cpus", "os")  # keys of a run's environment: the load generator's machine
+_CANDIDATE_KEYS = ("candidate", "candidates")  # keys of a suite that may differ between candidates
+_FEWEST_ITEMS = 30  # for a mean by Student's t
+_MILLIONTH = 1e-6
+OF_LOAD = ALL_OF_LOAD
+OF_QUALITY = frozenset({"quality"})
+Asked = Mapping[str, int]
+"""Observed tasks with right or wrong items, and their numbers of items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """A newer whole run of the same candidate, by what it is called, and what its own verdict says (None: nothing)."""
+    """Newer complete run of the same candidate, and the outcome of its own verdict (None without one)."""
 
     short: str
     outcome: Outcome | None
 
     @property
     def told(self) -> str:
-        """`nightly-7, which is BLOCK`."""
+        """Format it: `nightly-7, which is BLOCK`."""
         return f"{self.short}, which {'has no verdict' if self.outcome is None else f'is {self.outcome}'}"
 
 
 @dataclass(frozen=True, slots=True)
 class WaivedCheck:
-    """A required check that a waiver lets through, what it is without that, and the last day on which it holds."""
+    """Waived required check, its outcome without the waiver, and the waiver's last valid day."""
 
     check: str
     outcome: str
@@ -64,11 +64,11 @@ class WaivedCheck:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRun:
-    """What the store has of a run: its numbers, its own latest verdict, and its evals or why they are not there.
+    """Stored run: its numbers, its own latest verdict, and its evals or the reason for their absence.
 
-    `policy` is the suite by whose gate the verdict was given instead of the run's own; `newer` the candidate's newest
-    run, where that is another one; `unchecked` says why the numbers are those that are stored, and nothing can check
-    them; `withdrawn` why its promotion was taken back.
+    `policy` is the suite whose gate replaced the run's own for the verdict. `newer` is the candidate's newest run if it
+    is another one. `unchecked` says why the stored numbers cannot be recomputed, `withdrawn` why its promotion was
+    withdrawn.
     """
 
     run: Run
@@ -82,17 +82,17 @@ class StoredRun:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What its own verdict says; None without one."""
+        """Return the outcome of its own verdict; None without one."""
         return None if self.verdict is None else Outcome(str(self.verdict["outcome"]))
 
     @property
     def short(self) -> str:
-        """Its label, or the beginning of its id by which it can be named."""
+        """Return its label, or its id prefix."""
         return self.run.label or self.run.id[:13]
 
     @property
     def judged_by(self) -> str:
-        """Identity of all that its verdict holds a candidate to, beside the SLO: equal where two are judged alike."""
+        """Return the identity of the policy of its verdict, without SLOs: equal for runs judged alike."""
         own = Suite.from_stored(self.run.suite)
         gate = own.gate if self.policy is None else self.policy.gate
         budget = (None if self.policy is None else self.policy.error_budget) or own.error_budget
@@ -101,7 +101,7 @@ class StoredRun:
 
     @property
     def waived(self) -> tuple[WaivedCheck, ...]:
-        """What its verdict lets through by waivers alone."""
+        """Return the checks that pass by waivers alone."""
         checks = () if self.verdict is None else self.verdict["checks"]
         return tuple(
             WaivedCheck(str(one["id"]), str(one["waiver"]["outcome"]), date.fromisoformat(one["waiver"]["expires"]))
@@ -110,264 +110,28 @@ class StoredRun:
         )
 
     def called(self, arm: Arm) -> str:
-        """What the suite calls its deployment."""
+        """Return the suite's name of the deployment on this side."""
         found = self.run.arms.get(arm)
         return arm.value if found is None else found.name
 
     def level(self, arm: Arm, *, in_use: bool) -> PricedLevel | str:
-        """The level that counts, and what tokens cost there; else why there is none, or why its price is no cost."""
+        """Return the operating point with its token cost, or the reason for their absence."""
         deployment = self.run.arms.get(arm)
         if deployment is not None and (why := not_of_what_ran(deployment)) is not None:
             return f"{NOT_OF_WHAT_RAN}: it {why}"
         return priced_level(self.rows, Suite.from_stored(self.run.suite), arm, in_use=in_use)
 
 
-def unreadable(run: Run) -> str | None:
-    """Why the suite of a run says nothing to this version; None where it can be read."""
-    try:
-        Suite.from_stored(run.suite)
-    except EvidenceError as error:
-        return str(error)
-    return None
-
-
-def incomparable(one: Run, other: Run) -> str | None:
-    """Why two runs, whose suites can be read, have no table in common; None where they do."""
-    if one.measurement_sha256 != other.measurement_sha256:
-        return "their plans differ (load, tasks, prompts or seed)"
-    mine, theirs = (
-        [(place.name, place.slo, place.target_ratio) for place in places(Suite.from_stored(run.suite))]
-        for run in (one, other)
-    )
-    return None if mine == theirs else "their SLOs differ, and with them which tokens are good"
-
-
-def other_prices(one: StoredRun, first: StoredRun) -> str | None:
-    """Why the dollars of two candidates do not stand side by side; None where they are of one price list."""
-    why = of_no_one_list(first.run, one.run)
-    if why is None:
-        return None
-    return f"{why}; let one suite say what it and that of {first.short} cost, and measure both by it"
-
-
-def other_baseline(
-    one: StoredRun, first: StoredRun, qualities: tuple[Figure | str, Figure | str], *, in_use: bool
-) -> str | None:
-    """Why the numbers of a run do not stand beside those of `first`: the baseline of both was not one and the same.
-
-    It is what both have measured, so where it differs, more differs than the candidates. `qualities` are how well it
-    answered in each. None where nothing of that is seen.
-    """
-    mine, theirs = (run.run.arms.get(Arm.BASELINE) for run in (one, first))
-    if mine is None or theirs is None:
-        return "one of the two has no baseline"
-    if mine.release != theirs.release:
-        return f"its baseline is not served as that of {first.short}"
-    if hardware_told(mine, one.run.environment) != hardware_told(theirs, first.run.environment):
-        return f"its baseline runs on other hardware than that of {first.short}"
-    if _paid(mine, in_use=in_use) != _paid(theirs, in_use=in_use):
-        return f"its baseline is paid by another price than that of {first.short}"
-    ours, other = qualities
-    if isinstance(ours, Figure) and isinstance(other, Figure) and _differ(ours, other):
-        shares = f"{show_percent(ours.value)} of its answers are right there, and {show_percent(other.value)}"
-        return f"its baseline does not answer as that of {first.short}: {shares} here"
-    return None
-
-
-def _paid(one: Deployment, *, in_use: bool) -> tuple[object, ...]:
-    """At full use the terms are in the price itself, as far as they count."""
-    return one.price_usd_per_hour, one.accelerators, one.token_prices, one.in_use_factor if in_use else None
-
-
-def _differ(one: Figure, other: Figure) -> bool:
-    """Whether two are shown not to be equal, at the level of their limits, taken for independent."""
-    limits = weighted_sum([(1.0, one), (-1.0, other)]).limits
-    return limits is not None and (limits.lower > 0 or limits.upper < 0)
-
-
-def told_apart(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
-    """What else sets runs apart beside their candidates, in sentences without their ends.
-
-    `alike` are those of them whose numbers count beside each other.
-    """
-    newest = stored[0]
-    if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
-        yield f"the suite of {listed(others)} is not that of {newest.short}: gate, prices or deployments may differ"
-    if others := [one for one in stored if _machine(one) != _machine(newest)]:
-        yield f"{listed(others)} was measured from another machine than {newest.short}"
-    days = sorted({one.run.started_at[:10] for one in stored})
-    if len(days) > 1:
-        yield f"measured on {len(days)} days, {days[0]} to {days[-1]}: what differs between days is in no interval"
-    if alike:
-        yield from _baselines(alike[0], alike[1:], in_use=in_use)
-
-
-def _baselines(first: StoredRun, others: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
-    """What it costs tells how alike the hours were, in which it was measured."""
-    level = first.level(Arm.BASELINE, in_use=in_use)
-    for one in others:
-        found = one.level(Arm.BASELINE, in_use=in_use)
-        if not isinstance(level, str) and not isinstance(found, str) and _differ(level.usd, found.usd):
-            yield (
-                f"the baseline itself costs {show_usd(found.usd.value)} in {one.short} and"
-                f" {show_usd(level.usd.value)} in {first.short}: dollars of these two do not compare by themselves"
-            )
-
-
-def _suite_of(one: StoredRun) -> str:
-    return sha256_of({key: value for key, value in one.run.suite.items() if key not in _NAMED})
-
-
-def _machine(one: StoredRun) -> tuple[str, ...]:
-    return tuple(str(one.run.environment.get(key)) for key in _MACHINE)
-
-
-def listed(some: Sequence[StoredRun]) -> str:
-    """Runs by what they are called."""
-    return ", ".join(one.short for one in some)
-
-
-_FEWEST_ITEMS = 30  # of a mean by Student's t
-Asked = Mapping[str, int]
-"""Tasks that are right or wrong as they were observed, with their items."""
-
-
-def tasks_asked(rows: Sequence[MetricRow], arm: Arm) -> Asked:
-    """What an arm answered whole."""
-    return {row.task: row.n for row in rows if row.arm is arm and row.name == "accuracy_ratio" and row.task is not None}
-
-
-def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Asked) -> Figure | str:
-    """The mean over the suite's tasks of the share that is right, each task with equal weight; else why there is none.
-
-    As a check of `accuracy` that names no task has it: a group of lm-eval's is one task, of all its items. Tasks that
-    are scored by degrees are in no share. `asked` is what every arm beside it must have answered as well.
-    """
-    if suite.quality is None:
-        return "the suite has no evals"
-    if not asked:
-        return "no eval of the suite that is right or wrong was answered whole"
-    own = {r.task: r for r in rows if r.arm is arm and r.name == "accuracy_ratio" and r.task is not None}
-    for task, n in asked.items():
-        if task not in own or own[task].n != n:
-            return f"task {task} was not answered whole on the {arm.value}"
-    scored = {row.task for row in rows if row.arm is arm and row.name == "score"}
-    seen = {_unit(suite, task) for task in (*asked, *scored) if task is not None}
-    missing = [name for name in suite.quality.names if name not in seen]
-    if missing:
-        return f"task {missing[0]} was not answered whole on the {arm.value}"
-    units: dict[str, list[MetricRow]] = {}
-    for task in asked:
-        units.setdefault(_unit(suite, task), []).append(own[task])
-    parts = [(row.n / sum(one.n for one in of) / len(units), _figure(row)) for of in units.values() for row in of]
-    return weighted_sum(parts)
-
-
-def tokens_per_correct(observed: Sequence[QualityObservation], suite: Suite, arm: Arm, asked: Asked) -> Figure | str:
-    """Output tokens that the evals took for each right answer: mean tokens of an item over accuracy, tasks as there.
-
-    A ratio R = T/A of two means over the same items: its error is that of the mean of t - R·c (the delta method), on
-    the log scale divided by T. Counts what the evals generated and nothing else.
-    """
-    found = {one.task: one for one in observed if one.arm is arm and one.repeat == 0}
-    units: dict[str, list[QualityObservation]] = {}
-    for task, n in asked.items():
-        if task not in found or len(found[task].items) != n:
-            return f"the items of task {task} are not there"
-        units.setdefault(_unit(suite, task), []).append(found[task])
-    tokens, right = dict[str, list[float]](), dict[str, list[float]]()
-    for name, of in units.items():
-        items = [item for one in of for item in one.items]
-        counts = [float(item.output_tokens) for item in items if item.output_tokens is not None]
-        if len(counts) < len(items):
-            return f"how many tokens were generated for {name} is not known of every item"
-        tokens[name], right[name] = counts, [float(item.correct is True) for item in items]
-    if not units:
-        return "no eval of the suite that is right or wrong was answered whole"
-    spent, share = (sum(sum(v) / len(v) for v in each.values()) / len(units) for each in (tokens, right))
-    if spent <= 0 or share <= 0:
-        return "nothing was generated" if spent <= 0 else "no answer is right"
-    rest = {name: np.array(tokens[name]) - spent / share * np.array(right[name]) for name in units}
-    means = [cluster_mean(rest[name], _clusters(of)) for name, of in units.items()]
-    limits = _around(spent / share, means, [_clusters(of) is not None for of in units.values()], spent)
-    return Figure(spent / share, limits)
-
-
-def _around(
-    value: float, means: Sequence[ClusterMean | None], clustered: Sequence[bool], spent: float
-) -> Limits | None:
-    """Limits on the log scale; None where items or clusters are too few to know how much they differ."""
-    known = [
-        mean
-        for mean, together in zip(means, clustered, strict=True)
-        if mean is not None and mean.clusters >= (FEWEST_CLUSTERS if together else _FEWEST_ITEMS)
-    ]
-    if len(known) < len(means):
-        return None
-    whole = pooled(known)
-    if whole.error == 0:
-        return None
-    reach = (whole.limits(ALPHA).upper - whole.mean) / spent
-    return Limits(value * math.exp(-reach), value * math.exp(reach))
-
-
-def _unit(suite: Suite, task: str) -> str:
-    entry = suite.quality.entry(task) if suite.quality is not None else None
-    return entry.name if entry is not None else task
-
-
-def _clusters(of: Sequence[QualityObservation]) -> list[str] | None:
-    """Which items go together; None where none do."""
-    items = [(one.task, item) for one in of for item in one.items]
-    if all(item.cluster is None for _, item in items):
-        return None
-    return [f"{task}/{item.cluster or item.item_id}" for task, item in items]
-
-
-def _figure(row: MetricRow) -> Figure:
-    if row.lower is None or row.upper is None:
-        return Figure(row.value, None)
-    return Figure(row.value, Limits(row.lower, row.upper))
-
-
-OF_LOAD = ALL_OF_LOAD
-OF_QUALITY = frozenset({"quality"})
-
-
-def unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
-    """Why nothing of a run counts, as what follows its name; None where it may. `verdict` is its own latest one."""
-    if run.status is not RunStatus.COMPLETE:
-        return "is still running" if run.status is RunStatus.RUNNING else "was cut short"
-    if run.calibrates:
-        return "is a calibration: both of its arms are one deployment"
-    if run.measured_by is not None:
-        return f"has only the numbers of a file of {run.measured_by}'s, which were never judged"
-    if verdict is None:
-        return "has no verdict yet (`benchgate gate` gives it one)"
-    return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None
-
-
-def objection(verdict: Mapping[str, Any], kinds: frozenset[str]) -> str | None:
-    """What a tripped guard says against numbers of these kinds, whatever the verdict; None where none does."""
-    for guard in verdict["guards"]:
-        if guard["tripped"] and not kinds.isdisjoint(guard.get("spoils", kinds)):
-            return str(guard["reason"])
-    return None
-
-
-_MILLIONTH = 1e-6
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Sized:
-    """A row of the table.
+    """Row of the table of candidates.
 
-    `outcome` is of the run; None of the baseline, which is judged by none, and of a run without a verdict. `fault`
-    says why nothing of it counts; `apart` why it counts by itself and not beside the others; `held_back` why it does
-    not pass although its verdict lets it through. `quality` is a share, `usd` dollars per million tokens at `stage`,
-    `share` those over what the baseline beside it costs, `usd_per_correct` dollars for the output tokens that the evals
-    took for a right answer, at the price of that stage's output tokens. `judged_by` is the identity of its policy.
-    `unchecked` says why its numbers are stored ones that nothing can check.
+    `outcome` is that of the run; None for the baseline and without a verdict. `fault` says why the row does not count
+    at all, `apart` why it is not comparable with the others, `held_back` why it does not pass in spite of its verdict.
+    `quality` is a share, `usd` dollars per million tokens at `stage`, `share` the ratio of `usd` to the baseline of the
+    same run, `usd_per_correct` dollars for the output tokens that the evals used per right answer, at that stage's
+    price of output tokens. `judged_by` is the identity of its policy. `unchecked` says why the stored numbers cannot be
+    recomputed.
     """
 
     name: str
@@ -391,13 +155,13 @@ class Sized:
 
     @property
     def passes(self) -> bool:
-        """Whether its own verdict lets it be promoted, and nothing has come up since."""
+        """Return True if its verdict allows promotion and nothing has changed since."""
         fit = self.fault is None and self.held_back is None
         return fit and self.outcome is not None and self.outcome.promotes
 
     @property
     def option(self) -> Option:
-        """What of it counts among the others."""
+        """Return the values that are compared with others."""
         if self.apart is not None:
             return Option(self.name, None, None, None, passes=False)
         quality, usd, share = (one if isinstance(one, Figure) else None for one in (self.quality, self.usd, self.share))
@@ -405,7 +169,7 @@ class Sized:
 
 
 def sized_baseline(one: StoredRun, asked: Asked, *, in_use: bool) -> Sized:
-    """That of a run: what its own candidate's cost is a share of."""
+    """Build the row of a run's baseline, whose cost its candidate is compared with."""
     found = _measured(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", asked, in_use=in_use)
     share = Figure(1.0, Limits(1.0, 1.0)) if isinstance(found.usd, Figure) else found.usd
     return replace(found, share=share, unchecked=one.unchecked)
@@ -414,12 +178,12 @@ def sized_baseline(one: StoredRun, asked: Asked, *, in_use: bool) -> Sized:
 def sized_candidate(
     one: StoredRun, name: str, baseline: Sized, asked: Asked, *, in_use: bool, as_of: date | None
 ) -> Sized:
-    """That of a run under this name, beside its own baseline. `as_of`: the day for waivers; None where none holds."""
+    """Build the row of a run's candidate under this name. `as_of` is the day for waivers; None if none counts."""
     found = _measured(one, Arm.CANDIDATE, name, asked, in_use=in_use)
     return replace(
         found,
         outcome=one.outcome,
-        share=_share(found.usd, baseline.usd),
+        share=_cost_ratio(found.usd, baseline.usd),
         held_back=_held_back(one, as_of),
         waived=one.waived,
         newer=one.newer,
@@ -429,7 +193,7 @@ def sized_candidate(
 
 
 def _measured(one: StoredRun, arm: Arm, name: str, asked: Asked, *, in_use: bool) -> Sized:
-    """What a guard objects to is told and does not count; of a run that is unfit, nothing does."""
+    """Build a row without the numbers that a guard objects to, and without any if the run is unfit."""
     fault = unfit(one.run, one.verdict)
     if fault is not None or one.verdict is None:
         why = f"the run {fault}"
@@ -445,10 +209,10 @@ def _measured(one: StoredRun, arm: Arm, name: str, asked: Asked, *, in_use: bool
 
 
 def _per_correct(one: StoredRun, suite: Suite, arm: Arm, asked: Asked, usd_per_million: Figure) -> Figure | str:
-    """Tokens and price are of different requests, so their errors are independent.
+    """Return dollars per right answer; token counts and price come from different requests, so errors are independent.
 
-    Both are by the server's own count: one that counts half of its tokens takes half as many for an answer, and sells
-    each for twice as much. Where its count under load does not fit what it sent, a guard has taken the cost away.
+    Both use the server's own count, so its scale cancels. If the count under load does not match the transferred text,
+    a guard has already removed the cost.
     """
     if isinstance(one.evals, str):
         return one.evals
@@ -459,17 +223,17 @@ def _per_correct(one: StoredRun, suite: Suite, arm: Arm, asked: Asked, usd_per_m
     return "its tokens cost nothing" if found is None else found.times(_MILLIONTH)
 
 
-def _share(ours: Figure | str, theirs: Figure | str) -> Figure | str:
-    """Measured block by block in the same hour, so limits that take the two for independent are not too narrow."""
-    if isinstance(ours, str):
-        return ours
-    if isinstance(theirs, str):
-        return f"the baseline beside it has no cost: {theirs}"
-    return ratio(ours, theirs) or "the baseline beside it costs nothing"
+def _cost_ratio(usd: Figure | str, baseline_usd: Figure | str) -> Figure | str:
+    """Divide two costs measured in the same blocks; limits that assume independence are not too narrow."""
+    if isinstance(usd, str):
+        return usd
+    if isinstance(baseline_usd, str):
+        return f"the baseline beside it has no cost: {baseline_usd}"
+    return ratio(usd, baseline_usd) or "the baseline beside it costs nothing"
 
 
 def _held_back(one: StoredRun, as_of: date | None) -> str | None:
-    """What has come up since its verdict let it through."""
+    """Return why a run no longer passes since its verdict; None if it does."""
     if one.outcome is None or not one.outcome.promotes:
         return None
     if one.withdrawn is not None:
@@ -483,3 +247,225 @@ def _held_back(one: StoredRun, as_of: date | None) -> str | None:
     if newer is not None and (newer.outcome is None or not newer.outcome.promotes):
         return f"the same candidate was measured again in {newer.told}"
     return None
+
+
+def unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
+    """Return why a run does not count, as text to follow its name; None if it does. `verdict` is its own latest one."""
+    if run.status is not RunStatus.COMPLETE:
+        return "is still running" if run.status is RunStatus.RUNNING else "was cut short"
+    if run.calibrates:
+        return "is a calibration: both of its arms are one deployment"
+    if run.measured_by is not None:
+        return f"has only the numbers of a file of {run.measured_by}'s, which were never judged"
+    if verdict is None:
+        return "has no verdict yet (`benchgate gate` gives it one)"
+    return "is INVALID: its evidence is not usable" if verdict["outcome"] == "INVALID" else None
+
+
+def objection(verdict: Mapping[str, Any], kinds: frozenset[str]) -> str | None:
+    """Return the reason of a tripped guard that invalidates numbers of these kinds; None without one."""
+    for guard in verdict["guards"]:
+        if guard["tripped"] and not kinds.isdisjoint(guard.get("spoils", kinds)):
+            return str(guard["reason"])
+    return None
+
+
+def unreadable(run: Run) -> str | None:
+    """Return why this version cannot read the suite of a run; None if it can."""
+    try:
+        Suite.from_stored(run.suite)
+    except EvidenceError as error:
+        return str(error)
+    return None
+
+
+def incomparable(one: Run, other: Run) -> str | None:
+    """Return why two runs with readable suites are not comparable; None if they are."""
+    if one.measurement_sha256 != other.measurement_sha256:
+        return "their plans differ (load, tasks, prompts or seed)"
+    slos, other_slos = (
+        [(place.name, place.slo, place.target_ratio) for place in places(Suite.from_stored(run.suite))]
+        for run in (one, other)
+    )
+    return None if slos == other_slos else "their SLOs differ, and with them which tokens are good"
+
+
+def other_prices(one: StoredRun, first: StoredRun) -> str | None:
+    """Return why the costs of two candidates are not comparable; None if both have the same price list."""
+    why = of_no_one_list(first.run, one.run)
+    if why is None:
+        return None
+    return f"{why}; let one suite say what it and that of {first.short} cost, and measure both by it"
+
+
+def other_baseline(
+    one: StoredRun, first: StoredRun, qualities: tuple[Figure | str, Figure | str], *, in_use: bool
+) -> str | None:
+    """Return why a run is not comparable with `first` because of different baselines; None if no difference shows.
+
+    Both runs measured the same baseline. If it differs, more than the candidates differs. `qualities` is its accuracy
+    in each run.
+    """
+    base, first_base = (run.run.arms.get(Arm.BASELINE) for run in (one, first))
+    if base is None or first_base is None:
+        return "one of the two has no baseline"
+    if base.release != first_base.release:
+        return f"its baseline is not served as that of {first.short}"
+    if hardware_told(base, one.run.environment) != hardware_told(first_base, first.run.environment):
+        return f"its baseline runs on other hardware than that of {first.short}"
+    if _price_of(base, in_use=in_use) != _price_of(first_base, in_use=in_use):
+        return f"its baseline is paid by another price than that of {first.short}"
+    own, other = qualities
+    if isinstance(own, Figure) and isinstance(other, Figure) and _differ(own, other):
+        shares = f"{show_percent(own.value)} of its answers are right there, and {show_percent(other.value)}"
+        return f"its baseline does not answer as that of {first.short}: {shares} here"
+    return None
+
+
+def _price_of(one: Deployment, *, in_use: bool) -> tuple[object, ...]:
+    """Return the price; terms of use only if they count."""
+    return one.price_usd_per_hour, one.accelerators, one.token_prices, one.in_use_factor if in_use else None
+
+
+def _differ(one: Figure, other: Figure) -> bool:
+    """Return True if two independent estimates differ at the level of their limits."""
+    limits = weighted_sum([(1.0, one), (-1.0, other)]).limits
+    return limits is not None and (limits.lower > 0 or limits.upper < 0)
+
+
+def told_apart(stored: Sequence[StoredRun], alike: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
+    """Yield notes on other differences between runs than their candidates, as sentences without a period.
+
+    `alike` are the runs that are comparable.
+    """
+    newest = stored[0]
+    if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
+        yield f"the suite of {listed(others)} is not that of {newest.short}: gate, prices or deployments may differ"
+    if others := [one for one in stored if _machine(one) != _machine(newest)]:
+        yield f"{listed(others)} was measured from another machine than {newest.short}"
+    days = sorted({one.run.started_at[:10] for one in stored})
+    if len(days) > 1:
+        yield f"measured on {len(days)} days, {days[0]} to {days[-1]}: what differs between days is in no interval"
+    if alike:
+        yield from _baseline_cost_notes(alike[0], alike[1:], in_use=in_use)
+
+
+def _baseline_cost_notes(first: StoredRun, others: Sequence[StoredRun], *, in_use: bool) -> Iterator[str]:
+    """Yield notes on different costs of the baseline, a sign of different conditions."""
+    level = first.level(Arm.BASELINE, in_use=in_use)
+    for one in others:
+        found = one.level(Arm.BASELINE, in_use=in_use)
+        if not isinstance(level, str) and not isinstance(found, str) and _differ(level.usd, found.usd):
+            yield (
+                f"the baseline itself costs {show_usd(found.usd.value)} in {one.short} and"
+                f" {show_usd(level.usd.value)} in {first.short}: dollars of these two do not compare by themselves"
+            )
+
+
+def _suite_of(one: StoredRun) -> str:
+    return sha256_of({key: value for key, value in one.run.suite.items() if key not in _CANDIDATE_KEYS})
+
+
+def _machine(one: StoredRun) -> tuple[str, ...]:
+    return tuple(str(one.run.environment.get(key)) for key in _MACHINE)
+
+
+def listed(some: Sequence[StoredRun]) -> str:
+    """Format the names of runs."""
+    return ", ".join(one.short for one in some)
+
+
+def tasks_asked(rows: Sequence[MetricRow], arm: Arm) -> Asked:
+    """Return the tasks that one side answered completely."""
+    return {row.task: row.n for row in rows if row.arm is arm and row.name == "accuracy_ratio" and row.task is not None}
+
+
+def own_accuracy(rows: Sequence[MetricRow], suite: Suite, arm: Arm, asked: Asked) -> Figure | str:
+    """Return the mean accuracy over the suite's tasks with equal weight, or the reason for its absence.
+
+    It is that of an `accuracy` check without a task: a group of lm-eval is one task of all its items. Tasks with
+    partial scores are not included. `asked` are the tasks that every compared side must have answered completely.
+    """
+    if suite.quality is None:
+        return "the suite has no evals"
+    if not asked:
+        return "no eval of the suite that is right or wrong was answered whole"
+    own = {r.task: r for r in rows if r.arm is arm and r.name == "accuracy_ratio" and r.task is not None}
+    for task, n in asked.items():
+        if task not in own or own[task].n != n:
+            return f"task {task} was not answered whole on the {arm.value}"
+    scored = {row.task for row in rows if row.arm is arm and row.name == "score"}
+    seen = {_unit(suite, task) for task in (*asked, *scored) if task is not None}
+    missing = [name for name in suite.quality.names if name not in seen]
+    if missing:
+        return f"task {missing[0]} was not answered whole on the {arm.value}"
+    units: dict[str, list[MetricRow]] = {}
+    for task in asked:
+        units.setdefault(_unit(suite, task), []).append(own[task])
+    parts = []
+    for of_unit in units.values():
+        for row in of_unit:
+            limits = None if row.lower is None or row.upper is None else Limits(row.lower, row.upper)
+            parts.append((row.n / sum(one.n for one in of_unit) / len(units), Figure(row.value, limits)))
+    return weighted_sum(parts)
+
+
+def tokens_per_correct(observed: Sequence[QualityObservation], suite: Suite, arm: Arm, asked: Asked) -> Figure | str:
+    """Return output tokens of the evals per right answer: mean tokens of an item over accuracy.
+
+    For a ratio R = T/A of two means over the same items, the error is that of the mean of t - R·c (the delta method),
+    on the log scale divided by T. Only tokens generated by the evals count.
+    """
+    found = {one.task: one for one in observed if one.arm is arm and one.repeat == 0}
+    units: dict[str, list[QualityObservation]] = {}
+    for task, n in asked.items():
+        if task not in found or len(found[task].items) != n:
+            return f"the items of task {task} are not there"
+        units.setdefault(_unit(suite, task), []).append(found[task])
+    tokens, right = dict[str, list[float]](), dict[str, list[float]]()
+    for name, of in units.items():
+        items = [item for one in of for item in one.items]
+        counts = [float(item.output_tokens) for item in items if item.output_tokens is not None]
+        if len(counts) < len(items):
+            return f"how many tokens were generated for {name} is not known of every item"
+        tokens[name], right[name] = counts, [float(item.correct is True) for item in items]
+    if not units:
+        return "no eval of the suite that is right or wrong was answered whole"
+    spent, share = (sum(sum(v) / len(v) for v in each.values()) / len(units) for each in (tokens, right))
+    if spent <= 0 or share <= 0:
+        return "nothing was generated" if spent <= 0 else "no answer is right"
+    rest = {name: np.array(tokens[name]) - spent / share * np.array(right[name]) for name in units}
+    means = [cluster_mean(rest[name], _clusters(of)) for name, of in units.items()]
+    limits = _ratio_limits(spent / share, means, [_clusters(of) is not None for of in units.values()], spent)
+    return Figure(spent / share, limits)
+
+
+def _ratio_limits(
+    value: float, means: Sequence[ClusterMean | None], clustered: Sequence[bool], spent: float
+) -> Limits | None:
+    """Return limits on the log scale; None for too few items or clusters."""
+    known = [
+        mean
+        for mean, together in zip(means, clustered, strict=True)
+        if mean is not None and mean.clusters >= (FEWEST_CLUSTERS if together else _FEWEST_ITEMS)
+    ]
+    if len(known) < len(means):
+        return None
+    whole = pooled(known)
+    if whole.error == 0:
+        return None
+    reach = (whole.limits(ALPHA).upper - whole.mean) / spent
+    return Limits(value * math.exp(-reach), value * math.exp(reach))
+
+
+def _unit(suite: Suite, task: str) -> str:
+    entry = suite.quality.entry(task) if suite.quality is not None else None
+    return entry.name if entry is not None else task
+
+
+def _clusters(of: Sequence[QualityObservation]) -> list[str] | None:
+    """Return the cluster of each item; None without clusters."""
+    items = [(one.task, item) for one in of for item in one.items]
+    if all(item.cluster is None for _, item in items):
+        return None
+    return [f"{task}/{item.cluster or item.item_id}" for task, item in items]

@@ -1,13 +1,7 @@
-"""How many replicas a demand needs, what they cost, and how early a new one must be asked for.
+"""Fleet size: replicas, cost and headroom for a demand, and hourly traffic as its source.
 
-The demand and what one replica carries are rates in the same unit, output tokens or requests per second. What a
-replica carries is what it was measured to carry *while its SLOs held*, never its highest throughput.
-
-What is asked of a fleet: by its mean, by what it is at busy hours, and at its highest.
-
-What a fleet for a demand comes to: the question as one value, the answer as another.
-
-Traffic by the hour, as text: one row an hour, in order, with its mean rate per second.
+Demand and replica are rates of the same unit, output tokens or requests per second. The rate of a replica is what it
+was measured to carry *while its SLOs held*, never its highest throughput.
 """
 
 from __future__ import annotations
@@ -25,16 +19,25 @@ from benchgate.model.price import usd_per_million_tokens
 from benchgate.sizing.kv_cache import CacheLayout
 
 HOURS_PER_MONTH = 730.0  # 8,760 hours a year by twelve
-MOST_REPLICAS = 1_000_000  # of a fleet: beyond it a unit is wrong
-MOST_PER_S = 1e12  # and beyond this of a rate
-MOST_USD_PER_HOUR = 1e9  # and of a price
+
+
+# Larger values are taken as a wrong unit.
+MOST_REPLICAS = 1_000_000
+MOST_PER_S = 1e12
+MOST_USD_PER_HOUR = 1e9
+OUTPUT_TOKENS, REQUESTS = "output tokens", "requests"
+TOKENS, TRAFFIC_REQUESTS = "output_tokens_per_s", "requests_per_s"
+_TRAFFIC_COLUMNS = (TOKENS, TRAFFIC_REQUESTS)
+_MOST_BYTES = 1e18
+_MOST = 1e9  # seconds or tokens of one request
+_SECONDS_PER_HOUR = 3600.0
 _ROUNDED = 0.5
-_HAIR = 1e-9  # a demand that is exactly so many replicas needs no further one for the last bit of a division
+_ROUNDING = 1e-9  # relative error of a division that needs no further replica
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica: what it carries per second with its SLOs held, by estimate and by the lower 95 % limit of it."""
+    """Replica: the rate that it carries with its SLOs held, the lower 95% limit of it, and its price."""
 
     per_s: float
     lower_per_s: float | None = None
@@ -52,114 +55,11 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
-    """Replicas for one demand: `bare` carry it, `replicas` do with the safety factor, `with_spares` also when some are
-    lost.
-
-    `by_lower` is `with_spares` if every replica carries only the lower limit of what was measured; None without one.
-    Dollars are of `with_spares`, those of the other `by_lower_usd_per_month`.
-    `load_ratio` is how much of what all of them carry the demand then uses.
-    """
-
-    demand_per_s: float
-    bare: int
-    replicas: int
-    with_spares: int
-    by_lower: int | None
-    load_ratio: float
-    usd_per_hour: float | None
-    usd_per_month: float | None
-    by_lower_usd_per_month: float | None
-
-
-def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, spares: int = 1) -> Sized:
-    """ceil(demand · safety factor / what a replica carries), and so many spares.
-
-    Raises ValueError for a demand that is not finite or below 0, a factor below 1 or spares below 0.
-    """
-    if not (math.isfinite(demand_per_s) and demand_per_s >= 0):
-        raise ValueError(f"demand_per_s is {demand_per_s!r}; expected a rate, 0 or more")
-    if not (math.isfinite(safety_factor) and safety_factor >= 1):
-        raise ValueError(f"safety_factor is {safety_factor!r}; expected 1 or more")
-    if not 0 <= spares <= MOST_REPLICAS:
-        raise ValueError(f"spares is {spares!r}; expected 0 or more, at most {MOST_REPLICAS:,}")
-    bare = replicas_for(demand_per_s, replica.per_s)
-    needed = replicas_for(demand_per_s * safety_factor, replica.per_s)
-    paid = needed + spares
-    by_lower = (
-        None
-        if replica.lower_per_s is None
-        else replicas_for(demand_per_s * safety_factor, replica.lower_per_s) + spares
-    )
-    usd_per_hour = None if replica.usd_per_hour is None else replica.usd_per_hour * paid
-    load_ratio = demand_per_s / (paid * replica.per_s) if paid else 0.0
-    return Sized(
-        demand_per_s,
-        bare,
-        needed,
-        paid,
-        by_lower,
-        load_ratio,
-        usd_per_hour,
-        _usd_per_month(replica, paid),
-        _usd_per_month(replica, by_lower),
-    )
-
-
-def _usd_per_month(replica: Replica, count: int | None) -> float | None:
-    return None if replica.usd_per_hour is None or count is None else replica.usd_per_hour * count * HOURS_PER_MONTH
-
-
-def replicas_for(demand_per_s: float, per_replica_per_s: float) -> int:
-    """The least whole number of replicas that carries a demand. Raises ValueError for more than MOST_REPLICAS."""
-    share = demand_per_s / per_replica_per_s * (1 - _HAIR)
-    if not share <= MOST_REPLICAS:
-        raise ValueError(
-            f"{demand_per_s:g} per second takes more than {MOST_REPLICAS:,} replicas of {per_replica_per_s:g}; expected"
-            " both in one unit"
-        )
-    return math.ceil(share)
-
-
-def in_flight(requests_per_s: float, residence_s: float) -> float:
-    """Requests inside at once: arrivals per second times the mean time each stays (Little 1961)."""
-    inside = requests_per_s * residence_s
-    if not (requests_per_s >= 0 and residence_s >= 0 and math.isfinite(inside)):
-        raise ValueError(f"{requests_per_s!r} requests/s that stay {residence_s!r} s; expected numbers, 0 or more")
-    return inside
-
-
-def require_places(requests_per_s: float, residence_s: float, places: int) -> None:
-    """Raises ValueError where so many a second cannot be answered on so many places, by Little's law.
-
-    A place more is not asked for a half: places that a run tells are a mean that was rounded.
-    """
-    inside = in_flight(requests_per_s, residence_s)
-    if inside > places + _ROUNDED:
-        raise ValueError(
-            f"a replica that carries {requests_per_s:g} requests/s of {residence_s:g} s each has {inside:,.4g} inside"
-            f" at once (Little's law), and {places:,} places carry no more than {places / residence_s:,.4g} requests/s;"
-            " give more places, a shorter request time, or less that a replica carries"
-        )
-
-
-def replicas_while_one_starts(growth_per_s2: float, cold_start_s: float, replica: Replica) -> int:
-    """Replicas that must be there beyond the demand, because it goes on growing while a new one starts.
-
-    `growth_per_s2` is how fast the demand grows at its steepest, per second and second.
-    """
-    if not (math.isfinite(growth_per_s2) and math.isfinite(cold_start_s) and cold_start_s >= 0):
-        raise ValueError(f"growth {growth_per_s2!r} while one starts in {cold_start_s!r} s; expected finite numbers")
-    return replicas_for(max(0.0, growth_per_s2) * cold_start_s, replica.per_s)
-
-
-_SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
 class Demand:
-    """Rates per second. `p95_per_s` is not exceeded in 95 of 100 hours, `growth_per_s2` is the steepest rise from one
-    hour to the next, per second and second; None where only a mean is known.
+    """Demand as rates per second, None if unknown.
+
+    `p95_per_s` is not exceeded in 95 of 100 hours. `growth_per_s2` is the steepest rise between two hours, per second
+    squared.
     """
 
     mean_per_s: float
@@ -179,12 +79,12 @@ class Demand:
 
     @property
     def levels(self) -> tuple[tuple[str, float], ...]:
-        """The levels that are known, by their names."""
+        """Return the known levels by name."""
         named = (("mean", self.mean_per_s), ("p95", self.p95_per_s), ("peak", self.peak_per_s))
         return tuple((name, value) for name, value in named if value is not None)
 
     def times(self, factor: float) -> Demand:
-        """So much of each: requests into tokens, by the tokens of a request."""
+        """Scale all rates, as from requests to tokens."""
 
         def scaled(value: float | None) -> float | None:
             return None if value is None else value * factor
@@ -194,7 +94,7 @@ class Demand:
 
 
 def demand_of_hours(per_s: Sequence[float]) -> Demand:
-    """The demand of consecutive hours, each with its mean rate per second. Raises ValueError without any hour."""
+    """Return the demand of consecutive hours, given as mean rates per second. Raises ValueError without any."""
     rates = np.asarray(per_s, dtype=np.float64)
     if not rates.size:
         raise ValueError("there is no hour of traffic")
@@ -204,18 +104,158 @@ def demand_of_hours(per_s: Sequence[float]) -> Demand:
     return Demand(float(rates.mean()), p95, float(rates.max()), None if growth is None else max(0.0, growth))
 
 
-OUTPUT_TOKENS, REQUESTS = "output tokens", "requests"
-_MOST_BYTES = 1e18
-_MOST = 1e9  # seconds or tokens of one request
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """Replicas for one demand: `bare` without, `replicas` with the safety factor, `with_spares` with spares too.
+
+    `by_lower` is `with_spares` if every replica carries only the lower limit of the measured rate; None without one.
+    Dollars are for `with_spares`, `by_lower_usd_per_month` for `by_lower`. `load_ratio` is the utilisation of the whole
+    fleet.
+    """
+
+    demand_per_s: float
+    bare: int
+    replicas: int
+    with_spares: int
+    by_lower: int | None
+    load_ratio: float
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    by_lower_usd_per_month: float | None
+
+
+def size(demand_per_s: float, replica: Replica, *, safety_factor: float = 1.0, spares: int = 1) -> Sized:
+    """Return ceil(demand · safety factor / rate of a replica) plus spares.
+
+    Raises ValueError for a demand that is not finite or below 0, a factor below 1 or spares below 0.
+    """
+    if not (math.isfinite(demand_per_s) and demand_per_s >= 0):
+        raise ValueError(f"demand_per_s is {demand_per_s!r}; expected a rate, 0 or more")
+    if not (math.isfinite(safety_factor) and safety_factor >= 1):
+        raise ValueError(f"safety_factor is {safety_factor!r}; expected 1 or more")
+    if not 0 <= spares <= MOST_REPLICAS:
+        raise ValueError(f"spares is {spares!r}; expected 0 or more, at most {MOST_REPLICAS:,}")
+    bare = replicas_for(demand_per_s, replica.per_s)
+    needed = replicas_for(demand_per_s * safety_factor, replica.per_s)
+    paid = needed + spares
+    by_lower = (
+        None
+        if replica.lower_per_s is None
+        else replicas_for(demand_per_s * safety_factor, replica.lower_per_s) + spares
+    )
+    price = replica.usd_per_hour
+    return Sized(
+        demand_per_s=demand_per_s,
+        bare=bare,
+        replicas=needed,
+        with_spares=paid,
+        by_lower=by_lower,
+        load_ratio=demand_per_s / (paid * replica.per_s) if paid else 0.0,
+        usd_per_hour=None if price is None else price * paid,
+        usd_per_month=None if price is None else price * paid * HOURS_PER_MONTH,
+        by_lower_usd_per_month=None if price is None or by_lower is None else price * by_lower * HOURS_PER_MONTH,
+    )
+
+
+def replicas_for(demand_per_s: float, per_replica_per_s: float) -> int:
+    """Return the least whole number of replicas for a demand. Raises ValueError above MOST_REPLICAS."""
+    share = demand_per_s / per_replica_per_s * (1 - _ROUNDING)
+    if not share <= MOST_REPLICAS:
+        raise ValueError(
+            f"{demand_per_s:g} per second takes more than {MOST_REPLICAS:,} replicas of {per_replica_per_s:g}; expected"
+            " both in one unit"
+        )
+    return math.ceil(share)
+
+
+def in_flight(requests_per_s: float, residence_s: float) -> float:
+    """Return the mean number of requests in the system: arrival rate times mean residence time (Little 1961)."""
+    inside = requests_per_s * residence_s
+    if not (requests_per_s >= 0 and residence_s >= 0 and math.isfinite(inside)):
+        raise ValueError(f"{requests_per_s!r} requests/s that stay {residence_s!r} s; expected numbers, 0 or more")
+    return inside
+
+
+def require_places(requests_per_s: float, residence_s: float, places: int) -> None:
+    """Raise ValueError if a replica cannot serve this rate with its slots, by Little's law.
+
+    Half a slot is tolerated: the slots of a run are a rounded mean.
+    """
+    inside = in_flight(requests_per_s, residence_s)
+    if inside > places + _ROUNDED:
+        raise ValueError(
+            f"a replica that carries {requests_per_s:g} requests/s of {residence_s:g} s each has {inside:,.4g} inside"
+            f" at once (Little's law), and {places:,} places carry no more than {places / residence_s:,.4g} requests/s;"
+            " give more places, a shorter request time, or less that a replica carries"
+        )
+
+
+def replicas_while_one_starts(growth_per_s2: float, cold_start_s: float, replica: Replica) -> int:
+    """Return the replicas needed ahead of a demand that grows while a new one starts.
+
+    `growth_per_s2` is the steepest growth of the demand, per second squared.
+    """
+    if not (math.isfinite(growth_per_s2) and math.isfinite(cold_start_s) and cold_start_s >= 0):
+        raise ValueError(f"growth {growth_per_s2!r} while one starts in {cold_start_s!r} s; expected finite numbers")
+    return replicas_for(max(0.0, growth_per_s2) * cold_start_s, replica.per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """KV-cache memory of a replica, and the tokens of a request with its answer.
+
+    Memory and bytes are of all its accelerators together, `accelerators` of which share every layer.
+    """
+
+    layout: CacheLayout
+    memory_bytes: float
+    request_tokens: int
+    dtype: str = ""  # of its numbers, where that is not the model's own
+    accelerators: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what cannot be, a ConfigError where that is by the model's configuration."""
+        if not 0 <= self.memory_bytes <= _MOST_BYTES:
+            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {_MOST_BYTES:g}")
+        _ = self.bytes_per_request
+
+    @property
+    def kept(self) -> CacheLayout:
+        """Return the layout over its accelerators, with repeated heads."""
+        return self.layout.shared_by(self.accelerators)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Return the bytes of one more token."""
+        return self.kept.bytes_per_token(self.dtype)
+
+    @property
+    def bytes_per_request(self) -> float:
+        """Return the bytes of one whole request."""
+        return self.bytes_of(self.request_tokens)
+
+    def bytes_of(self, tokens: int) -> float:
+        """Return the bytes of a request of `tokens` tokens."""
+        return self.kept.bytes_per_request(tokens, self.dtype)
+
+    @property
+    def requests_that_fit(self) -> int:
+        """Return the number of requests that fit at once."""
+        return self.kept.requests_that_fit(self.memory_bytes, self.request_tokens, self.dtype)
+
+    @property
+    def times_kept(self) -> float:
+        """Return the mean number of copies of each value over all accelerators."""
+        return self.bytes_per_token / self.layout.bytes_per_token(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A demand, and the replica that is to carry it, both in `unit` per second.
+    """Demand and replica to size a fleet from, both in `unit` per second.
 
-    The replica's price has the overhead in it, `overhead_ratio` of the price without; None where nobody said any.
-    `residence_s` is how long a request stays on the mean and `tokens_per_request` what it is answered with, where they
-    are known; `cold_start_s` how long a replica takes from being asked for to its first answer.
+    The replica's price includes the overhead, `overhead_ratio` of the price without; None if not stated. `residence_s`
+    is the mean residence time of a request and `tokens_per_request` its mean output, if known. `cold_start_s` is the
+    time from requesting a replica to its first answer.
     """
 
     unit: str
@@ -238,60 +278,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
-    """A replica's memory for keys and values, and a request of so many tokens, prompt and answer together.
-
-    Memory and bytes are of all its accelerators together, so many of which share every layer.
-    """
-
-    layout: CacheLayout
-    memory_bytes: float
-    request_tokens: int
-    dtype: str = ""  # of its numbers, where that is not the model's own
-    accelerators: int = 1
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be, a ConfigError where that is by the model's configuration."""
-        if not 0 <= self.memory_bytes <= _MOST_BYTES:
-            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {_MOST_BYTES:g}")
-        _ = self.bytes_per_request
-
-    @property
-    def kept(self) -> CacheLayout:
-        """What its accelerators keep together, each head as often as it is there."""
-        return self.layout.shared_by(self.accelerators)
-
-    @property
-    def bytes_per_token(self) -> float:
-        """Bytes that one more token of a request takes."""
-        return self.kept.bytes_per_token(self.dtype)
-
-    @property
-    def bytes_per_request(self) -> float:
-        """Bytes of one whole request."""
-        return self.bytes_of(self.request_tokens)
-
-    def bytes_of(self, tokens: int) -> float:
-        """Bytes of a request of so many tokens."""
-        return self.kept.bytes_per_request(tokens, self.dtype)
-
-    @property
-    def requests_that_fit(self) -> int:
-        """So many of them, at once."""
-        return self.kept.requests_that_fit(self.memory_bytes, self.request_tokens, self.dtype)
-
-    @property
-    def times_kept(self) -> float:
-        """How often each number is there, on all accelerators together."""
-        return self.bytes_per_token / self.layout.bytes_per_token(self.dtype)
-
-
-@dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the demand, and the fleet for it.
+    """Level of the demand, and the fleet for it.
 
-    Dollars per million output tokens are what that fleet costs over the tokens that come on the mean: it is paid in
-    quiet hours too. None where the mean is 0 or the tokens of a request are not known.
+    Dollars per million output tokens are the cost of that fleet over the mean demand, because it is paid in quiet hours
+    too. None if the mean is 0 or the tokens of a request are unknown.
     """
 
     name: str
@@ -302,9 +293,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The answer. `full_usd_per_million_tokens` is of a replica that is always full, `_upper` if it carries only the
-    lower limit of what was measured; `ahead` are the replicas that must be there beyond a growing demand while one
-    starts.
+    """Fleet for every level of a demand.
+
+    `full_usd_per_million_tokens` is the cost on a fully used replica, `_upper` if it carries only the lower limit of
+    the measured rate. `ahead` are the replicas needed ahead of growing demand while one starts.
     """
 
     question: Question
@@ -315,7 +307,7 @@ class Sizing:
 
 
 def sizing(question: Question) -> Sizing:
-    """The fleet for every level of a demand. Raises ValueError for numbers that cannot be."""
+    """Size the fleet for every level of a demand. Raises ValueError for invalid numbers."""
     growth = question.demand.growth_per_s2
     ahead = None
     if growth is not None and question.cold_start_s is not None:
@@ -330,17 +322,11 @@ def sizing(question: Question) -> Sizing:
 
 def _level(question: Question, name: str, per_s: float) -> Level:
     sized = size(per_s, question.replica, safety_factor=question.safety_factor, spares=question.spares)
-    requests_per_s = _requests_per_s(question, per_s)
+    per_request = 1.0 if question.unit == REQUESTS else question.tokens_per_request
     inside = None
-    if requests_per_s is not None and question.residence_s is not None:
-        inside = in_flight(requests_per_s, question.residence_s)
+    if per_request is not None and question.residence_s is not None:
+        inside = in_flight(per_s / per_request, question.residence_s)
     return Level(name, sized, inside, _unit_price(question, sized.usd_per_hour, question.demand.mean_per_s))
-
-
-def _requests_per_s(question: Question, per_s: float) -> float | None:
-    if question.unit == REQUESTS:
-        return per_s
-    return None if question.tokens_per_request is None else per_s / question.tokens_per_request
 
 
 def _unit_price(question: Question, usd_per_hour: float | None, per_s: float) -> float | None:
@@ -351,24 +337,19 @@ def _unit_price(question: Question, usd_per_hour: float | None, per_s: float) ->
     return found if found is not None and math.isfinite(found) else None
 
 
-TOKENS, TRAFFIC_REQUESTS = "output_tokens_per_s", "requests_per_s"
-_KNOWN = (TOKENS, TRAFFIC_REQUESTS)
-
-
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Consecutive hours. `column` is what their rates count, TOKENS or REQUESTS."""
+    """Rates of consecutive hours. `column` is their unit, TOKENS or REQUESTS."""
 
     column: str
     per_s: tuple[float, ...]
 
 
 def read_traffic(text: str, name: str) -> Traffic:
-    """CSV with a heading, of which one column is `output_tokens_per_s` or `requests_per_s`; others are not read.
+    """Read CSV with a heading and a column `output_tokens_per_s` or `requests_per_s`, one row per hour.
 
-    A blank line between two hours is an error: where there is but one column it is a row whose cell is missing.
-
-    Raises UsageError with the place of what is wrong.
+    Other columns are ignored. A blank line between two hours is an error, a row with a missing rate. Raises UsageError
+    with file and line.
     """
     try:
         reader = csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True))
@@ -376,12 +357,17 @@ def read_traffic(text: str, name: str) -> Traffic:
     except csv.Error as error:
         raise UsageError(f"{name}: this is no CSV: {error}") from None
     while rows and not rows[-1][1]:
-        rows.pop()  # a blank line is no hour below the last one; between two it is one whose rate is missing
+        rows.pop()  # blank lines at the end are no hours
     heading = [cell.strip() for cell in rows[0][1]] if rows else []
     column = _column(heading, name)
     at = heading.index(column)
     for line, row in rows[1:]:
-        _require_no_more_cells(row, len(heading), f"{name}:{line}")
+        # A comma inside a number splits it: of `1,200` the first cell alone would be a rate, and too small a one.
+        if any(cell.strip() for cell in row[len(heading) :]):
+            raise UsageError(
+                f"{name}:{line}: it has {len(row)} cells, and the heading {len(heading)}; write a point in numbers,"
+                " 3.5, and nothing between thousands, 1200"
+            )
     rates = [_rate(row, at, column, f"{name}:{line}") for line, row in rows[1:]]
     if not rates:
         raise UsageError(f"{name}: there is no hour below the heading; write one row an hour with its {column}")
@@ -389,26 +375,17 @@ def read_traffic(text: str, name: str) -> Traffic:
 
 
 def _column(heading: list[str], name: str) -> str:
-    found = [column for column in heading if column in _KNOWN]
+    found = [column for column in heading if column in _TRAFFIC_COLUMNS]
     if len(found) == 1:
         return found[0]
     if found:
         raise UsageError(f"{name}:1: {' and '.join(found)} both say the demand; keep the one that does")
     if len(heading) == 1 and (mark := next((mark for mark in ";\t" if mark in heading[0]), None)) is not None:
-        called = "tabs" if mark == "\t" else f"{mark!r}"
-        raise UsageError(f"{name}:1: its cells are parted by {called}; write commas, and a point in numbers: 3.5")
-    near = [(cell, match[0]) for cell in heading if (match := get_close_matches(cell, _KNOWN, n=1))]
+        separator = "tabs" if mark == "\t" else f"{mark!r}"
+        raise UsageError(f"{name}:1: its cells are separated by {separator}; write commas, and a point in numbers: 3.5")
+    near = [(cell, match[0]) for cell in heading if (match := get_close_matches(cell, _TRAFFIC_COLUMNS, n=1))]
     hint = f"; did you mean {near[0][1]} by {near[0][0]!r}?" if near else ""
     raise UsageError(f"{name}:1: no column is called {TOKENS} or {TRAFFIC_REQUESTS}{hint}")
-
-
-def _require_no_more_cells(row: list[str], most: int, place: str) -> None:
-    """A comma inside a number parts it: of `1,200` the first cell alone would be a rate, and too small a one."""
-    if any(cell.strip() for cell in row[most:]):
-        raise UsageError(
-            f"{place}: it has {len(row)} cells, and the heading {most}; write a point in numbers, 3.5, and nothing"
-            " between thousands, 1200"
-        )
 
 
 def _rate(row: list[str], at: int, column: str, place: str) -> float:

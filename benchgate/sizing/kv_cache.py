@@ -1,12 +1,12 @@
-"""How much memory the keys and values of a request take, by the model's own configuration.
+"""KV-cache memory per token and request, by a model's configuration.
 
-For every token, every layer with full attention keeps a key and a value of each of its KV heads:
-2 · layers · KV heads · head size · bytes of one number (Pope et al. 2022, arXiv 2211.05102, section 2). Layers with a
-sliding window keep no more than the window; latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) keeps one
-compressed vector and the rotary part of one key instead; layers with linear attention keep a state that does not grow.
+For every token, every layer with full attention keeps a key and a value of each of its KV heads: 2 · layers · KV heads
+· head size · bytes of one number (Pope et al. 2022, arXiv 2211.05102, section 2). Layers with a sliding window keep at
+most the window. Latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) keeps one compressed vector and the
+rotary part of one key. Layers with linear attention keep a state of constant size.
 
-Accelerators that share every layer (tensor parallelism) share its KV heads. Where there are fewer heads than
-accelerators each head is kept more than once, and a compressed vector, of which there is one, is kept on each of them.
+Accelerators that share every layer (tensor parallelism) share its KV heads. With fewer heads than accelerators each
+head is kept several times, and a compressed vector on each accelerator.
 """
 
 from __future__ import annotations
@@ -22,39 +22,44 @@ BYTES = MappingProxyType(
     {
         "float32": 4.0, "f32": 4.0, "bfloat16": 2.0, "bf16": 2.0, "float16": 2.0, "f16": 2.0, "half": 2.0,
         "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "float8_e4m3fn": 1.0, "int8": 1.0,
-        # llama.cpp's blocks of 32 numbers carry a scale of two bytes each
+        # llama.cpp's blocks of 32 numbers have a scale of two bytes each
         "q8_0": 34 / 32, "q5_0": 22 / 32, "q4_0": 18 / 32,
     }
 )  # fmt: skip
 _FULL = ("full_attention", "attention", "global")
 _SLIDING = ("sliding_attention", "sliding", "local", "chunked_attention")
 _STATE = ("linear_attention", "mamba", "recurrent", "ssm", "conv")
-_MOST = 10**9  # tokens, or a count of a configuration: beyond it is a mistake
+_MOST = 10**9  # largest plausible number of tokens, or count of a configuration
 _MOST_ACCELERATORS = 1024
-_SHOWN = 40  # characters of what was found
-_PAGE_TOKENS = 16  # what vLLM, SGLang and TensorRT-LLM hand out at once unless told otherwise
+_SHOWN = 40  # characters of an invalid value in a message
+_PAGE_TOKENS = 16  # default page of vLLM, SGLang and TensorRT-LLM
+
+
+# Keys of models whose layers of one kind have other heads than the rest (Gemma 4; MiMo V2), before the usual ones.
+_OF_FULL = ("num_global_key_value_heads", "global_head_dim")
+_OF_SLIDING = ("swa_num_key_value_heads", "swa_head_dim")
 
 
 class ConfigError(ValueError):
-    """A model's configuration that does not say what its cache holds: which key, and what was expected of it."""
+    """Model configuration without a complete description of its KV cache; the message names the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """What one token leaves behind: numbers a token in the layers that grow, and in those with a window."""
+    """KV-cache numbers of one token, in layers that keep every token and in those with a window."""
 
     growing_numbers: int  # of all layers that keep every token
     sliding_numbers: int  # of all layers that keep a window
     window_tokens: int | None
-    state_layers: int  # layers whose memory does not grow with the tokens, and is not counted
-    dtype: str  # what the configuration says the numbers are; "" where it does not
+    state_layers: int  # layers with constant memory, which is not counted
+    dtype: str  # type of the numbers by the configuration; "" if not stated
     kv_heads: int | None = None  # None: one vector for all heads
     sliding_kv_heads: int | None = None  # of the layers with a window
 
     def shared_by(self, accelerators: int) -> CacheLayout:
-        """What so many accelerators keep together that share every layer: a head that two of them need is there twice.
+        """Return the layout over accelerators that share every layer, with heads repeated as needed.
 
-        Raises ConfigError where heads cannot be shared evenly, with which an engine would not start.
+        Raises ConfigError if heads cannot be shared evenly; no engine would start then.
         """
         if not 1 <= accelerators <= _MOST_ACCELERATORS:
             raise ConfigError(f"{accelerators} accelerators share a layer; expected 1 to {_MOST_ACCELERATORS:,}")
@@ -63,13 +68,13 @@ class CacheLayout:
         return replace(self, growing_numbers=growing, sliding_numbers=sliding)
 
     def bytes_per_token(self, dtype: str = "") -> float:
-        """Bytes that one more token takes while it is within every window. Raises ConfigError for an unknown type."""
+        """Return the bytes of one more token within every window. Raises ConfigError for an unknown type."""
         return (self.growing_numbers + self.sliding_numbers) * number_bytes(dtype or self.dtype)
 
     def bytes_per_request(self, tokens: int, dtype: str = "", *, page_tokens: int = _PAGE_TOKENS) -> float:
-        """Bytes of a request of so many tokens, prompt and answer together, in whole pages.
+        """Return the bytes of a request of `tokens` tokens, prompt and answer together, in whole pages.
 
-        Raises ConfigError for an unknown type, ValueError for fewer tokens than one.
+        Raises ConfigError for an unknown type, ValueError for less than one token.
         """
         if not 1 <= tokens <= _MOST or page_tokens < 1:
             raise ValueError(
@@ -80,7 +85,7 @@ class CacheLayout:
         return (self.growing_numbers * held + self.sliding_numbers * windowed) * number_bytes(dtype or self.dtype)
 
     def requests_that_fit(self, memory_bytes: float, tokens: int, dtype: str = "") -> int:
-        """How many requests of so many tokens fit into the memory that is left for the cache, at once."""
+        """Return the requests of `tokens` tokens that fit at once into the memory left for the cache."""
         return int(memory_bytes // self.bytes_per_request(tokens, dtype))
 
 
@@ -96,55 +101,51 @@ def _copies(heads: int | None, accelerators: int) -> int:
 
 
 def number_bytes(dtype: str) -> float:
-    """Bytes of one number of a type, `bf16` or `torch.bfloat16`. Raises ConfigError, with the nearest that is known."""
+    """Return the bytes of a number type, `bf16` or `torch.bfloat16`. Raises ConfigError with the nearest known one."""
     name = dtype.removeprefix("torch.").lower()
     if name in BYTES:
         return BYTES[name]
     if not name:
-        raise ConfigError("the configuration does not say of what type its numbers are; give the cache's type")
+        raise ConfigError("the configuration does not state the type of its numbers; give the cache's type")
     near = get_close_matches(name, BYTES, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise ConfigError(f"{dtype!r} is no type of the cache's numbers{hint} Known: {', '.join(BYTES)}")
+    raise ConfigError(f"{dtype!r} is not a known number type{hint} Known: {', '.join(BYTES)}")
 
 
 def cache_layout(config: Mapping[str, object]) -> CacheLayout:
-    """The layout by a model's `config.json` as Transformers writes it; of one with pictures too, its text part.
+    """Read the layout from a model's `config.json` as Transformers writes it; of a multimodal one, its text part.
 
-    Raises ConfigError where a key that is needed is missing or cannot be.
+    Raises ConfigError for a missing or invalid key.
     """
     text = config.get("text_config", config)
     if not isinstance(text, Mapping):
-        raise ConfigError("`text_config` is no object")
+        raise ConfigError("`text_config` is not an object")
     layers = _count(text, "num_hidden_layers", "n_layer", "num_layers")
     full, sliding, state = _layers_by_kind(text, layers)
     of_full, of_sliding = _kept_in(text, _OF_FULL), _kept_in(text, _OF_SLIDING)
-    if not sliding:  # which of them have a window is not said: no less than any of them keeps
+    if not sliding:  # it is unknown which layers have a window: take the larger
         of_full = max(of_full, of_sliding, key=lambda kept: kept.numbers)
-    window = _window(text) if sliding else None
+    window = _count(text, "sliding_window", "attention_chunk_size") if sliding else None
     dtype = text.get("torch_dtype", text.get("dtype", config.get("torch_dtype", config.get("dtype", ""))))
-    said = dtype if isinstance(dtype, str) else ""
+    dtype = dtype if isinstance(dtype, str) else ""
     growing, windowed = full * of_full.numbers, sliding * of_sliding.numbers
-    return CacheLayout(growing, windowed, window, state, said, of_full.heads, of_sliding.heads)
+    return CacheLayout(growing, windowed, window, state, dtype, of_full.heads, of_sliding.heads)
 
 
 class _Kept(NamedTuple):
-    """KV heads of a layer with attention, None where one vector is kept for all; and the numbers of a token in it."""
+    """KV heads of a layer with attention (None for one compressed vector), and the numbers of a token in it."""
 
     heads: int | None
     numbers: int
 
 
-# Keys of models whose layers of one kind have other heads than the rest (Gemma 4; MiMo V2), before the usual ones.
-_OF_FULL = ("num_global_key_value_heads", "global_head_dim")
-_OF_SLIDING = ("swa_num_key_value_heads", "swa_head_dim")
-
-
 def _kept_in(text: Mapping[str, object], own_keys: tuple[str, str]) -> _Kept:
-    """What a layer of one kind keeps, whose own keys go before those of all layers."""
+    """Read the cache of a layer of one kind, whose own keys precede those of all layers."""
     if text.get("kv_lora_rank") is not None:
         return _Kept(None, _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim"))
     heads = _count(text, "num_attention_heads", "n_head")
-    of_heads, of_size = ([key for key in pair if text.get(key) is not None] for pair in _keys_of(own_keys))
+    keys = (own_keys[0], "num_key_value_heads"), (own_keys[1], "head_dim")
+    of_heads, of_size = ([key for key in pair if text.get(key) is not None] for pair in keys)
     kv_heads = _count(text, *of_heads) if of_heads else heads
     if of_size:
         return _Kept(kv_heads, 2 * kv_heads * _count(text, *of_size))
@@ -154,12 +155,8 @@ def _kept_in(text: Mapping[str, object], own_keys: tuple[str, str]) -> _Kept:
     return _Kept(kv_heads, 2 * kv_heads * (width // heads))
 
 
-def _keys_of(own_keys: tuple[str, str]) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (own_keys[0], "num_key_value_heads"), (own_keys[1], "head_dim")
-
-
 def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
-    """How many layers keep every token, how many a window of them, how many only a state."""
+    """Count the layers that keep every token, a window, or only a state."""
     kinds = text.get("layer_types")
     if kinds is None:
         return _by_pattern(text, layers)
@@ -167,23 +164,18 @@ def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, 
         raise ConfigError(f"`layer_types` does not name the kind of each of the {layers} layers")
     unknown = [kind for kind in kinds if kind not in (*_FULL, *_SLIDING, *_STATE)]
     if unknown:
-        raise ConfigError(f"`layer_types` has {unknown[0]!r}, of which it is not known what it keeps")
+        raise ConfigError(f"`layer_types` has the unknown kind {unknown[0]!r}")
     full, sliding, state = (sum(kind in of for kind in kinds) for of in (_FULL, _SLIDING, _STATE))
     return full, sliding, state
 
 
 def _by_pattern(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
-    # A window alone does not say which layers have one: all are counted as if they kept everything, which is no less
-    # than they do.
+    # A window alone does not tell which layers have one, so all count as keeping everything, an upper bound.
     windowed = text.get("sliding_window") is not None and text.get("sliding_window_pattern") is not None
     if not windowed or text.get("use_sliding_window") is False:
         return layers, 0, 0
     full = layers // _count(text, "sliding_window_pattern")  # every n-th layer sees everything (Gemma 3)
     return full, layers - full, 0
-
-
-def _window(text: Mapping[str, object]) -> int:
-    return _count(text, "sliding_window", "attention_chunk_size")
 
 
 def _count(text: Mapping[str, object], *names: str) -> int:

@@ -1,15 +1,9 @@
-"""Of the levels of load that a run measured, the one at which an arm carries most while its SLOs are shown to hold.
+"""Operating point: the load level at which a run shows the highest throughput with its SLOs held, and its token cost.
 
-By which of its levels a run sizes a fleet, and why not by the others.
-
-What a replica carries is a rate of arrivals, and those of an open loop are one: they come whatever became of the
-requests before them. In a closed loop nobody asks who still waits, so a queue is never longer than its callers, and
-what comes through is no rate that a server withstands. So an open level stands before a closed one. And what held once
-is not counted on where the same requests at a lower rate are shown not to hold: one of the two was chance.
-
-How long requests stayed at the levels of a run, and whether more and more of them were inside: of its records.
-
-What tokens cost at the level of load that counts, read from the numbers that the store keeps of a run.
+A replica's capacity is a rate of arrivals. Open loops measure one, as their requests arrive regardless of earlier ones.
+In a closed loop the queue never exceeds its callers, so its throughput is not a sustainable arrival rate, and open
+levels take precedence. A level that held is not trusted if the same requests at a lower load are shown to miss: one of
+the two results is chance.
 """
 
 from __future__ import annotations
@@ -34,21 +28,22 @@ from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Level
 from benchgate.units import show_number, show_percent
 
-_ALIKE = 0.05  # of a load: two means of the same one are seldom further apart
 RATES = ("output_tokens_per_s", "requests_per_s")
+GOOD, OUTPUT = "usd_per_million_good_tokens", "usd_per_million_output_tokens"
+IN_USE = "_in_use"
+"""Suffix of these metrics for the cost in actual use, with overhead and idle time."""
+_EQUAL_LOADS = 0.05  # relative difference below which two loads count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class BestRow:
-    """What the arm carries at one stage, all its classes with an SLO together, with the 95 % limits.
+    """Throughput of one side at a load level: all classes with an SLO together, with 95% limits.
 
-    `goodput_lower` is the lower limit of the share of requests that met the SLO, which is at or above `target_ratio`;
-    of several classes those of the one that came nearest to its target. `is_open`: its requests came by a rate,
-    whatever became of those before them; in a closed loop each waits for an answer, so its rate is what came through.
-    `misses`: the goodput of one of them is shown not to reach its target, which is more than not being shown to; or the
-    stage `piles_up`: more and more of its requests are shown to be inside at once, which meets no SLO for long.
-    `asked_load` is the rate by which they came, of a closed loop how many were in flight; None where none is stated.
-    Levels of one `kind` differ in nothing but how much they ask for; no others are more or less of one load.
+    `goodput_lower` is the lower limit of the share of requests that met the SLO, compared with `target_ratio`; of
+    several classes that of the one closest to its target. `is_open`: its requests arrived at a rate; in a closed loop
+    the rate is only the throughput. `misses`: the goodput of a class is shown to be below its target, or `piles_up`:
+    the number in the system is shown to grow, which meets no SLO for long. `asked_load` is the offered rate, for a
+    closed loop the number in flight; None if not stated. Levels of one `kind` differ only in their load.
     """
 
     stage: str
@@ -68,44 +63,44 @@ class BestRow:
 
     @property
     def holds(self) -> bool:
-        """Whether its goodput is shown to reach its target, and may go on to."""
+        """Return True if its goodput is shown to reach the target without a growing queue."""
         return self.goodput_lower >= self.target_ratio and not self.piles_up
 
     @property
     def only_piles_up(self) -> bool:
-        """Whether it would hold but for the requests that pile up."""
+        """Return True if only a growing queue keeps it from holding."""
         return self.goodput_lower >= self.target_ratio and self.piles_up
 
     def has_less_load_than(self, other: BestRow) -> bool:
-        """Whether it is the lighter one of two of a kind, by more than two means of the same load may differ."""
+        """Return True if it has less load than another level of its kind, by more than random differences."""
         loads = _loads((self, other))
-        return self.kind == other.kind and loads is not None and loads[0] < loads[1] * (1 - _ALIKE)
+        return self.kind == other.kind and loads is not None and loads[0] < loads[1] * (1 - _EQUAL_LOADS)
 
     @property
     def held_by(self) -> str:
-        """How far its goodput is shown, beside its target."""
+        """Format its goodput limit and target."""
         if self.only_piles_up:
             return "more and more of its requests were inside at once, which no replica withstands for long"
         return f"goodput {show_percent(self.goodput_lower)} at least, target {show_percent(self.target_ratio)}"
 
     @property
     def tokens_per_request(self) -> float:
-        """Output tokens of an answer, on the mean."""
+        """Return the mean output tokens of an answer."""
         return self.tokens_per_s / self.requests_per_s
 
     @property
     def in_flight(self) -> int | None:
-        """Requests inside at once, on the mean (Little's law), rounded; None where their time is not known."""
+        """Return the mean number of requests in flight (Little's law), rounded; None if unknown."""
         return None if self.inside is None else max(1, round(self.inside))
 
     @property
     def inside(self) -> float | None:
-        """The same as it is."""
+        """Return the mean number of requests in flight, not rounded; None if unknown."""
         return None if self.e2e_mean_s is None else self.requests_per_s * self.e2e_mean_s
 
 
 def lightest(levels: Sequence[BestRow]) -> BestRow | None:
-    """The one with the least load, the first one where that is not known; None of none."""
+    """Return the level with the least load, else the first one if loads are unknown; None without levels."""
     loads = _loads(levels)
     if loads is None:
         return next(iter(levels), None)
@@ -113,10 +108,10 @@ def lightest(levels: Sequence[BestRow]) -> BestRow | None:
 
 
 def _loads(levels: Sequence[BestRow]) -> list[float] | None:
-    """By what levels are ordered, in one unit for all of them; None where there is none.
+    """Return comparable loads of all levels in one unit; None without one.
 
-    What was asked for; of an open loop beside a closed one the requests inside at once. Never what came through, of
-    which a replica that has too much to do has less.
+    It is the offered load, or requests in flight if open and closed loops are mixed. It is never the throughput, which
+    falls under overload.
     """
     alike = len({row.is_open for row in levels}) < 2
     for loads in ([row.asked_load if alike else None for row in levels], [row.inside for row in levels]):
@@ -127,17 +122,16 @@ def _loads(levels: Sequence[BestRow]) -> list[float] | None:
 
 
 def best_row(rows: Sequence[MetricRow], suite: Suite, arm: Arm) -> BestRow | str:
-    """The stage with the most output tokens per second among those that hold; else why there is none.
+    """Return the level with the most output tokens per second of those that hold, or why there is none.
 
-    A stage holds where the suite has an SLO with a target for it and the lower limit of its goodput reaches that, for
-    every class of it that has one. What only happened to reach it once is not counted on.
+    A level holds if the lower limit of its goodput reaches the SLO's target, in every class with an SLO.
     """
     levels = levels_of(rows, suite, arm)
     return levels if isinstance(levels, str) else best_of(known(levels), arm)
 
 
 def best_of(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
-    """The same of levels that are known, at least one."""
+    """Return the best of at least one known level, or why none holds."""
     held = [row for row in levels if row.holds]
     if not held:
         nearest = max(levels, key=lambda row: row.goodput_lower - row.target_ratio)
@@ -155,7 +149,7 @@ def best_of(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
 
 
 def known(levels: Mapping[str, BestRow | str]) -> list[BestRow]:
-    """Those of which it is known what they carried, in the order of the sweep."""
+    """Return the levels with known throughput, in the order of the sweep."""
     return [row for row in levels.values() if not isinstance(row, str)]
 
 
@@ -166,10 +160,10 @@ def levels_of(
     stays_s: Mapping[str, float] = MappingProxyType({}),
     piling_up: Collection[str] = (),
 ) -> dict[str, BestRow | str] | str:
-    """Every stage by its name, in the order of the sweep: what it carried, or why that is not known.
+    """Return every stage's level by name, in the order of the sweep, or why it is unknown.
 
-    `stays_s` is how long a request stayed on the mean, by place; `piling_up` are stages in which more and more of them
-    did. A text in place of all where none is known.
+    `stays_s` is the mean residence time by stage or class; `piling_up` are the stages with a growing queue. A text
+    replaces all if none is known.
     """
     of_arm = {(row.stage, row.name, row.statistic): row for row in rows if row.arm is arm and row.task is None}
     if not of_arm:
@@ -204,30 +198,27 @@ def _levels_by_stage(suite: Suite) -> dict[str, list[Level]]:
 
 
 def _kinds(suite: Suite) -> dict[str, int]:
-    """Every stage's kind: one number for those that differ in nothing but how much they ask for.
+    """Number the kinds of stages; those of one kind differ only in their load.
 
-    Their requests ask for the same, come in the same way, and are held to the same SLO, and the same is done meanwhile.
+    Their requests, arrivals, SLOs and actions are the same.
     """
-    done = {stage.name: stage.actions for stage in (suite.load.sweep if suite.load is not None else ())}
-    asked = {
-        stage: [done[stage], *((level.group, level.workload, level.slo, level.background, _way(level)) for level in of)]
-        for stage, of in _levels_by_stage(suite).items()
-    }
+    features: dict[str, list[object]] = {}
+    for stage in suite.load.sweep if suite.load is not None else ():
+        features[stage.name] = [stage.actions]
+    for stage_name, levels in _levels_by_stage(suite).items():
+        for level in levels:
+            course = level.course
+            arrivals = course.arrival, course.bursts, course.ramp_to_rps is None, course.steps is None, course.trace
+            features[stage_name].append((level.group, level.workload, level.slo, level.background, arrivals))
     kinds: list[object] = []
-    for of_stage in asked.values():
+    for of_stage in features.values():
         if of_stage not in kinds:
             kinds.append(of_stage)
-    return {stage: kinds.index(of_stage) for stage, of_stage in asked.items()}
-
-
-def _way(level: Level) -> object:
-    """How its requests come, whatever their rate."""
-    course = level.course
-    return course.arrival, course.bursts, course.ramp_to_rps is None, course.steps is None, course.trace
+    return {stage_name: kinds.index(of_stage) for stage_name, of_stage in features.items()}
 
 
 def _asked_loads(suite: Suite) -> dict[str, float | None]:
-    """Every stage's rate, or how many it keeps in flight, of all its classes; None where one has none, or has both."""
+    """Return every stage's offered rate or concurrency over all classes; None if one has none or both are mixed."""
     found = {}
     for stage, of in _levels_by_stage(suite).items():
         courses = [level.course for level in of]
@@ -242,7 +233,7 @@ _Kept = Mapping[tuple[str | None, str, str | None], MetricRow]
 def _level(stage: str, classes: Sequence[Place], of_arm: _Kept, stays_s: Mapping[str, float]) -> BestRow | str:
     if not classes:
         return "no SLO with a target is stated for it"
-    found = _together(stage, [_row(of_arm, place, stays_s.get(place.name)) for place in classes])
+    found = _combined_classes(stage, [_row(of_arm, place, stays_s.get(place.name)) for place in classes])
     return "its tokens, requests and goodput were not all measured, with limits" if found is None else found
 
 
@@ -268,8 +259,8 @@ def _row(of_arm: _Kept, place: Place, stay_s: float | None) -> BestRow | None:
     )
 
 
-def _together(stage: str, classes: Sequence[BestRow | None]) -> BestRow | None:
-    """One level of load of all its classes; None where something of one of them is not known."""
+def _combined_classes(stage: str, classes: Sequence[BestRow | None]) -> BestRow | None:
+    """Combine all classes of a level; None if a value of one of them is unknown."""
     all_of_it = [row for row in classes if row is not None]
     if len(all_of_it) < len(classes):
         return None
@@ -291,14 +282,14 @@ def _together(stage: str, classes: Sequence[BestRow | None]) -> BestRow | None:
 
 
 def _sum(of_classes: Sequence[float | None]) -> float | None:
-    """Of all classes together (of limits, what they reach at least); None where one has none."""
+    """Sum over all classes (limits: of what they jointly reach at least); None if one has none."""
     stated = [one for one in of_classes if one is not None]
     return sum(stated) if len(stated) == len(of_classes) else None
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A level that the fleet is not sized by."""
+    """Level that is not the operating point, and why."""
 
     stage: str
     why: str
@@ -306,11 +297,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The level that the fleet is sized by. `asked_for`: by its name, and not because it is the best.
+    """Operating point. `asked_for`: chosen by name, not as the best.
 
-    `missed_at` is the next level of the same requests beyond it of which anything is known, where that is shown to miss
-    its SLO: what a replica carries lies between the two. None where nothing shows that it carries no more. Beyond an
-    open loop only open ones count: a closed loop says nothing of rates.
+    `missed_at` is the next known level of its kind with more load, if that is shown to miss its SLO: capacity lies
+    between the two. None if nothing shows an upper limit. Beyond an open loop only open ones count, as a closed loop
+    says nothing about rates.
     """
 
     row: BestRow
@@ -320,12 +311,18 @@ class Choice:
 
 
 def choose(levels: Mapping[str, BestRow | str], arm: Arm, stage: str | None = None) -> Choice | str:
-    """Of the levels of `levels_of`, the named one, else the best that is shown to hold; else why there is none."""
+    """Choose the named level, else the best that holds, or return why there is none."""
     all_known = known(levels)
-    found = _best(all_known, arm) if stage is None else _named(levels, stage)
+    if stage is None:
+        consistent = [row for row in all_known if not (row.holds and _contradicting(row, all_known))]
+        found = best_of([row for row in consistent if row.is_open and row.holds] or consistent, arm)
+    else:
+        found = _named(levels, stage)
     if isinstance(found, str):
         return found
-    left_out = [LeftOut(name, _why(level, found, all_known)) for name, level in levels.items() if name != found.stage]
+    left_out = [
+        LeftOut(name, _why_left_out(level, found, all_known)) for name, level in levels.items() if name != found.stage
+    ]
     return Choice(found, tuple(left_out), stage is not None, _missed_at(all_known, found))
 
 
@@ -339,20 +336,14 @@ def _missed_at(levels: Sequence[BestRow], chosen: BestRow) -> str | None:
     return nearest.stage if nearest is not None and nearest.misses else None
 
 
-def _belied_by(row: BestRow, levels: Sequence[BestRow]) -> BestRow | None:
-    """A level of the same requests, open as it is or closed, that has less load and is shown to miss its SLO."""
+def _contradicting(row: BestRow, levels: Sequence[BestRow]) -> BestRow | None:
+    """Return a level of its kind and loop with less load that is shown to miss its SLO."""
     lighter = (other for other in levels if other.misses and other.is_open == row.is_open)
     return next((other for other in lighter if other.has_less_load_than(row)), None)
 
 
-def _belied(lighter: BestRow) -> str:
+def _contradiction(lighter: BestRow) -> str:
     return f"holds, but {lighter.stage}, the same requests with less load, is shown to miss its SLO: one was chance"
-
-
-def _best(levels: Sequence[BestRow], arm: Arm) -> BestRow | str:
-    sound = [row for row in levels if not (row.holds and _belied_by(row, levels))]
-    opened = [row for row in sound if row.is_open and row.holds]
-    return best_of(opened or sound, arm)
 
 
 def _named(levels: Mapping[str, BestRow | str], stage: str) -> BestRow | str:
@@ -368,47 +359,46 @@ def _named(levels: Mapping[str, BestRow | str], stage: str) -> BestRow | str:
             f"nothing is sized by stage {stage}, which is not shown to hold its SLO ({row.held_by}): what comes through"
             " beyond the SLO is no capacity; measure more requests of it, or name another stage"
         )
-    if (lighter := _belied_by(row, known(levels))) is not None:
-        return f"nothing is sized by stage {stage}: it {_belied(lighter)}; measure both again"
+    if (lighter := _contradicting(row, known(levels))) is not None:
+        return f"nothing is sized by stage {stage}: it {_contradiction(lighter)}; measure both again"
     return row
 
 
-def _why(level: BestRow | str, chosen: BestRow, levels: Sequence[BestRow]) -> str:
+def _why_left_out(level: BestRow | str, chosen: BestRow, levels: Sequence[BestRow]) -> str:
     if isinstance(level, str):
         return level
     if not level.holds:
         less = ", though it has less load than this one" if level.has_less_load_than(chosen) else ""
         return f"not shown to hold its SLO ({level.held_by}){less}"
-    if (lighter := _belied_by(level, levels)) is not None:
-        return _belied(lighter)
+    if (lighter := _contradicting(level, levels)) is not None:
+        return _contradiction(lighter)
     carried = f"holds, at {show_number(level.tokens_per_s)} output tokens/s"
     if chosen.is_open and not level.is_open:
         return f"{carried}, but is a closed loop, whose rate is no rate of arrivals"
     if level.kind != chosen.kind:
-        otherwise = "asked otherwise (workload, way of arrival, actions or SLO)"
-        return f"{carried}, {otherwise}; is that your demand, name it by --stage"
+        otherwise = "with another workload, arrival process, action or SLO"
+        return f"{carried}, {otherwise}; if that is your demand, name it by --stage"
     return carried
 
 
 def mean_stays_s(evidence: Evidence, arm: Arm) -> dict[str, float]:
-    """Seconds from when a successful request was due to its end, on the mean over all blocks, by place.
+    """Return the mean residence time of successful requests in seconds, from due to end, by stage or class.
 
-    Little's law takes this mean, the arithmetic one: the geometric one of a check is that of a ratio, and less.
+    It is the arithmetic mean over all blocks, as Little's law requires, not the geometric mean of a check.
     """
-    stays: dict[str, list[FloatArray]] = {}
+    by_place: dict[str, list[FloatArray]] = {}
     for seen in evidence.load:
         if seen.arm is arm:
             times_s = e2e_s(seen.requests)
-            stays.setdefault(seen.stage, []).append(times_s[np.isfinite(times_s)])
-    return {place: float(np.concatenate(of).mean()) for place, of in stays.items() if any(map(len, of))}
+            by_place.setdefault(seen.stage, []).append(times_s[np.isfinite(times_s)])
+    return {place: float(np.concatenate(times).mean()) for place, times in by_place.items() if any(map(len, times))}
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a stage of a steady rate shows of a queue: how long a block was watched, how long its last requests stayed.
+    """Queue of a stage with a steady rate: mean window of its blocks, and mean residence time of their last requests.
 
-    Both are means over the measured windows of its blocks (`stats.window`). `piles_up`: more and more requests are
-    shown to be inside at once.
+    `piles_up`: the number in the system is shown to grow.
     """
 
     window_s: float
@@ -417,25 +407,31 @@ class Watched:
 
     @property
     def is_brief(self) -> bool:
-        """Whether a queue that grows could have gone unseen: of a rate 10 % too high none is watched as long as this.
+        """Return True if a growing queue could have gone unnoticed: no rate 10% too high is observed this long.
 
-        Sent f times what it can do, a server lets requests stay (f - 1)t after t seconds.
+        At f times its capacity, residence times grow to (f - 1)t after t seconds.
         """
         return self.window_s < RESIDENCES * self.stay_s
 
 
 def watched_stages(evidence: Evidence, suite: Suite, arm: Arm) -> dict[str, Watched]:
-    """Every stage with a steady rate, by its name, all its classes of such a rate together."""
+    """Return the queue of every stage with a steady rate, over all its classes of such a rate."""
     looks: dict[str, list[LookCounts]] = {}
     for level in suite.load.levels() if suite.load is not None else ():
-        looks.setdefault(level.stage, []).extend(_looks(evidence, suite, level, arm))
-    return {stage: found for stage, of in looks.items() if (found := _watched(of)) is not None}
+        looks.setdefault(level.stage, []).extend(_block_looks(evidence, suite, level, arm))
+    found: dict[str, Watched] = {}
+    for stage, of_stage in looks.items():
+        stays_s = [look.backlog.residence_s for look in of_stage if look.backlog is not None]
+        if stays_s:
+            window_s = sum(look.window_s for look in of_stage) / len(of_stage)
+            found[stage] = Watched(window_s, sum(stays_s) / len(stays_s), growth_p(of_stage) <= ALPHA)
+    return found
 
 
-def _looks(evidence: Evidence, suite: Suite, level: Level, arm: Arm) -> list[LookCounts]:
-    """Its blocks; none of what has no steady rate, by which more requests come to be inside with no fault of a server.
+def _block_looks(evidence: Evidence, suite: Suite, level: Level, arm: Arm) -> list[LookCounts]:
+    """Return its blocks; empty without a steady rate, when the number in the system grows without a fault of a server.
 
-    Conversations have none either: their later turns come on top of the first ones.
+    Conversations have no steady rate, as later turns add to the first ones.
     """
     course, slo = level.course, level.slo or suite.slo
     if not course.is_level_rate or level.workload.session is not None or slo is None:
@@ -445,24 +441,11 @@ def _looks(evidence: Evidence, suite: Suite, level: Level, arm: Arm) -> list[Loo
     return [look for look in found if look is not None]
 
 
-def _watched(looks: Sequence[LookCounts]) -> Watched | None:
-    stays_s = [look.backlog.residence_s for look in looks if look.backlog is not None]
-    if not stays_s:
-        return None
-    window_s = sum(look.window_s for look in looks) / len(looks)
-    return Watched(window_s, sum(stays_s) / len(stays_s), growth_p(looks) <= ALPHA)
-
-
-GOOD, OUTPUT = "usd_per_million_good_tokens", "usd_per_million_output_tokens"
-IN_USE = "_in_use"
-"""What the names above end with where a price is counted as it is used: with its overhead, and while it idles."""
-
-
 @dataclass(frozen=True, slots=True)
 class PricedLevel:
-    """A stage, and dollars per million tokens of it: all its classes together.
+    """Stage with its dollars per million tokens, all classes together.
 
-    `usd` is of good tokens where the suite has an SLO, else of output tokens; `usd_output` of output tokens.
+    `usd` is for good tokens if the suite has an SLO, else for output tokens; `usd_output` for output tokens.
     """
 
     stage: str
@@ -471,17 +454,18 @@ class PricedLevel:
 
 
 def cost_name(suite: Suite, *, in_use: bool = False) -> str:
-    """The metric that runs of a suite are compared by: good tokens count where it says what a good one is."""
+    """Return the cost metric that runs of a suite are compared by: for good tokens if it defines them."""
     held_to = any(map(_held_to, places(suite)))
     return f"{GOOD if held_to else OUTPUT}{IN_USE if in_use else ''}"
 
 
 def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: bool = False) -> PricedLevel | str:
-    """The level with most output tokens of those shown to hold their SLO, or of all without one; else why none is.
+    """Return the operating point with its cost, or the level with the most tokens without an SLO, or why there is none.
 
-    What is paid by the token costs the same however it is used: nobody pays for it while it idles.
+    A price per token is the same at any utilisation.
     """
-    by_token = _is_paid_by_the_token(suite, arm)
+    spec = suite.deployments.get(suite.baseline if arm is Arm.BASELINE else suite.candidate)
+    by_token = spec is not None and spec.token_prices is not None
     name = cost_name(suite, in_use=in_use and not by_token)
     stages: dict[str, list[str]] = {}
     for place in places(suite):
@@ -514,19 +498,13 @@ def _held_to(place: Place) -> bool:
     return place.slo is not None and place.target_ratio is not None
 
 
-def _is_paid_by_the_token(suite: Suite, arm: Arm) -> bool:
-    """Then classes do not share one price, which is what is added up here."""
-    spec = suite.deployments.get(suite.baseline if arm is Arm.BASELINE else suite.candidate)
-    return spec is not None and spec.token_prices is not None
-
-
 _KeptLevel = dict[tuple[str, str | None], MetricRow]
 
 
 def _best_stage(
     rows: Sequence[MetricRow], kept: _KeptLevel, suite: Suite, arm: Arm, stages: dict[str, list[str]], name: str
 ) -> str:
-    """The stage that counts, or why there is none: a sentence, which no name of a stage is."""
+    """Return the stage that counts, or a sentence that says why there is none."""
     if name.startswith(GOOD):
         best = best_row(rows, suite, arm)
         return best if isinstance(best, str) else best.stage
@@ -541,22 +519,22 @@ def _best_stage(
 
 
 def _pooled_levels(kept: _KeptLevel, names: Sequence[str], metric: str) -> Figure | None:
-    """The cost of all classes' tokens: each class's is the whole price over its own, so their inverses add up.
+    """Combine the costs of all classes: each is the whole price over its own tokens, so inverses add up.
 
-    Each limit is of what all classes reach at once, which is further out than it need be.
+    Limits are those that all classes reach at once, which is conservative.
     """
     found = [kept[key] for name in names if (key := (metric, name)) in kept]
     if len(found) < len(names) or any(row.value <= 0 for row in found):
         return None
-    value = _shared([row.value for row in found])
+    value = _harmonic_total([row.value for row in found])
     ends = [(row.lower, row.upper) for row in found]
     lower = [low for low, _ in ends if low is not None and low > 0]
     upper = [high for _, high in ends if high is not None and high > 0]
     if len(lower) < len(ends) or len(upper) < len(ends):
         return Figure(value, None)
-    return Figure(value, Limits(_shared(lower), _shared(upper)))
+    return Figure(value, Limits(_harmonic_total(lower), _harmonic_total(upper)))
 
 
-def _shared(costs: Sequence[float]) -> float:
-    """One price over the tokens of all; of one class it is the number itself, to the last bit."""
+def _harmonic_total(costs: Sequence[float]) -> float:
+    """Return the price over the tokens of all; of one class exactly its own."""
     return costs[0] if len(costs) == 1 else 1 / sum(1 / cost for cost in costs)

@@ -1,6 +1,6 @@
-"""Several candidates of one suite side by side: quality against cost, and the cheapest that its verdict lets through.
+"""Table of candidates: accuracy against cost, and the cheapest one that its verdict lets pass.
 
-It decides nothing: whether a candidate may be promoted is its own verdict's to say, and it is only repeated here.
+It decides nothing; each candidate's own verdict is only repeated.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RightSizing:
-    """The baseline first, then candidates, cheapest first. `cost` is the metric of `usd`, `tasks` what quality is over.
+    """Table of candidates: the baseline first, then the candidates, cheapest first.
 
-    `saving` is what the cheapest that passes costs less than the baseline of its own run, as a share of that, or why
-    this is not known; None where nothing is named, and then `why_none` says why. `notes` are sentences without ends.
+    `cost` is the metric of `usd`, `tasks` those of the accuracy. `saving` is the share of the baseline's cost that the
+    cheapest passing candidate saves, or why it is unknown. It is None if none is named, and then `why_none` says why.
+    `notes` are sentences without a period.
     """
 
     suite: str
@@ -54,14 +55,14 @@ class RightSizing:
 
     @property
     def some_apart(self) -> bool:
-        """Whether a candidate counts by itself and not beside the others."""
+        """Return True if a candidate is not comparable with the others."""
         return any(row.apart is not None for row in self.rows)
 
 
 def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False, as_of: date | None = None) -> RightSizing:
-    """The table of some runs, at least one, the newest first. UsageError where they cannot stand in one.
+    """Compare the candidates of at least one run, newest first. Raises UsageError if they are not comparable.
 
-    `as_of`: the day on which a waiver must hold for what it lets through to pass; None where none is counted.
+    `as_of` is the day for waivers; None if none counts.
     """
     newest = stored[0]
     for one in stored[1:]:
@@ -79,28 +80,34 @@ def right_sizing(stored: Sequence[StoredRun], *, in_use: bool = False, as_of: da
         for one, name in _named(stored)
     }
     apart = _apart(fit, first, bases, in_use=in_use)
-    apart |= _of_other_lists([one for one in fit if apart[one.run.id] is None], found)
+    # Candidates with a cost must share a price list with the first of them.
+    priced = [one for one in fit if apart[one.run.id] is None and isinstance(found[one.run.id].usd, Figure)]
+    apart |= {one.run.id: other_prices(one, priced[0]) for one in priced[1:]}
     alike = [one for one in fit if apart[one.run.id] is None]
-    ours = [replace(row, apart=apart.get(at)) for at, row in found.items()]
-    rows = ours if first is None else [bases[first.run.id], *ours]
+    candidates = [replace(row, apart=apart.get(at)) for at, row in found.items()]
+    rows = candidates if first is None else [bases[first.run.id], *candidates]
     standing = stands([row.option for row in rows])
-    best = _cheapest(ours, alike, bases)
+    best = _cheapest(candidates, alike, bases)
+    share = next((row.share for row in candidates if isinstance(best, Cheapest) and row.name == best.name), None)
     return RightSizing(
         suite=newest.run.suite_name,
         cost=cost_name(Suite.from_stored(newest.run.suite), in_use=in_use),
         tasks=tuple(asked),
         rows=tuple(sorted((replace(row, stand=standing[row.name]) for row in rows), key=_order)),
         cheapest=best if isinstance(best, Cheapest) else None,
-        saving=_saving(next(row for row in ours if row.name == best.name)) if isinstance(best, Cheapest) else None,
+        saving=saving(share) if isinstance(share, Figure) else share,
         why_none=best if isinstance(best, str) else None,
-        notes=(*told_apart(stored, alike, in_use=in_use), *_of_old([row for row in ours if row.passes], as_of)),
+        notes=(
+            *told_apart(stored, alike, in_use=in_use),
+            *_age_notes([row for row in candidates if row.passes], as_of),
+        ),
     )
 
 
 def _apart(
     fit: Sequence[StoredRun], first: StoredRun | None, bases: Mapping[str, Sized], *, in_use: bool
 ) -> dict[str, str | None]:
-    """Why a run that counts does not beside the others: by the first of them, whose baseline stands in the table."""
+    """Return why each run is not comparable with the first, whose baseline is in the table; None if it is."""
     if first is None:
         return {}
     here = bases[first.run.id].quality
@@ -112,14 +119,8 @@ def _apart(
     }
 
 
-def _of_other_lists(alike: Sequence[StoredRun], found: Mapping[str, Sized]) -> dict[str, str | None]:
-    """Why a candidate that has a cost does not count beside the first that has one: their prices are of two lists."""
-    priced = [one for one in alike if isinstance(found[one.run.id].usd, Figure)]
-    return {one.run.id: other_prices(one, priced[0]) for one in priced[1:]}
-
-
 def _named(stored: Sequence[StoredRun]) -> list[tuple[StoredRun, str]]:
-    """Each run with what the suite calls its candidate, and the run where two have one of that name."""
+    """Name each run's candidate, with the run if two have the same name."""
     often = Counter(one.called(Arm.CANDIDATE) for one in stored)
     called = [(one, one.called(Arm.CANDIDATE)) for one in stored]
     return [(one, f"{name} ({one.short})" if often[name] > 1 else name) for one, name in called]
@@ -130,37 +131,33 @@ def _order(row: Sized) -> tuple[bool, bool, float, str]:
     return row.arm is Arm.CANDIDATE, usd is None, usd or 0.0, row.name
 
 
-def _cheapest(ours: Sequence[Sized], alike: Sequence[StoredRun], bases: Mapping[str, Sized]) -> Cheapest | str:
-    """The cheapest that passes; else why none is named."""
-    counted = [row for row in ours if row.apart is None]
+def _cheapest(candidates: Sequence[Sized], alike: Sequence[StoredRun], bases: Mapping[str, Sized]) -> Cheapest | str:
+    """Return the cheapest passing candidate, or why none is named."""
+    counted = [row for row in candidates if row.apart is None]
     best = cheapest([row.option for row in counted])
     if best is None:
-        return _why_none(counted, [row.name for row in ours if row.apart is not None and row.passes])
+        return _why_none(counted, [row.name for row in candidates if row.apart is not None and row.passes])
     policies = dict[str, list[StoredRun]]()
     for one in alike:
         policies.setdefault(one.judged_by, []).append(one)
     if len(policies) > 1:
-        told = "; ".join(listed(some) for some in policies.values())
-        return f"they were judged by {len(policies)} policies ({told}); `--policy SUITE` judges them all by one"
+        groups = "; ".join(listed(some) for some in policies.values())
+        return f"they were judged by {len(policies)} policies ({groups}); `--policy SUITE` judges them all by one"
     if isinstance(best, Contested):
-        return _contested(best, ours, bases)
-    if len(alike) == 1 and len(counted) < len(ours):
+        return _contested(best, candidates, bases)
+    if len(alike) == 1 and len(counted) < len(candidates):
         return f"{best.name} passes, and nothing can be compared with it"
     return best
 
 
-def _contested(between: Contested, ours: Sequence[Sized], bases: Mapping[str, Sized]) -> str:
-    named = {row.name: row for row in ours}
+def _contested(between: Contested, candidates: Sequence[Sized], bases: Mapping[str, Sized]) -> str:
+    named = {row.name: row for row in candidates}
     costs = [bases[named[name].run.id].usd for name in (between.by_usd, between.by_share)]
-    here, there = (show_usd(one.value) if isinstance(one, Figure) else "nothing known" for one in costs)
+    here, there = (show_usd(one.value) if isinstance(one, Figure) else "an unknown amount" for one in costs)
     return (
         f"by dollars it is {between.by_usd}, and against the baseline beside each {between.by_share}, for the baseline "
         f"itself costs {here} beside the one and {there} beside the other; measure both again, one after the other"
     )
-
-
-def _saving(ours: Sized) -> Figure | str:
-    return ours.share if isinstance(ours.share, str) else saving(ours.share)
 
 
 def _why_none(candidates: Sequence[Sized], passing_apart: Sequence[str]) -> str:
@@ -171,15 +168,15 @@ def _why_none(candidates: Sequence[Sized], passing_apart: Sequence[str]) -> str:
     let_through = [row for row in candidates if row.outcome is not None and row.outcome.promotes]
     unfinished = sum(row.fault is not None for row in let_through)
     held = len(let_through) - unfinished
-    told = f", {unfinished} of them not fit to be counted" if unfinished else ""
-    told += f", {held} of them held back" if held else ""
-    told += f"; what passes cannot be compared with them: {', '.join(passing_apart)}" if passing_apart else ""
+    more = f", {unfinished} of them not fit to be counted" if unfinished else ""
+    more += f", {held} of them held back" if held else ""
+    more += f"; what passes cannot be compared with them: {', '.join(passing_apart)}" if passing_apart else ""
     none = "no candidate passes by its own verdict" if not passing_apart else "none that can be compared passes"
-    return f"{none}: {', '.join(f'{n} {word}' for word, n in judged.items())}{told}"
+    return f"{none}: {', '.join(f'{n} {word}' for word, n in judged.items())}{more}"
 
 
-def _of_old(passing: Sequence[Sized], as_of: date | None) -> Iterator[str]:
-    """Which pass by a measurement that no promotion rests on any more, at the end of the day where that is known."""
+def _age_notes(passing: Sequence[Sized], as_of: date | None) -> Iterator[str]:
+    """Yield a note on passing candidates measured too long ago to promote, as of the end of that day."""
     longest_s = PROMOTED_WITHIN_S + _DAY_S
     old = [row.name for row in passing if as_of and too_old(row.run.finished_at, f"{as_of}T23:59:59Z", longest_s)]
     if old:

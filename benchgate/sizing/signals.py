@@ -1,11 +1,7 @@
-"""By what a fleet may be scaled: what a server said of itself where the SLO held, and where it no longer did.
+"""Autoscaling signals, KV-cache cross-check and cold starts of a run.
 
-How full a server's KV cache should have been by what was inside, beside how full the server said it was.
-
-The requests inside, and the tokens of one of them, are means over time (Little's law with tokens as weights; Brumelle
-1971): each successful request counts from when it was sent to its end, as its whole prompt and half of its answer.
-
-How long an arm's server took to start, as far as its run started it.
+Requests in the system and their tokens are time averages (Little's law with tokens as weights; Brumelle 1971): each
+successful request counts from its send to its end, with its whole prompt and half of its answer.
 """
 
 from __future__ import annotations
@@ -29,15 +25,16 @@ from benchgate.sizing.operating_point import BestRow, lightest
 
 WAITING, KV_USAGE, TOKENS = "waiting requests", "KV cache in use", "output tokens/s"
 _GAUGES = ((WAITING, Gauge.WAITING), (KV_USAGE, Gauge.KV_USAGE))
-_APART = 1.5  # times more where the SLO did not hold: less is no sign of it
+_APART = 1.5  # least ratio that counts as a difference
 _LEAST = MappingProxyType({WAITING: 1.0, KV_USAGE: 0.5})
-"""What there must be where the SLO did not hold: less than one that waits is chance, a cache half empty no limit."""
-_FEWEST_BLOCKS = 2  # one value has no spread to be told from
+"""Least value of a signal where the SLO did not hold; smaller ones are chance, or no bottleneck."""
+_FEWEST_BLOCKS = 2
+_S_PER_NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A number at one level: its mean, and the least and the most of its blocks (of tokens per second its limits)."""
+    """Value at one level: its mean, and its range over blocks (for tokens per second, its limits)."""
 
     stage: str
     mean: float
@@ -47,9 +44,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A number of one replica at the level that it is sized by, and at the least level beyond that does not hold.
+    """Value of one replica at the operating point, and at the lightest level beyond that does not hold.
 
-    `beyond` is None where no such level was measured, or its server did not tell.
+    `beyond` is None if no such level was measured, or its server did not report the value.
     """
 
     name: str
@@ -58,62 +55,58 @@ class Signal:
 
     @property
     def tells(self) -> bool:
-        """Whether it was more by its every block where the SLO was not shown to hold, and enough to be its cause."""
+        """Return True if it was clearly higher in every block without a held SLO, and high enough to be the cause."""
         if self.beyond is None:
             return False
         return self.beyond.least >= _LEAST.get(self.name, 0.0) and self.beyond.least > self.holds.most * _APART
 
     @property
     def threshold(self) -> float | None:
-        """Above what to scale up: above every block in which the SLO held. None where it does not tell."""
+        """Return the scale-up threshold, the maximum over blocks with a held SLO; None if it is no signal."""
         return max(self.holds.most, _LEAST.get(self.name, 0.0)) if self.tells else None
 
 
 def scaling_signals(evidence: Evidence, levels: Sequence[BestRow], sized_by: BestRow, arm: Arm) -> tuple[Signal, ...]:
-    """What the server told at the level that counts and at the next one of its kind beyond it, the most telling first.
+    """Compare signals at the operating point and at the next level of its kind beyond, clear ones first.
 
-    A queue says that a replica is full whatever its requests are; how full its cache is depends on their lengths, and
-    tokens per second on all of it, so they come in this order. What was not told at the level that counts is left out.
+    The order is by meaning: a queue shows a full replica for any requests; KV-cache usage depends on their lengths, and
+    tokens per second on everything. Values not reported at the operating point are left out.
     """
     alike = [row for row in levels if row.kind == sized_by.kind]
     missed = [row for row in alike if not row.holds and not row.has_less_load_than(sized_by)]
     more = [row for row in missed if sized_by.has_less_load_than(row)] or missed  # of as much load, where none has more
     beyond = lightest(more)
     found = [
-        Signal(name, holds, None if beyond is None else _told(evidence, beyond, arm, gauge))
+        Signal(name, holds, None if beyond is None else _gauge_range(evidence, beyond, arm, gauge))
         for name, gauge in _GAUGES
-        if (holds := _told(evidence, sized_by, arm, gauge)) is not None
+        if (holds := _gauge_range(evidence, sized_by, arm, gauge)) is not None
     ]
-    holds = _pace(sized_by)
-    found += [] if holds is None else [Signal(TOKENS, holds, None if beyond is None else _pace(beyond))]
+    holds = _token_rate_range(sized_by)
+    found += [] if holds is None else [Signal(TOKENS, holds, None if beyond is None else _token_rate_range(beyond))]
     return tuple(sorted(found, key=lambda one: not one.tells))
 
 
-def _told(evidence: Evidence, row: BestRow, arm: Arm, gauge: Gauge) -> Seen | None:
-    """A gauge by its blocks; None where one of them told nothing, or of a share that is none; and of one alone."""
+def _gauge_range(evidence: Evidence, row: BestRow, arm: Arm, gauge: Gauge) -> Seen | None:
+    """Return a gauge over blocks; None if unreported in a block, not a valid share, or for a single block."""
     windows = windows_of(evidence, row.stage, arm)
     means = [window.mean(gauge) for window in windows.values()]
     known = [mean for mean in means if mean is not None and (gauge is not Gauge.KV_USAGE or 0 <= mean <= 1)]
-    untold = executions_of(evidence, row.stage, arm).keys() - windows.keys()
-    if untold or len(known) < max(len(means), _FEWEST_BLOCKS):
+    unreported = executions_of(evidence, row.stage, arm).keys() - windows.keys()
+    if unreported or len(known) < max(len(means), _FEWEST_BLOCKS):
         return None
     return Seen(row.stage, fmean(known), min(known), max(known))
 
 
-def _pace(row: BestRow) -> Seen | None:
-    """Its tokens per second with their limits; None where they have none."""
+def _token_rate_range(row: BestRow) -> Seen | None:
+    """Return tokens per second with their limits; None without limits."""
     if row.tokens_lower is None or row.tokens_upper is None:
         return None
     return Seen(row.stage, row.tokens_per_s, row.tokens_lower, row.tokens_upper)
 
 
-# times: pages, a queue and looks once a second make less of a difference
-_S_PER_NS = 1e-9
-
-
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """At one stage: requests inside at once, the tokens that one of them holds, and the share that the server told."""
+    """KV cache at one stage: requests in flight, tokens of one of them, and the usage reported by the server."""
 
     stage: str
     in_flight: float
@@ -123,62 +116,61 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class CacheCheck:
-    """The same beside the share that the model's configuration and the memory make of it."""
+    """KV cache use, compared with the share predicted from the model's configuration and the memory."""
 
     use: CacheUse
     predicted_ratio: float
 
     @property
     def differs(self) -> bool:
-        """Whether one is more than 1.5 times the other."""
+        """Return True if the two differ by a factor above 1.5."""
         less, more = sorted((self.predicted_ratio, self.use.measured_ratio))
         return more > less * _APART
 
 
 def cache_use(evidence: Evidence, stage: str, arm: Arm) -> CacheUse | str:
-    """At a stage of one arm, on the mean over its blocks; else why it is not known.
+    """Return the mean use over the blocks of a stage, or why it is unknown.
 
-    What was left early, and what has no count of its tokens, leaves it unknown: a part of the requests is not what was
-    inside.
+    Cancelled requests and those without token counts make it unknown, because the rest would underestimate it.
     """
     blocks, windows = executions_of(evidence, stage, arm), windows_of(evidence, stage, arm)
-    told = stage_mean(evidence, stage, arm, Gauge.KV_USAGE)
-    if told is None or not blocks or not blocks.keys() <= windows.keys():
-        return f"its server did not tell in every block of {stage} how full its KV cache was"
-    if not 0 <= told <= 1:  # not a number either
-        return f"its server told {told!r} of its KV cache at {stage}, which is no share"
-    inside = [held for block in blocks.values() if (held := _inside(block)) is not None]
+    usage = stage_mean(evidence, stage, arm, Gauge.KV_USAGE)
+    if usage is None or not blocks or not blocks.keys() <= windows.keys():
+        return f"its server did not report its KV cache usage in every block of {stage}"
+    if not 0 <= usage <= 1:  # or NaN
+        return f"its server reported the KV cache usage {usage!r} at {stage}; expected a share from 0 to 1"
+    inside = [held for block in blocks.values() if (held := _in_system(block)) is not None]
     if len(inside) < len(blocks):
-        return f"not every request at {stage} went to its end with its tokens counted"
+        return f"not every request at {stage} finished with a token count"
     in_flight = fmean(requests for requests, _ in inside)
-    return CacheUse(stage, in_flight, fmean(tokens for _, tokens in inside) / in_flight, told)
+    return CacheUse(stage, in_flight, fmean(tokens for _, tokens in inside) / in_flight, usage)
 
 
 def cache_check(use: CacheUse, cache: Cache) -> CacheCheck | str:
-    """Requests inside x bytes of one of them / memory, in pages and windows as a request of that length takes them."""
+    """Predict requests in flight x bytes of one of them / memory, in pages and windows for a request of that length."""
     if cache.memory_bytes <= 0:
-        return "no memory is said for it"
+        return "its memory is not stated"
     request_bytes = cache.bytes_of(max(1, round(use.request_tokens)))
     return CacheCheck(use, use.in_flight * request_bytes / cache.memory_bytes)
 
 
-def _inside(block: Sequence[LoadObservation]) -> tuple[float, float] | None:
-    """Requests and tokens inside at once, all classes together; None where that is not known of every request."""
+def _in_system(block: Sequence[LoadObservation]) -> tuple[float, float] | None:
+    """Return mean requests and tokens in the system, all classes together; None if unknown for any request."""
     requests = tokens = 0.0
     for seen in block:
         columns, ok = seen.requests, succeeded(seen.requests)
         read, written = columns.input_tokens[ok], columns.output_tokens[ok]
         if seen.window_s <= 0 or len(seen.left) or bool(np.any((read == ABSENT) | (written == ABSENT))):
             return None
-        stay_s = (columns.end_ns - columns.sent_ns)[ok] * _S_PER_NS
-        requests += float(stay_s.sum()) / seen.window_s
-        tokens += float((stay_s * (read + written / 2)).sum()) / seen.window_s
+        residence_s = (columns.end_ns - columns.sent_ns)[ok] * _S_PER_NS
+        requests += float(residence_s.sum()) / seen.window_s
+        tokens += float((residence_s * (read + written / 2)).sum()) / seen.window_s
     return (requests, tokens) if requests > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStarts:
-    """So many starts, each from the server's process to its first good completion, in seconds."""
+    """Cold starts, from the server's process to its first good completion, in seconds."""
 
     count: int
     median_s: float
@@ -186,7 +178,7 @@ class ColdStarts:
 
 
 def cold_starts(evidence: Evidence, arm: Arm) -> ColdStarts | None:
-    """Of this arm alone; None where the run started none, and where one of the times cannot be."""
+    """Summarise the cold starts of one side; None without any, or for an invalid time."""
     times_s = [start.to_answer_s for start in evidence.starts if start.arm is arm]
     if not times_s or not all(math.isfinite(time_s) and time_s > 0 for time_s in times_s):
         return None

@@ -1,14 +1,10 @@
-"""A stretch of traffic against a fleet that grows and shrinks: how many wait, how long, and what it costs.
+"""Discrete-event simulation of an autoscaled fleet with hourly traffic: waits, replica hours and cost.
 
-Requests come one by one, each takes one place of a replica until it is answered, and where all places are taken it
-waits, first come first served: in one line for the whole fleet, or in the line of the replica that a balancer gave it
-to. A replica has so many places; how long a request keeps one is drawn by the caller, from what was measured at that
-many at once. A new replica takes its cold start until it takes requests, and is paid from the moment it is asked for;
-one that is let go takes no further requests and is paid until its last is answered. Who is inside or in line at the end
-is answered still: the fleet goes on, and is paid, until the last one is. With a fixed fleet and one line this is the
-G/G/c queue.
-
-A week of traffic against a fleet, by the hour: the question as one value, what came of it as another.
+Each request takes one slot of a replica until it is answered. Without a free slot it waits, first come first served, in
+one queue for the fleet or in that of the replica chosen by a balancer. The caller draws service times, from
+measurements at that many slots. A new replica takes requests after its cold start and is paid from its request. A
+removed one takes no further requests and is paid until its last answer. Requests in the system at the end are still
+answered, by a fleet that is paid for it. With a fixed fleet and one queue this is the G/G/c queue.
 """
 
 from __future__ import annotations
@@ -26,14 +22,19 @@ import numpy.typing as npt
 from benchgate.sizing.fleet import HOURS_PER_MONTH
 
 Floats = npt.NDArray[np.float64]
-
-MOST_REPLAYED = 10_000  # replicas: each request looks at all of them where it is given to the emptiest
+MOST_REPLAYED = 10_000  # replicas, all of which are examined for each request with a least-loaded balancer
 MOST_PLACES = 1_000_000
 LEAST_TARGET = 0.01
+MOST_REQUESTS = 20_000_000  # a second of CPU per million, and 16 bytes per request
+MOST_LOOKS = 20_000_000  # of the autoscaler, likewise
+_SECONDS_PER_HOUR = 3600.0
+_MOST_CV = 10.0  # beyond it a few requests are nearly all of the work
+_LEAST_CV = 1e-3  # below it service times are taken as constant
+_MOST_SERVICE_S = 1e6
 
 
 class Balance(StrEnum):
-    """Which replica a request is given to: none before it has a place, each in turn, or the one with fewest inside."""
+    """Assignment of requests to replicas: one shared queue, round robin, or least loaded."""
 
     ONE_LINE = "one-line"
     IN_TURN = "in-turn"
@@ -42,10 +43,10 @@ class Balance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How many replicas there are, who gets a request, and when their number changes.
+    """Size of the fleet, its balancer, and its autoscaling rule.
 
-    Every `look_s` seconds the requests inside and in line are counted: so many replicas are wanted that each has
-    `target_ratio` of its places taken. More are asked for at once; fewer only where fewer were wanted at every look of
+    Every `look_s` seconds the requests in the system are counted, and the target is the number of replicas with
+    `target_ratio` of their slots taken. More are requested at once; fewer only if fewer were needed at every look of
     the last `cooldown_s` seconds. With `least == most` nothing scales.
     """
 
@@ -74,225 +75,60 @@ class Scaling:
             raise ValueError(f"cooldown_s {self.cooldown_s:g} and cold_start_s {self.cold_start_s:g} cannot be below 0")
 
     def wanted(self, inside: int) -> int:
-        """Replicas for so many requests."""
+        """Return the replicas needed for this number of requests."""
         return min(self.most, max(self.least, math.ceil(inside / (self.places * self.target_ratio))))
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of the traffic: how long each request waited for a place, and the replicas that were paid for.
+    """Result of a simulation: wait of each request for a slot, and replicas paid.
 
-    `left_inside` were not answered when it ended, `left_waiting` of them in line, and `over_s` is how long the fleet
-    went on until the last of them was.
+    `left_inside` were not answered at the end of the traffic, `left_waiting` of them still waiting; `over_s` is the
+    additional time until the last answer.
     """
 
     waits_s: Floats  # by arrival
     replica_hours: float
-    highest: int  # replicas paid for at once: above `most` where more were asked for while others were leaving
-    scaled_up: int  # times that more were asked for
+    highest: int  # replicas paid at once; above `most` if new ones start while others drain
+    scaled_up: int  # number of scale-ups
     scaled_down: int
     left_inside: int
     left_waiting: int
     over_s: float
 
     def share_within(self, wait_s: float) -> float | None:
-        """The share of requests that waited no longer; None where there were none."""
+        """Return the share of requests that waited at most this long; None without requests."""
         return float(np.mean(self.waits_s <= wait_s)) if self.waits_s.size else None
 
 
 def replay(arrivals_s: Floats, services_s: Floats, scaling: Scaling, until_s: float) -> Replayed:
-    """Requests at `arrivals_s` (ascending, from 0), each of which keeps its place for its `services_s`.
+    """Simulate requests at `arrivals_s` (ascending, from 0), each of which occupies a slot for its `services_s`.
 
-    Those who are there at `until_s` are answered still, by a fleet that is paid for it. Raises ValueError where the two
-    differ in length or time runs backwards.
+    Requests in the system at `until_s` are still answered, and the fleet is paid for it. Raises ValueError if the two
+    differ in length or arrivals do not ascend.
     """
     if arrivals_s.shape != services_s.shape or arrivals_s.ndim != 1:
-        raise ValueError(f"{arrivals_s.shape} arrivals with {services_s.shape} services; expected as many")
+        raise ValueError(f"{arrivals_s.shape} arrivals and {services_s.shape} services; expected equal numbers")
     if arrivals_s.size and (arrivals_s[0] < 0 or arrivals_s[-1] > until_s or np.any(np.diff(arrivals_s) < 0)):
         raise ValueError("arrivals must ascend from 0 to the end")
     return _Fleet(scaling, until_s).serve(arrivals_s.tolist(), services_s.tolist())
 
 
 def hourly_arrivals(requests_per_s: Floats, generator: np.random.Generator) -> Floats:
-    """Arrivals of a Poisson process whose rate is constant within each hour, in seconds, ascending."""
+    """Draw Poisson arrivals with a constant rate within each hour, in seconds, ascending."""
     if np.any(~np.isfinite(requests_per_s)) or np.any(requests_per_s < 0):
         raise ValueError("a rate of an hour must be a number, 0 or more")
-    counts = generator.poisson(requests_per_s * 3600.0)
-    within = [np.sort(generator.random(int(n))) * 3600.0 + hour * 3600.0 for hour, n in enumerate(counts)]
+    counts = generator.poisson(requests_per_s * _SECONDS_PER_HOUR)
+    within = [
+        np.sort(generator.random(int(n))) * _SECONDS_PER_HOUR + hour * _SECONDS_PER_HOUR
+        for hour, n in enumerate(counts)
+    ]
     return np.concatenate(within) if within else np.empty(0)
-
-
-@dataclass(slots=True, eq=False)  # two desks are never the same one
-class _Desk:
-    """Places and the line before them: of one replica, or of all of them where there is one line."""
-
-    places: int
-    busy: int = 0
-    line: deque[tuple[float, int]] = field(default_factory=deque)  # arrival and number of those who wait
-    is_open: bool = True
-
-    @property
-    def inside(self) -> int:
-        return self.busy + len(self.line)
-
-
-class _Fleet:
-    """The fleet while time goes on."""
-
-    def __init__(self, scaling: Scaling, until_s: float) -> None:
-        self._scaling = scaling
-        self._until_s = until_s
-        self._one_line = scaling.balance is Balance.ONE_LINE
-        at_first = 1 if self._one_line else scaling.least
-        self._desks = [_Desk(scaling.places * scaling.least // at_first) for _ in range(at_first)]
-        self._leaving: list[_Desk] = []  # let go, and not empty yet
-        self._ready = scaling.least
-        self._turn = 0
-        self._starting: deque[float] = deque()  # when each that was asked for takes requests
-        self._ends: list[tuple[float, int, _Desk]] = []  # when each request with a place is answered: a heap
-        self._next_look_s = scaling.look_s if scaling.most > scaling.least else math.inf
-        self._fewer_since_s: float | None = None  # fewer were wanted at every look since then
-        self._services: list[float] = []
-        self._waits_s = np.empty(0)
-        self._paid_until_s = 0.0
-        self._paid_replica_s = 0.0
-        self._highest = scaling.least
-        self._scaled_up = self._scaled_down = 0
-
-    def serve(self, arrivals_s: list[float], services_s: list[float]) -> Replayed:
-        self._services, self._waits_s = services_s, np.zeros(len(arrivals_s))
-        for number, at_s in enumerate(arrivals_s):
-            while self._next_s() <= at_s:
-                self._step()
-            desk = self._desk()
-            if desk.busy < desk.places:
-                self._begin(desk, at_s, number)
-            else:
-                desk.line.append((at_s, number))
-        while self._next_s() <= self._until_s:
-            self._step()
-        there, end_s = (*self._desks, *self._leaving), self._until_s
-        inside, waiting = sum(desk.inside for desk in there), sum(len(desk.line) for desk in there)
-        while self._ends:  # nobody waits but for one that has a place
-            end_s = self._next_s()
-            self._step()
-        self._pay(end_s)
-        return Replayed(
-            waits_s=self._waits_s,
-            replica_hours=self._paid_replica_s / 3600.0,
-            highest=self._highest,
-            scaled_up=self._scaled_up,
-            scaled_down=self._scaled_down,
-            left_inside=inside,
-            left_waiting=waiting,
-            over_s=end_s - self._until_s,
-        )
-
-    def _desk(self) -> _Desk:
-        if self._one_line:
-            return self._desks[0]
-        if self._scaling.balance is Balance.LEAST:
-            return min(self._desks, key=lambda desk: desk.inside)
-        self._turn = (self._turn + 1) % len(self._desks)
-        return self._desks[self._turn]
-
-    def _begin(self, desk: _Desk, now_s: float, number: int) -> None:
-        desk.busy += 1
-        heappush(self._ends, (now_s + self._services[number], number, desk))
-
-    def _next_s(self) -> float:
-        found = self._next_look_s
-        if self._ends and self._ends[0][0] < found:
-            found = self._ends[0][0]
-        return self._starting[0] if self._starting and self._starting[0] < found else found
-
-    def _step(self) -> None:
-        """Takes the next event: an answer, a replica that is ready, or a look."""
-        now_s = self._next_s()
-        if self._ends and self._ends[0][0] == now_s:
-            desk = heappop(self._ends)[2]
-            desk.busy -= 1
-            self._call(desk, now_s)
-            if not desk.is_open and not desk.inside:
-                self._pay(now_s)
-                self._leaving.remove(desk)
-        elif self._starting and self._starting[0] == now_s:
-            self._starting.popleft()
-            self._add(now_s)
-        else:
-            self._pay(now_s)
-            self._look(now_s)
-
-    def _call(self, desk: _Desk, now_s: float) -> None:
-        """Gives free places to those who wait for them."""
-        while desk.line and desk.busy < desk.places:
-            at_s, number = desk.line.popleft()
-            self._waits_s[number] = now_s - at_s
-            self._begin(desk, now_s, number)
-
-    def _add(self, now_s: float) -> None:
-        """One more replica takes requests."""
-        self._ready += 1
-        if self._one_line:
-            self._desks[0].places += self._scaling.places
-            self._call(self._desks[0], now_s)
-        else:
-            self._desks.append(_Desk(self._scaling.places))
-
-    def _look(self, now_s: float) -> None:
-        scaling = self._scaling
-        there = self._ready + len(self._starting)
-        wanted = scaling.wanted(sum(desk.inside for desk in (*self._desks, *self._leaving)))
-        self._next_look_s = now_s + scaling.look_s
-        if wanted >= there:
-            self._fewer_since_s = None
-        elif self._fewer_since_s is None:
-            self._fewer_since_s = now_s
-        if wanted > there:
-            self._starting.extend([now_s + scaling.cold_start_s] * (wanted - there))
-            self._scaled_up += 1
-            self._highest = max(self._highest, self._paid())
-        elif self._fewer_since_s is not None and now_s - self._fewer_since_s >= scaling.cooldown_s:
-            self._let_go(there - wanted)
-            self._fewer_since_s = None
-            self._scaled_down += 1
-
-    def _let_go(self, count: int) -> None:
-        """First those that are not ready yet, then those with fewest inside."""
-        while count and self._starting:
-            self._starting.pop()
-            count -= 1
-        self._ready -= count
-        if self._one_line:  # what is inside has a place among those that are kept, or more would be wanted
-            self._desks[0].places -= count * self._scaling.places
-            return
-        for desk in sorted(self._desks, key=lambda desk: desk.inside)[:count]:
-            self._desks.remove(desk)
-            desk.is_open = False
-            if desk.inside:
-                self._leaving.append(desk)
-
-    def _pay(self, now_s: float) -> None:
-        """All that are there, starting or leaving, since they were last paid: called before their number changes."""
-        self._paid_replica_s += self._paid() * max(0.0, now_s - self._paid_until_s)
-        self._paid_until_s = max(self._paid_until_s, now_s)
-
-    def _paid(self) -> int:
-        """Replicas that are paid for: those that were let go too, while they have not answered the last they had."""
-        return self._ready + len(self._starting) + len(self._leaving)
-
-
-_SECONDS_PER_HOUR = 3600.0
-MOST_REQUESTS = 20_000_000  # a second of processor time each million, and 16 bytes of memory a request
-MOST_LOOKS = 20_000_000  # of the autoscaler, for the same reason
-_MOST_CV = 10.0  # beyond it a few requests are nearly all of the work, and what comes of them is chance
-_LEAST_CV = 1e-3  # below it a service is a constant for all that can be seen
-_MOST_SERVICE_S = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How long a request keeps its place: a gamma distribution of this mean and coefficient of variation.
+    """Gamma distribution of service times with this mean and coefficient of variation.
 
     0 is a constant, 1 the exponential distribution.
     """
@@ -309,10 +145,10 @@ class Service:
             raise ValueError(f"a variation (cv) cannot be {self.cv:g}; expected 0 to {_MOST_CV:g}")
 
     def draw(self, count: int, generator: np.random.Generator) -> Floats:
-        """So many of them, in seconds, whose own mean is the stated one.
+        """Draw service times in seconds whose own mean is exactly the stated one.
 
-        What they vary by must not change how much work there is, or the fleet would be paid for another demand. Shares
-        of a sum of gamma variables do not depend on that sum, so this is the distribution where the mean came out so.
+        Otherwise random variation would change the total work, and the fleet would be paid for another demand. Shares
+        of a sum of gamma variables are independent of that sum, so this is the distribution conditional on that mean.
         """
         drawn = np.zeros(count) if self.cv < _LEAST_CV else generator.gamma(1 / self.cv**2, size=count)
         total = float(drawn.sum())
@@ -321,11 +157,11 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What the traffic met. `within_ratio` is the share of requests that waited no longer than `wait_s` for a place.
+    """Result of hourly traffic. `within_ratio` is the share of requests that waited at most `wait_s` for a slot.
 
-    Waits are None where no request came, dollars where the price of a replica is not known. `left_inside` were not
-    answered when the hours ended, `left_waiting` of them in line; replica hours are paid until the last of them was,
-    `over_s` later. `places_per_s` is what a replica carries at most here, its places over the request time.
+    Waits are None without requests, dollars without a price. `left_inside` were not answered when the hours ended,
+    `left_waiting` of them still waiting; replica hours are paid until the last answer, `over_s` later. `places_per_s`
+    is the maximum rate of a replica here, its slots over the request time.
     """
 
     scaling: Scaling
@@ -359,14 +195,16 @@ def rehearse(
     usd_per_hour: float | None,
     generator: np.random.Generator,
 ) -> Rehearsed:
-    """Poisson arrivals at each hour's rate against the fleet.
+    """Simulate Poisson arrivals at each hour's rate.
 
-    Raises ValueError for rates that cannot be, and for more requests or looks than are worth waiting for.
+    Raises ValueError for invalid rates, and for too many requests or looks.
     """
     if not (math.isfinite(wait_s) and wait_s >= 0):
         raise ValueError(f"wait_s cannot be {wait_s!r}; expected seconds, 0 or more")
     rates = np.asarray(requests_per_s, dtype=np.float64)
-    _require_few_requests(rates)
+    expected = float(rates.sum()) * _SECONDS_PER_HOUR
+    if expected > MOST_REQUESTS:
+        raise ValueError(f"about {expected:,.0f} requests; at most {MOST_REQUESTS:,} are replayed: give fewer hours")
     arrivals = hourly_arrivals(rates, generator)
     services = service.draw(arrivals.size, generator)
     until_s = rates.size * _SECONDS_PER_HOUR
@@ -399,14 +237,8 @@ def rehearse(
     )
 
 
-def _require_few_requests(rates: Floats) -> None:
-    requests = float(rates.sum()) * _SECONDS_PER_HOUR
-    if requests > MOST_REQUESTS:
-        raise ValueError(f"about {requests:,.0f} requests; at most {MOST_REQUESTS:,} are replayed: give fewer hours")
-
-
 def _require_few_looks(services_s: Floats, scaling: Scaling, until_s: float) -> None:
-    """A fleet that cannot keep up goes on for as long as all the work takes the fewest of its replicas."""
+    """Raise ValueError for too many looks; an overloaded fleet runs for the whole work at its fewest replicas."""
     if scaling.most == scaling.least:
         return
     longest_s = until_s + float(services_s.sum()) / (scaling.places * scaling.least)
@@ -427,3 +259,162 @@ def _worst_hour(arrivals: Floats, found: Replayed, wait_s: float) -> tuple[int |
     shares = np.where(came > 0, served / np.maximum(came, 1), np.inf)
     worst = int(np.argmin(shares))
     return worst, float(shares[worst])
+
+
+@dataclass(slots=True, eq=False)
+class _Station:
+    """Slots with their queue: of one replica, or of the whole fleet with a shared queue."""
+
+    places: int
+    busy: int = 0
+    queue: deque[tuple[float, int]] = field(default_factory=deque)  # arrival and number of waiting requests
+    is_open: bool = True
+
+    @property
+    def inside(self) -> int:
+        return self.busy + len(self.queue)
+
+
+class _Fleet:
+    """State of the simulated fleet."""
+
+    def __init__(self, scaling: Scaling, until_s: float) -> None:
+        self._scaling = scaling
+        self._until_s = until_s
+        self._one_line = scaling.balance is Balance.ONE_LINE
+        at_first = 1 if self._one_line else scaling.least
+        self._stations = [_Station(scaling.places * scaling.least // at_first) for _ in range(at_first)]
+        self._leaving: list[_Station] = []  # removed but not empty yet
+        self._ready = scaling.least
+        self._turn = 0
+        self._starting: deque[float] = deque()  # ready times of requested replicas
+        self._ends: list[tuple[float, int, _Station]] = []  # heap of the end times of running requests
+        self._next_look_s = scaling.look_s if scaling.most > scaling.least else math.inf
+        self._fewer_since_s: float | None = None  # fewer replicas were needed at every look since then
+        self._services: list[float] = []
+        self._waits_s = np.empty(0)
+        self._paid_until_s = 0.0
+        self._paid_replica_s = 0.0
+        self._highest = scaling.least
+        self._scaled_up = self._scaled_down = 0
+
+    def serve(self, arrivals_s: list[float], services_s: list[float]) -> Replayed:
+        self._services, self._waits_s = services_s, np.zeros(len(arrivals_s))
+        for number, at_s in enumerate(arrivals_s):
+            while self._next_s() <= at_s:
+                self._step()
+            station = self._choose()
+            if station.busy < station.places:
+                self._start(station, at_s, number)
+            else:
+                station.queue.append((at_s, number))
+        while self._next_s() <= self._until_s:
+            self._step()
+        stations, end_s = (*self._stations, *self._leaving), self._until_s
+        inside, waiting = sum(station.inside for station in stations), sum(len(station.queue) for station in stations)
+        while self._ends:  # a request only waits for running ones
+            end_s = self._next_s()
+            self._step()
+        self._pay(end_s)
+        return Replayed(
+            waits_s=self._waits_s,
+            replica_hours=self._paid_replica_s / _SECONDS_PER_HOUR,
+            highest=self._highest,
+            scaled_up=self._scaled_up,
+            scaled_down=self._scaled_down,
+            left_inside=inside,
+            left_waiting=waiting,
+            over_s=end_s - self._until_s,
+        )
+
+    def _choose(self) -> _Station:
+        if self._one_line:
+            return self._stations[0]
+        if self._scaling.balance is Balance.LEAST:
+            return min(self._stations, key=lambda station: station.inside)
+        self._turn = (self._turn + 1) % len(self._stations)
+        return self._stations[self._turn]
+
+    def _start(self, station: _Station, now_s: float, number: int) -> None:
+        station.busy += 1
+        heappush(self._ends, (now_s + self._services[number], number, station))
+
+    def _next_s(self) -> float:
+        found = self._next_look_s
+        if self._ends and self._ends[0][0] < found:
+            found = self._ends[0][0]
+        return self._starting[0] if self._starting and self._starting[0] < found else found
+
+    def _step(self) -> None:
+        """Process the next event: an answer, a ready replica, or an autoscaler look."""
+        now_s = self._next_s()
+        if self._ends and self._ends[0][0] == now_s:
+            station = heappop(self._ends)[2]
+            station.busy -= 1
+            self._start_waiting(station, now_s)
+            if not station.is_open and not station.inside:
+                self._pay(now_s)
+                self._leaving.remove(station)
+        elif self._starting and self._starting[0] == now_s:
+            self._starting.popleft()
+            self._add_replica(now_s)
+        else:
+            self._pay(now_s)
+            self._scale(now_s)
+
+    def _start_waiting(self, station: _Station, now_s: float) -> None:
+        """Start waiting requests in free slots."""
+        while station.queue and station.busy < station.places:
+            at_s, number = station.queue.popleft()
+            self._waits_s[number] = now_s - at_s
+            self._start(station, now_s, number)
+
+    def _add_replica(self, now_s: float) -> None:
+        self._ready += 1
+        if self._one_line:
+            self._stations[0].places += self._scaling.places
+            self._start_waiting(self._stations[0], now_s)
+        else:
+            self._stations.append(_Station(self._scaling.places))
+
+    def _scale(self, now_s: float) -> None:
+        scaling = self._scaling
+        current = self._ready + len(self._starting)
+        needed = scaling.wanted(sum(station.inside for station in (*self._stations, *self._leaving)))
+        self._next_look_s = now_s + scaling.look_s
+        if needed >= current:
+            self._fewer_since_s = None
+        elif self._fewer_since_s is None:
+            self._fewer_since_s = now_s
+        if needed > current:
+            self._starting.extend([now_s + scaling.cold_start_s] * (needed - current))
+            self._scaled_up += 1
+            self._highest = max(self._highest, self._paid())
+        elif self._fewer_since_s is not None and now_s - self._fewer_since_s >= scaling.cooldown_s:
+            self._remove(current - needed)
+            self._fewer_since_s = None
+            self._scaled_down += 1
+
+    def _remove(self, count: int) -> None:
+        """Remove replicas that are not ready yet first, then the least loaded ones."""
+        while count and self._starting:
+            self._starting.pop()
+            count -= 1
+        self._ready -= count
+        if self._one_line:  # running requests fit in the remaining slots, or more would be needed
+            self._stations[0].places -= count * self._scaling.places
+            return
+        for station in sorted(self._stations, key=lambda station: station.inside)[:count]:
+            self._stations.remove(station)
+            station.is_open = False
+            if station.inside:
+                self._leaving.append(station)
+
+    def _pay(self, now_s: float) -> None:
+        """Add the cost of all current replicas since the last payment; called before their number changes."""
+        self._paid_replica_s += self._paid() * max(0.0, now_s - self._paid_until_s)
+        self._paid_until_s = max(self._paid_until_s, now_s)
+
+    def _paid(self) -> int:
+        """Return the replicas paid for, including removed ones that still answer requests."""
+        return self._ready + len(self._starting) + len(self._leaving)

@@ -150,7 +150,7 @@ def next_look(settings: SearchSettings, looks: Sequence[TakenLook]) -> Look | St
 
 
 def search_result(settings: SearchSettings, looks: Sequence[TakenLook]) -> SearchResult:
-    """Summarize the looks so far as a bracket and an estimate of the capacity."""
+    """Summarise the looks so far as a bracket and an estimate of the capacity."""
     probes = _probes(settings, looks)
     step = next_look(settings, looks)
     lower, upper = _bracket(probes)

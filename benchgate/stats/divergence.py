@@ -85,7 +85,7 @@ def _most_probable(listing: Listing, length: int) -> dict[str, float]:
 
 
 def _least_remainder(only: Sequence[float], unlisted: float, left: float, cap: float) -> float:
-    """Minimize Σ p ln(p/q) + unlisted ln(unlisted/r) over all q <= cap and r with Σ q + r <= left.
+    """Minimise Σ p ln(p/q) + unlisted ln(unlisted/r) over all q <= cap and r with Σ q + r <= left.
 
     At the minimum every q is the same multiple of its p, except those limited to the cap. So the largest are put at the
     cap one after another. `only` is in falling order.

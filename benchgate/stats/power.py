@@ -4,7 +4,7 @@ The power of Student's t on paired blocks is exact, by the noncentral t law. Sha
 `flips` is the share of items on which baseline and candidate differ, (b + c)/n.
 
 Interim analyses ("looks") are simulated with the whole three-way rule. A look depends on its n normal differences only
-through their mean and deviation, so these two are drawn once, standardized, then shifted and scaled for every spread,
+through their mean and deviation, so these two are drawn once, standardised, then shifted and scaled for every spread,
 effect and margin. Common draws make probabilities monotone and comparable.
 """
 

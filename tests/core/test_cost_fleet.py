@@ -247,5 +247,5 @@ def test_type_that_is_not_known_is_an_error_with_the_nearest_one() -> None:
     assert (number_bytes("torch.bfloat16"), number_bytes("q8_0")) == (2, 34 / 32)
     with pytest.raises(ConfigError, match="did you mean bf16"):
         number_bytes("bf17")
-    with pytest.raises(ConfigError, match="does not say of what type"):
+    with pytest.raises(ConfigError, match="does not state the type"):
         cache_layout({**LLAMA_70B, "torch_dtype": None}).bytes_per_token()

@@ -122,7 +122,7 @@ def test_level_of_other_requests_is_told_as_one() -> None:
     found = choose(levels(HELD, replace(ROW, stage="long", is_open=True, kind=1, tokens_per_s=90.0)), ARM)
     assert isinstance(found, Choice)
     assert found.left_out[0].why == (
-        "holds, at 90.0 output tokens/s, asked otherwise (workload, way of arrival, actions or SLO); is that your"
+        "holds, at 90.0 output tokens/s, with another workload, arrival process, action or SLO; if that is your"
         " demand, name it by --stage"
     )
 

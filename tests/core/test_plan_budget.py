@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import binom
 
 from benchgate.foretelling import judged_checks
-from benchgate.plan.power import NOTHING_KNOWN, CheckPower, Foretold, foretell, shortfalls
+from benchgate.plan.check_power import NOTHING_KNOWN, CheckPower
+from benchgate.plan.power import Foretold, foretell, shortfalls
 from benchgate.plan.schedule import make_plan
 from benchgate.stats.overdispersed import attainment_limits
 from benchgate.suite.error_budget import ErrorBudget
@@ -107,6 +108,6 @@ def test_rows_are_the_lines_that_the_gate_writes() -> None:
     suite = budgeted(load=classes, stage="mix")
     rows = [row for row in told(suite).checks if row.metric == "error_budget_burn"]
     assert [row.id for row in rows] == ["error_budget_burn@mix/chat", "error_budget_burn@mix/batch"]
-    assert rows[1].note == "not foretold: how many requests there will be is not known" and rows[1].passes is None
+    assert rows[1].note == "no forecast: the number of requests is not known" and rows[1].passes is None
     without = told(suite.model_copy(update={"error_budget": None})).checks
     assert {row.metric for row in without} == {"error_rate"}

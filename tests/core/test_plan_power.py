@@ -14,7 +14,8 @@ from benchgate.gate.evidence.shares import Counts, widened
 from benchgate.gate.judge import judge
 from benchgate.model.noise import Disagreement, NoiseKey, NoiseProfile, Spread
 from benchgate.model.verdict import Outcome
-from benchgate.plan.power import NOTHING_KNOWN, CheckPower, Foretold, Known, foretell, shortfalls
+from benchgate.plan.check_power import NOTHING_KNOWN, CheckPower, Known
+from benchgate.plan.power import Foretold, foretell, shortfalls
 from benchgate.plan.preview import Preview, preview
 from benchgate.plan.schedule import Plan, make_plan
 from benchgate.stats.means import paired_t
@@ -222,14 +223,12 @@ def test_only_what_is_certain_or_measured_is_refused() -> None:
     narrow = {"metric": "ttft", "margin": "1%"}
     assumed = shortfalls(told(load_suite(narrow, ERRORS)).checks)
     assert (assumed.refused, len(assumed.told)) == ((), 1)
-    assert assumed.told[0].startswith("by assumed spreads, so little is measured that ttft-p50@c4 may not carry")
+    assert assumed.told[0].startswith("by assumed spreads, the measurement is too small for the margin of ttft-p50@c4")
     known = calibrated(Spread("ttft", "p50", "c4", 0.03, 0.042, 10))
     by_noise = shortfalls(told(load_suite(narrow, ERRORS), known=known).checks)
     assert by_noise.certain == by_noise.told == ()
     assert len(by_noise.likely) == len(by_noise.refused) == 1
-    assert by_noise.refused[0].startswith(
-        "ttft-p50@c4 is not likely to carry its margin of 1 %: by the noise profile of"
-    )
+    assert by_noise.refused[0].startswith("ttft-p50@c4 is underpowered for its margin of 1 %: by the noise profile of")
     assert "`allow_underpowered: true`" in by_noise.refused[0]
     for allowing in (
         load_suite({**narrow, "allow_underpowered": True}, ERRORS),
@@ -329,10 +328,10 @@ def test_what_cannot_be_foretold_says_so() -> None:
     ).checks
     by_metric = {row.id: row for row in rows}
     assert all(row.passes is None for row in rows)
-    assert "bends" in (by_metric["knee:min"].note or "")
+    assert "knee" in (by_metric["knee:min"].note or "")
     assert by_metric["ttft-p50@c4:max-over-c1"].sees_80 is not None
     assert by_metric["error_rate@c4:max-over-c1"].sees_80 is None
-    assert "how large" in (by_metric["rejected@c4:min"].note or "")
+    assert "share itself" in (by_metric["rejected@c4:min"].note or "")
 
 
 def test_background_traffic_is_of_unknown_number() -> None:
@@ -342,7 +341,7 @@ def test_background_traffic_is_of_unknown_number() -> None:
     }
     suite = load_suite(ERRORS, load={"sweep": [{"stage": "mixed", "classes": classes}]})
     rows = {row.id: row for row in told(suite).checks}
-    assert "how many requests" in (rows["error_rate@mixed/back:slo"].note or "")
+    assert "number of requests" in (rows["error_rate@mixed/back:slo"].note or "")
 
 
 def test_a_share_that_missed_nothing_in_the_calibration_may_miss_something_in_the_run() -> None:

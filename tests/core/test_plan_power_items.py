@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from benchgate.model.noise import Disagreement
+from benchgate.plan.check_power import CheckPower
 from benchgate.plan.evals import PlannedTask
-from benchgate.plan.power import CheckPower, shortfalls
+from benchgate.plan.power import shortfalls
 from benchgate.plan.schedule import Plan
 from benchgate.plan.shadow import ShadowPrompt
 from benchgate.plan.texts import Piece
@@ -76,7 +77,7 @@ def test_clusters_are_worth_less_and_too_few_are_worth_nothing() -> None:
 def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
     for check in ({"metric": "accuracy", "margin": "5 points"}, {"metric": "accuracy", "min": "50%"}):
         row = evals(check, task("t", 40), task("u", 0, needs="openai/gsm8k"))
-        assert row.note == "not foretold: data of its tasks was not read"
+        assert row.note == "no forecast: data of its tasks was not read"
         assert row.short is None
 
 
@@ -104,7 +105,7 @@ def test_flips_and_scores() -> None:
     hopeless = told(suite, Plan(0, (), (), (task("t", 20),), ())).checks[1]
     assert hopeless.short == "certain"
     score = evals({"metric": "score", "margin": "5 points"}, task("t", 30, scale="continuous"))
-    assert "scores of two answers" in (score.note or "")
+    assert "score differences" in (score.note or "")
 
 
 def shadow_suite(check: Line, **shadow: Any) -> Suite:
@@ -147,7 +148,7 @@ def test_recorded_prompts_by_how_their_answers_are_compared() -> None:
         calibrated(disagreement=(Disagreement("shadow", "shadow", 0.0, 50),)),
     )  # fmt: skip
     assert quiet.passes is None
-    assert only(shadow_suite(excess), prompts(0)).note == "not foretold: there are no prompts"
+    assert only(shadow_suite(excess), prompts(0)).note == "no forecast: there are no prompts"
     assert only(shadow_suite(excess), prompts(30)).short == "certain"
 
 

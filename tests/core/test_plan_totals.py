@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from benchgate.plan.power import Earlier, Known
+from benchgate.plan.check_power import Earlier, Known
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import Plan, make_plan
 from tests.core.test_plan_power import ERRORS, TTFT, load_suite, seen

@@ -78,7 +78,7 @@ def test_the_nearest_price_may_be_one_to_come() -> None:
     assert "prices.yaml:2:5" in str(gap.lacking(date(2026, 7, 2), "fp8", None))
 
 
-KINDS = """\
+METRICS = """\
 prices:
   - {accelerator: H100, price: $3/h, until: 2026-06-30}
   - {accelerator: H100, price: $2/h, from: 2026-07-01}
@@ -88,7 +88,7 @@ prices:
 
 def test_a_price_by_name_goes_before_one_by_what_it_runs_on() -> None:
     def paid(day: date, deployment: str, kind: str | None) -> float | None:
-        return an_hour(prices(KINDS).on(day, deployment, kind))
+        return an_hour(prices(METRICS).on(day, deployment, kind))
 
     june, july = date(2026, 6, 30), date(2026, 7, 1)
     assert [paid(day, "fp8", "H100") for day in (june, july)] == [None, 1.0]
@@ -97,7 +97,7 @@ def test_a_price_by_name_goes_before_one_by_what_it_runs_on() -> None:
 
 
 def test_a_price_by_name_that_is_over_gives_way_to_no_other() -> None:
-    ended = prices(KINDS.replace("fp8, price: $1/h, from", "fp8, price: $1/h, until"))
+    ended = prices(METRICS.replace("fp8, price: $1/h, from", "fp8, price: $1/h, until"))
     july = date(2026, 7, 2)
     assert ended.on(july, "fp8", "H100") is None
     told = str(ended.lacking(july, "fp8", "H100"))
@@ -115,7 +115,7 @@ def test_a_price_by_name_that_is_over_gives_way_to_no_other() -> None:
     ],
 )
 def test_what_the_file_does_not_know_is_told_as_what_it_lacks(deployment: str, kind: str | None, told: str) -> None:
-    problem = str(prices(KINDS).lacking(date(2026, 7, 1), deployment, kind))
+    problem = str(prices(METRICS).lacking(date(2026, 7, 1), deployment, kind))
     assert problem.startswith(f'prices.yaml:2:3: prices: "{deployment}" has no price on 2026-07-01; ')
     assert told in problem
 
@@ -141,11 +141,11 @@ def test_two_prices_for_one_day_are_told_with_what_parts_them() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (KINDS.replace("accelerator: H100, price: $3/h", "price: $3/h"), "exactly one of `deployment` and `accel"),
-        (KINDS.replace("{deployment: fp8", "{deployment: fp8, accelerator: H100"), "exactly one of `deployment`"),
-        (KINDS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "tokens are paid for by `deploy"),
+        (METRICS.replace("accelerator: H100, price: $3/h", "price: $3/h"), "exactly one of `deployment` and `accel"),
+        (METRICS.replace("{deployment: fp8", "{deployment: fp8, accelerator: H100"), "exactly one of `deployment`"),
+        (METRICS.replace("price: $2/h", "token_prices: {input: $1/M, output: $1/M}"), "tokens are paid for by `deploy"),
         (
-            KINDS.replace("$2/h, from: 2026-07-01", "$2/h"),
+            METRICS.replace("$2/h, from: 2026-07-01", "$2/h"),
             "prices.yaml:3:5: prices[1]: accelerator H100 has another price",
         ),
         (
@@ -173,7 +173,7 @@ def test_a_price_tells_what_it_is_as_it_is_written() -> None:
 
     assert told(FILE, 0) == {"deployment": "fp8", "until": "2026-06-30", "price": "$4/h"}
     assert told(FILE, 2) == {"deployment": "hosted", "token_prices": {"input": "$0.15/M", "output": "$0.60/M"}}
-    assert told(KINDS, 2) == {"deployment": "fp8", "from": "2026-07-01", "price": "$1/h"}
+    assert told(METRICS, 2) == {"deployment": "fp8", "from": "2026-07-01", "price": "$1/h"}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tests.fakes.evidence import run
 BLOCK = 16  # tokens of a prefix cache's block
 SALTS = st.integers(1, LARGEST_SALT)
 EIGHT = Vocabulary(tuple("w" * length for length in range(1, 9)), " ")  # no two of one length: the fewest allowed
-KINDS = st.sampled_from([VOCABULARIES["words"], VOCABULARIES["letters"], EIGHT])
+METRICS = st.sampled_from([VOCABULARIES["words"], VOCABULARIES["letters"], EIGHT])
 
 
 def suite(workload: Mapping[str, Any], stage: Mapping[str, Any] | None = None, **load: Any) -> Suite:
@@ -73,7 +73,7 @@ def rewritten(text: str, vocabulary: Vocabulary, salt: int) -> str:
     return prompt
 
 
-@given(SALTS, st.integers(0, 2**32), st.integers(1, 200), KINDS)
+@given(SALTS, st.integers(0, 2**32), st.integers(1, 200), METRICS)
 def test_a_made_up_text_keeps_its_length_and_its_pieces_are_others(
     salt: int, seed: int, tokens: int, vocabulary: Vocabulary
 ) -> None:
@@ -129,7 +129,7 @@ def test_where_lengths_are_too_few_any_piece_may_stand_for_any_other() -> None:
 
 def test_a_piece_that_is_not_of_the_vocabulary_is_an_error_and_never_sent_unsalted() -> None:
     for kind, text in (("words", "time and year"), ("letters", "ab-c")):
-        with pytest.raises(ValueError, match="in a made-up prompt is not in the vocabulary"):
+        with pytest.raises(ValueError, match="in a synthetic prompt is not in its vocabulary"):
             rewritten(text, VOCABULARIES[kind], 5)
 
 

@@ -81,16 +81,16 @@ def test_requests_inside_and_their_tokens_are_means_over_time() -> None:
 @pytest.mark.parametrize(
     ("load", "telemetry", "said"),
     [
-        ((), TOLD, "did not tell in every block of c8"),
-        (BLOCKS, (), "did not tell in every block of c8"),
-        (BLOCKS, TOLD[:1], "did not tell in every block of c8"),
-        (BLOCKS, (TOLD[0], replace(TOLD[1], readings=())), "did not tell in every block of c8"),
-        (BLOCKS, (told(0, 37.0), told(1, 37.0)), "37.0 of its KV cache at c8, which is no share"),
-        (BLOCKS, (told(0, math.nan), told(1, 0.1)), "which is no share"),
-        ((BLOCKS[0], block(1, SHORT, answered(1, 3, None, 40))), TOLD, "with its tokens counted"),
-        ((BLOCKS[0], block(1, SHORT, left=(LONG,))), TOLD, "went to its end"),
-        ((BLOCKS[0], block(1, fake.failed_request(0))), TOLD, "went to its end"),
-        ((BLOCKS[0], replace(BLOCKS[1], window_s=0.0)), TOLD, "went to its end"),
+        ((), TOLD, "KV cache usage in every block of c8"),
+        (BLOCKS, (), "KV cache usage in every block of c8"),
+        (BLOCKS, TOLD[:1], "KV cache usage in every block of c8"),
+        (BLOCKS, (TOLD[0], replace(TOLD[1], readings=())), "KV cache usage in every block of c8"),
+        (BLOCKS, (told(0, 37.0), told(1, 37.0)), "KV cache usage 37.0 at c8"),
+        (BLOCKS, (told(0, math.nan), told(1, 0.1)), "expected a share from 0 to 1"),
+        ((BLOCKS[0], block(1, SHORT, answered(1, 3, None, 40))), TOLD, "finished with a token count"),
+        ((BLOCKS[0], block(1, SHORT, left=(LONG,))), TOLD, "finished with"),
+        ((BLOCKS[0], block(1, fake.failed_request(0))), TOLD, "finished with"),
+        ((BLOCKS[0], replace(BLOCKS[1], window_s=0.0)), TOLD, "finished with"),
     ],
 )
 def test_cache_of_which_a_part_is_not_known_is_not_known(
@@ -110,7 +110,7 @@ def test_cache_is_held_against_what_the_server_told(measured: float, differs: bo
     assert isinstance(found, CacheCheck)
     assert found.predicted_ratio == pytest.approx(0.20054016)
     assert found.differs is differs
-    assert cache_check(CacheUse("c8", 2.0, 267.5, measured), a_cache(0.0)) == "no memory is said for it"
+    assert cache_check(CacheUse("c8", 2.0, 267.5, measured), a_cache(0.0)) == "its memory is not stated"
 
 
 def a_question(

@@ -11,7 +11,8 @@ import pytest
 from benchgate.circumstances import client_machine, utc_now
 from benchgate.cli.plan_checks import check_lines
 from benchgate.model.client import ClientProfile, ClientStep
-from benchgate.plan.power import CheckPower, Promotion
+from benchgate.plan.check_power import CheckPower
+from benchgate.plan.power import Promotion
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 
@@ -120,7 +121,7 @@ def test_a_plan_tells_what_each_check_shows_in_lines_that_fit(tmp_path: Path) ->
     result = here(tmp_path, "plan", "suite.yaml")
     assert result.returncode == 0, result.stderr
     assert "error_rate@c600:slo cannot pass" in result.stderr
-    assert "by assumed spreads, so little is measured that ttft-p50@r100 may not carry the margin" in result.stderr
+    assert "by assumed spreads, the measurement is too small for the margin of ttft-p50@r100" in result.stderr
     told = result.stdout[result.stdout.index("equal passes") :].splitlines()
     assert max(map(len, told[: next(n for n, line in enumerate(told) if line.startswith("client"))])) <= 100
     assert any(line.startswith("(e2e-p50@r100) ") and " 20 % " in line and "~4.24 %" in line for line in told)
@@ -153,5 +154,5 @@ def test_a_run_says_what_it_may_not_show_before_it_sends_anything(tmp_path: Path
     (tmp_path / "suite.yaml").write_text(quick)
     result = here(tmp_path, "run", "suite.yaml")
     assert result.returncode == 12, result.stderr
-    said = result.stderr.index("by assumed spreads, so little is measured")
+    said = result.stderr.index("by assumed spreads, the measurement is too small")
     assert said > result.stderr.index("error_rate@c600:slo cannot pass")

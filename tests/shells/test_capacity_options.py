@@ -171,7 +171,7 @@ def test_traffic_that_is_of_nothing_or_not_parted_by_commas_is_refused(folder: P
     (folder / "day.csv").write_text("requests_per_s\n0\n0\n")
     assert "day.csv: every hour's requests_per_s is 0" in asked(REPLAY)
     (folder / "day.csv").write_text("hour;requests_per_s\n0;3,5\n")
-    assert "day.csv:1: its cells are parted by ';'; write commas, and a point in numbers: 3.5" in asked(REPLAY)
+    assert "day.csv:1: its cells are separated by ';'; write commas, and a point in numbers: 3.5" in asked(REPLAY)
 
 
 def test_file_that_is_none_or_has_no_end_is_refused(folder: Path) -> None:

@@ -201,7 +201,7 @@ def test_cache_is_held_against_the_run(folder: Path) -> None:
 def test_arm_that_was_not_looked_at_gives_nothing(folder: Path) -> None:
     found = document(folder, "--arm", "baseline", *of_cache(folder), "1GiB")
     assert (found["starts"], found["ahead"], found["question"]["overhead_ratio"]) == (None, None, None)
-    assert "did not tell in every block of c" in found["cache_not_checked"]
+    assert "KV cache usage in every block of c" in found["cache_not_checked"]
     assert (found["run"]["deployment"], found["run"]["arm"]) == ("f16", "baseline")
 
 

@@ -14,7 +14,7 @@ from benchgate.foretelling import known_at, known_in
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, Spread, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.plan.power import NOTHING_KNOWN
+from benchgate.plan.check_power import NOTHING_KNOWN
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.store.retention import Expendable
