@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, dataclass_transform
 
 from pydantic import (
     AfterValidator,
@@ -186,8 +186,21 @@ ArrivalText = Annotated[
 ]
 
 
-class StrictSection(BaseModel):
-    """A section of the language: unknown keys are errors, and nothing changes once it is read."""
+def key(description: str, **settings: Any) -> Any:
+    """Return a field of a section; `settings` are those of pydantic's `Field`."""
+    return Field(description=description, **settings)
+
+
+def optional(description: str, default: Any = None, **settings: Any) -> Any:
+    """Return a field that is left out of the stored suite while it has its default: such suites keep their hashes."""
+    if "default_factory" not in settings:
+        settings["default"] = default
+    return key(description, exclude_if=lambda value: value == default, **settings)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(key, optional))
+class Section(BaseModel):
+    """A section of the language: unknown keys are errors, and it is immutable."""
 
     # An input may be a secret in the wrong place, so no error repeats one.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
