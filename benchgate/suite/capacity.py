@@ -50,11 +50,11 @@ def _requests(value: object, info: ValidationInfo) -> object:
 
 Level = Annotated[
     float, BeforeValidator(_level), Expected('a rate like "8/s", or a number in flight like 8'),
-    Written.of(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": _MOST_IN_FLIGHT}),
+    Written(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": _MOST_IN_FLIGHT}),
 ]  # fmt: skip
 Requests = Annotated[
     Whole, BeforeValidator(_requests), Expected('a number of requests like "400 requests"'),
-    Written.of(WHOLE, text(rf"^\s*{_REQUESTS.pattern}\s*$")),
+    Written(WHOLE, text(rf"^\s*{_REQUESTS.pattern}\s*$")),
 ]  # fmt: skip
 
 

@@ -86,16 +86,16 @@ def _as_text(value: object) -> object:
 
 Margin = Annotated[
     float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0),
-    Written.of(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
+    Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
 ]  # fmt: skip
 PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
 Bound = Annotated[
     str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True),
-    Written.of(text(), WHOLE),
+    Written(text(), WHOLE),
 ]  # fmt: skip
 LeastChange = Annotated[
     str, BeforeValidator(_as_text), Expected('a change like "2ms", or "0.5/s" of a throughput', quantity=True),
-    Written.of(*(text(units.PATTERNS[parse]) for parse in (units.parse_duration_s, units.parse_rate_rps))),
+    Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_duration_s, units.parse_rate_rps))),
 ]  # fmt: skip
 
 

@@ -228,7 +228,7 @@ Reference = Annotated[
     str,
     AfterValidator(check_reference),
     Expected('a reference like "${env:NAME}"'),
-    Written.of(text(REFERENCE_PATTERN)),
+    Written(text(REFERENCE_PATTERN)),
 ]
 Headers = Annotated[
     dict[str, str], AfterValidator(check_headers), Expected('a mapping of header names to texts, like {x-team: "ml"}')

@@ -58,7 +58,7 @@ def _server(address: str) -> str:
     return check_address(address)
 
 
-_PERCENT = Written.of(text(units.PATTERNS[units.parse_percent_ratio]))
+_PERCENT = Written(text(units.PATTERNS[units.parse_percent_ratio]))
 Objective = Annotated[
     float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1),
     _PERCENT,

@@ -74,13 +74,13 @@ def slot_at(path: Path, root: Slot | None = None) -> Slot | None:
     return slot
 
 
-def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
+def sections(root: Slot = ROOT) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
 
-    One that stands in several places comes once, with the first of them.
+    A section with several places comes once, with the first of them.
     """
     met: set[type[BaseModel]] = set()
-    for place, model in _sections(ROOT, ""):
+    for place, model in _sections(root, ""):
         if model not in met:
             met.add(model)
             yield place, model

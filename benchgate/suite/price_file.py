@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import BeforeValidator, ValidationError, ValidationInfo, model_validator
+from pydantic import ValidationError, model_validator
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.suite.messages import Slot, faults_of, nearest, suggestion
 from benchgate.suite.pricing import PriceTerms, TokenPrices
-from benchgate.suite.types import Expected, Kind, Price, Section, Text, Written, is_stored, key, text
-from benchgate.suite.waivers import parse_day
+from benchgate.suite.types import Day, Kind, Price, Section, Text, key
 from benchgate.suite.yaml import Document, Fault, read_text
-
-
-def _day(found: object, info: ValidationInfo) -> object:
-    return found if is_stored(info) or not isinstance(found, str) else parse_day(found)
-
-
-_WRITTEN_DAY = Written.of(text("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))
-Day = Annotated[date, BeforeValidator(_day), Expected("a day like 2026-12-31"), _WRITTEN_DAY]
 
 
 class ListedPrice(Section):

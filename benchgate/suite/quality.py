@@ -97,7 +97,7 @@ def _entry(found: object) -> object:
     raise ValueError(f"found {units.show_found(found)}; expected {_ENTRY}")
 
 
-Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY), Written.of(text())]
+Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY), Written(text())]
 
 
 class Quality(Section):

@@ -325,11 +325,11 @@ def _percent(found: object, info: ValidationInfo) -> object:
 
 Points = Annotated[
     float, BeforeValidator(_points), Expected('points like "5 points"', quantity=True),
-    Written.of(text(units.PATTERNS[units.parse_points_ratio])),
+    Written(text(units.PATTERNS[units.parse_points_ratio]), show=units.show_points),
 ]  # fmt: skip
 Percent = Annotated[
     float, BeforeValidator(_percent), Expected('a percentage like "10%"', quantity=True),
-    Written.of(text(units.PATTERNS[units.parse_percent_ratio])),
+    Written(text(units.PATTERNS[units.parse_percent_ratio]), show=units.show_percent),
 ]  # fmt: skip
 
 
@@ -423,7 +423,7 @@ def _workers(found: object) -> object:
 MOST_WORKERS = 64
 Workers = Annotated[
     int | Literal["auto"], BeforeValidator(_workers), Expected('a number of processes like 2, or "auto"'),
-    Written.of(word("auto"), {**WHOLE, "minimum": 1, "maximum": MOST_WORKERS}),
+    Written(word("auto"), {**WHOLE, "minimum": 1, "maximum": MOST_WORKERS}),
 ]  # fmt: skip
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]

@@ -64,7 +64,7 @@ from benchgate.units import PATTERNS, as_written, parse_duration_s, show_duratio
 NO_BOUND = "none"
 """How a class of traffic says that a bound of the suite's `slo` is not for it."""
 
-_Bound = Annotated[Duration, Written.of(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
+_Bound = Annotated[Duration, Written(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
 
 
 class SloSpec(Section):
@@ -652,7 +652,7 @@ def parse_warmup(found: object) -> int | Literal["auto"]:
 
 Warmup = Annotated[
     int | Literal["auto"], BeforeValidator(parse_warmup), Expected('"auto", or a number of requests like 8'),
-    Written.of(word(AUTO), {**WHOLE, "minimum": 0, "maximum": _MOST_REQUESTS}),
+    Written(word(AUTO), {**WHOLE, "minimum": 0, "maximum": _MOST_REQUESTS}),
 ]  # fmt: skip
 
 

@@ -175,7 +175,7 @@ def _section(model: type[Section], found: object, info: ValidationInfo) -> Secti
     return model.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
 
 
-_COUNTED = Written.of({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
+_COUNTED = Written({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
 Length = Annotated[
     int | Lengths,
     BeforeValidator(_length),
@@ -192,7 +192,7 @@ Pause = Annotated[
     float | Pauses,
     BeforeValidator(_pause),
     Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}'),
-    Written.of(text(PATTERNS[parse_duration_s])),
+    Written(text(PATTERNS[parse_duration_s])),
 ]
 
 
@@ -223,12 +223,12 @@ BodyFields = Annotated[
 ]
 JsonSchema = Annotated[
     Text | dict[str, Any], BeforeValidator(lambda found: _mapping_or_file(found)),
-    Expected("a JSON schema, or the file of one"), Written.of(text(), MAPPING),
+    Expected("a JSON schema, or the file of one"), Written(text(), MAPPING),
 ]  # fmt: skip
 Tools = Annotated[
     Text | list[dict[str, Any]], BeforeValidator(lambda found: _list_or_file(found)),
     Expected("a list of tools as OpenAI spells them, or the JSON file of one"),
-    Written.of(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
+    Written(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
 ]  # fmt: skip
 
 
@@ -300,7 +300,7 @@ class LeaveSpec(Section):
         str,
         BeforeValidator(_after),
         Expected("`20 tokens` or `500ms`"),
-        Written.of(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
+        Written(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
     ] = key("Number of received output chunks, or time after the request was due")
 
     @property
