@@ -234,7 +234,7 @@ def optional(description: str, default: Any = None, **settings: Any) -> Any:
     return key(description, exclude_if=lambda value: value == default, **settings)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(key, optional))
+@dataclass_transform(kw_only_default=True, field_specifiers=(key,))
 class Section(BaseModel):
     """A section of the language: unknown keys are errors, and it is immutable."""
 
