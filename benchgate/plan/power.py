@@ -742,7 +742,7 @@ def budget_power(suite: Suite, blocks: Blocks | None) -> Iterator[Row]:
             n_unit="requests",
         )
         requests = blocks.requests.get(place.name)
-        if place.requests is None or not requests or min(requests) == 0:
+        if place.background or not requests or min(requests) == 0:
             yield Row(replace(row, note="not foretold: how many requests there will be is not known"))
         else:
             yield Row(_foretold(row, budget, requests, blocks.last_tail))
