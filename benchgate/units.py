@@ -203,7 +203,7 @@ def show_duration(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
 
 
-def show_size(size_bytes: int) -> str:
+def show_size(size_bytes: float) -> str:
     """8,589,934,592 → `8.00 GiB`."""
     unit = next((unit for unit in ("TiB", "GiB") if size_bytes >= _BYTES[unit]), "MiB")
     return f"{_three_digits(size_bytes / _BYTES[unit])} {unit}"

@@ -16,15 +16,6 @@ _PACKAGED = Path(__file__).parent.parent / "_suites"
 _CHECKOUT = Path(__file__).parent.parent.parent / "suites"
 
 
-_PACKAGED_PAGE = Path(__file__).parent.parent / "_docs" / "suites.md"
-_PAGE = Path(__file__).parent.parent.parent / "docs" / "suites.md"
-
-
-def page_of_suites() -> Path:
-    """The page that explains the language of suites: inside the wheel, or in the docs of a checkout."""
-    return _PACKAGED_PAGE if _PACKAGED_PAGE.is_file() else _PAGE
-
-
 def shipped_suites_dir() -> Path:
     """The suites that ship with benchgate: inside the wheel, or beside the package in a checkout."""
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT

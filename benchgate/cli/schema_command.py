@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from benchgate.cli.places import page_of_suites
 from benchgate.cli.saying import say_json
 
 
@@ -30,11 +29,7 @@ def schema(
     output: Annotated[SchemaFormat, typer.Option("--format", help="How to print it.")] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema (2020-12) by which editors complete a suite and mark its mistakes."""
-    from benchgate.suite.json_schema import meanings_of, prices_schema, suite_schema, waivers_schema
+    from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
 
-    if language is Language.WAIVERS:
-        found = waivers_schema()
-    else:
-        meanings = meanings_of(page_of_suites().read_text(encoding="utf-8"))
-        found = suite_schema(meanings) if language is Language.SUITE else prices_schema(meanings)
-    say_json(found, ensure_ascii=False)
+    schemas = {Language.SUITE: suite_schema, Language.WAIVERS: waivers_schema, Language.PRICES: prices_schema}
+    say_json(schemas[language](), ensure_ascii=False)

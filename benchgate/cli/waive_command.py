@@ -69,7 +69,8 @@ def waive(
 
 
 def _last_day(text: str) -> date:
-    from benchgate.suite.waivers import check_expiry, parse_day
+    from benchgate.suite.types import parse_day
+    from benchgate.suite.waivers import check_expiry
 
     try:
         day = parse_day(text)

@@ -63,7 +63,7 @@ def read_waivers(path: Path, as_of: date) -> WaiverFile:
 
 
 def _day(as_of: str | None, run: Run) -> date:
-    from benchgate.suite.waivers import parse_day
+    from benchgate.suite.types import parse_day
 
     if as_of is None:
         return today()

@@ -435,7 +435,7 @@ def budget_power(suite: Suite, blocks: Blocks | None) -> Iterator[Row]:
             n_unit="requests",
         )
         requests = blocks.requests.get(place.name)
-        if place.requests is None or not requests or min(requests) == 0:
+        if place.background or not requests or min(requests) == 0:
             yield Row(replace(row, note="no forecast: the number of requests is not known"))
         else:
             yield Row(_burn_power(row, budget, requests, blocks.last_tail))

@@ -142,7 +142,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 _AFTER = Value("after_tokens", "TOKENS", "3", _count)
 _ABOVE = Value("above", "ABOVE", "0", _count)
 
-KINDS: tuple[Kind, ...] = (
+METRICS: tuple[Kind, ...] = (
     Kind("error-after", "an error event and [DONE] after TOKENS tokens, under status 200, as vLLM does",
          {"ending": "error"}, (_AFTER,)),
     Kind("error-first", "an error as the first event, and [DONE]", {"ending": "error"}),
@@ -209,7 +209,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("http10", "HTTP/1.0, the body ends with the connection", {"http10": True}),
 )  # fmt: skip
 
-_BY_NAME = {kind.name: kind for kind in KINDS}
+_BY_NAME = {kind.name: kind for kind in METRICS}
 
 
 @dataclass(frozen=True, slots=True)

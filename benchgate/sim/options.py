@@ -8,7 +8,7 @@ from typing import Any
 
 from benchgate import units
 from benchgate.errors import UsageError
-from benchgate.sim.faults import KINDS
+from benchgate.sim.faults import METRICS
 from benchgate.sim.settings import BatchingCosts, QueueCosts, SimSettings
 from benchgate.sim.units import parse_share
 from benchgate.units import parse_span_s
@@ -116,8 +116,8 @@ def _as_options(message: str) -> str:
 
 def list_faults() -> str:
     """Every fault, one line each, as it is written and what it does."""
-    width = max(len(kind.usage) for kind in KINDS)
-    return "".join(f"{kind.usage:{width}}  {kind.what}\n" for kind in KINDS)
+    width = max(len(kind.usage) for kind in METRICS)
+    return "".join(f"{kind.usage:{width}}  {kind.what}\n" for kind in METRICS)
 
 
 def _fields(options: Mapping[str, _Option], told: Mapping[str, Any]) -> dict[str, Any]:

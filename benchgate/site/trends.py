@@ -68,7 +68,7 @@ class Kind:
         return self.metric.startswith("usd_")
 
 
-KINDS = (
+METRICS = (
     Kind("ttft_s", "p50", "TTFT p50"),
     Kind("ttft_s", "p95", "TTFT p95"),
     Kind("tpot_s", "p50", "TPOT p50"),
@@ -98,9 +98,9 @@ class Trends:
 
 
 def points_by_suite(store: Store) -> dict[str, dict[Kind, list[TrendPoint]]]:
-    """Every number of `KINDS` of every candidate, oldest run first."""
+    """Every number of `METRICS` of every candidate, oldest run first."""
     found: dict[str, dict[Kind, list[TrendPoint]]] = {}
-    for kind in KINDS:
+    for kind in METRICS:
         for point in store.trend(kind.metric, statistic=kind.statistic, arm=Arm.CANDIDATE):
             found.setdefault(point.suite, {}).setdefault(kind, []).append(point)
     return found
@@ -122,7 +122,7 @@ def told_of(drawn: Sequence[Glance], points: Points) -> list[object]:
     of_points = [
         [kind.metric, kind.statistic, one.run_id, one.deployment, one.stage, one.task, one.value, one.lower, one.upper]
         + [one.doubt] * (one.doubt is not None)
-        for kind in KINDS
+        for kind in METRICS
         for one in points.get(kind, ())
         if one.run_id in ids
     ]
@@ -142,7 +142,7 @@ def trends(runs: Sequence[Glance], points: Points, promoted: frozenset[str]) -> 
     shifts = list(_shifts(lines, drawn, max(breaks, default=0)))
     marked = [(at, one) for at, one in common if one.letter not in IN_THE_LIST_ALONE]
     figures = []
-    for kind in KINDS:
+    for kind in METRICS:
         if lines.get(kind):
             common_here = [(at, one) for at, one in marked if kind.is_cost or one.letter not in ON_COSTS_ALONE]
             of_kind = [*common_here, *((at, one) for at, which, one in shifts if which is kind)]

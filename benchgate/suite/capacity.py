@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, ValidationInfo, model_validator
 
 from benchgate import units
 from benchgate.suite.types import (
@@ -14,10 +14,11 @@ from benchgate.suite.types import (
     Expected,
     Name,
     PositivePercent,
-    StrictSection,
+    Section,
     Whole,
     Written,
     is_stored,
+    key,
     text,
 )
 
@@ -49,26 +50,43 @@ def _requests(value: object, info: ValidationInfo) -> object:
 
 Level = Annotated[
     float, BeforeValidator(_level), Expected('a rate like "8/s", or a number in flight like 8'),
-    Written.of(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": _MOST_IN_FLIGHT}),
+    Written(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": _MOST_IN_FLIGHT}),
 ]  # fmt: skip
 Requests = Annotated[
     Whole, BeforeValidator(_requests), Expected('a number of requests like "400 requests"'),
-    Written.of(WHOLE, text(rf"^\s*{_REQUESTS.pattern}\s*$")),
+    Written(WHOLE, text(rf"^\s*{_REQUESTS.pattern}\s*$")),
 ]  # fmt: skip
 
 
-class Capacity(StrictSection):
+class Capacity(Section):
     """A search for the highest load at which the share of good requests meets the target, once per arm."""
 
-    over: Literal["rate", "concurrency"]
-    lowest: Level = Field(alias="from")
-    highest: Level = Field(alias="to")
-    target_ratio: PositivePercent | None = Field(default=None, alias="target")  # that of the `slo` unless said
-    resolution_ratio: PositivePercent = Field(default=0.1, alias="resolution")  # how far its two ends may be apart
-    probe_requests: Requests = Field(default=1000, ge=LEAST_REQUESTS, le=MOST_REQUESTS, alias="probe")  # at one level
-    budget_requests: Requests | None = Field(default=None, ge=LEAST_REQUESTS, alias="budget")  # of an arm's search
-    arrival: ArrivalText = "poisson"  # of rates
-    workload: Name | None = None  # of `load.workloads`; the default one unless said
+    over: Literal["rate", "concurrency"] = key(
+        "Search over the rate (open loop) or over the number in flight (closed loop)"
+    )
+    lowest: Level = key("Lowest level; it should meet the target", alias="from")
+    highest: Level = key("Highest level", alias="to")
+    target_ratio: PositivePercent | None = key(
+        "Share of scheduled requests that must be good", default=None, alias="target"
+    )
+    resolution_ratio: PositivePercent = key(
+        "Largest relative width of the bracket; it must be finer than the `margin` of a check",
+        default=0.1,
+        alias="resolution",
+    )
+    probe_requests: Requests = key(
+        "Most requests at one level. A rate passes only after a look ten times as long as its requests stay, and half "
+        "of `probe` is the longest look: at 32/s, with answers of 2 s, about 1,900",
+        default=1000,
+        ge=LEAST_REQUESTS,
+        le=MOST_REQUESTS,
+        alias="probe",
+    )
+    budget_requests: Requests | None = key(
+        "Most requests of the whole search, per arm", default=None, ge=LEAST_REQUESTS, alias="budget"
+    )
+    arrival: ArrivalText = key("Arrival process of a rate", default="poisson")
+    workload: Name | None = key("Name of one of `load.workloads`", default=None)
 
     @model_validator(mode="after")
     def _can_be_searched(self) -> Self:

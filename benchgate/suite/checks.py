@@ -14,10 +14,8 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -40,7 +38,19 @@ from benchgate.model.metric import (
     Statistic,
 )
 from benchgate.model.metric import STAGE_METRICS as _OF_A_STAGE
-from benchgate.suite.types import WHOLE, Expected, Flag, StrictSection, Written, is_stored, positive_share, share, text
+from benchgate.suite.types import (
+    WHOLE,
+    Expected,
+    Flag,
+    Section,
+    Written,
+    is_stored,
+    key,
+    optional,
+    positive_share,
+    share,
+    text,
+)
 
 
 def _margin(found: object, info: ValidationInfo) -> object:
@@ -76,16 +86,16 @@ def _as_text(value: object) -> object:
 
 Margin = Annotated[
     float, BeforeValidator(_margin), Expected('a margin like "5%" or "2 points"'), Field(gt=0),
-    Written.of(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
+    Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_percent_ratio, units.parse_points_ratio))),
 ]  # fmt: skip
 PlaceName = Annotated[str, AfterValidator(_place), Expected('the name of a stage, or "stage/class"')]
 Bound = Annotated[
     str, BeforeValidator(_as_text), Expected('a bound like "500ms", "1%", "8/s" or 4', quantity=True),
-    Written.of(text(), WHOLE),
+    Written(text(), WHOLE),
 ]  # fmt: skip
 LeastChange = Annotated[
     str, BeforeValidator(_as_text), Expected('a change like "2ms", or "0.5/s" of a throughput', quantity=True),
-    Written.of(*(text(units.PATTERNS[parse]) for parse in (units.parse_duration_s, units.parse_rate_rps))),
+    Written(*(text(units.PATTERNS[parse]) for parse in (units.parse_duration_s, units.parse_rate_rps))),
 ]  # fmt: skip
 
 
@@ -144,7 +154,7 @@ def _usual_direction(known: dict[str, Any]) -> Direction:
     return "either" if known.get("metric") == "output_length" else "worse"
 
 
-class Check(StrictSection):
+class Check(Section):
     """One policy line: a `margin` against the baseline, or `max` / `min`, an SLO of the candidate itself.
 
     With `direction: either` a change is harm whichever way it goes, and a margin is one on both sides.
@@ -152,22 +162,54 @@ class Check(StrictSection):
     `goodput` with none of them is held to the target of the suite's `slo`.
     """
 
-    metric: MetricName
-    statistic: Statistic | None = None  # latency metrics only; p50 unless said
-    of: FailureClass | None = None  # error_rate only; failures of every class unless said
-    stage: PlaceName | None = None  # load metrics only; every stage, each judged apart, unless said
-    class_name: str | None = Field(default=None, alias="class")  # of the stage's classes of traffic; each unless said
-    per: Literal["accelerator"] | None = None  # throughputs and capacity: divided by the deployment's `accelerators`
-    over: PlaceName | None = None  # another stage, whose value is what `stage`'s is held against
-    task: str | None = None  # evals only; all tasks pooled unless said (of scores each apart), "each" for one per task
-    margin: Margin | None = None
-    min_abs: LeastChange | None = None  # a change smaller than this is no harm, whatever part of the value it is
-    direction: Direction = Field(default_factory=lambda known: _usual_direction(known))  # which change is harm
-    max: Bound | None = None  # "500ms" for latencies, "1%" for error_rate, "1.2x" and "5 points" with `over`
-    min: Bound | None = None  # "95%" for goodput and accuracy, "100/s" for throughputs, "2x" with `over`
-    required: Flag = Field(default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS)
-    block_when: Literal["harm", "breach"] = "harm"
-    allow_underpowered: Flag = False  # measure although this check cannot carry its margin
+    metric: MetricName = key("The metric that is judged")
+    statistic: Statistic | None = key(
+        "Statistic of a latency. `mean` is the geometric mean over paired requests, only with a `margin`; `itl` has "
+        "none",
+        default=None,
+    )
+    of: FailureClass | None = optional("Failures that an `error_rate` counts (classes)")
+    stage: PlaceName | None = key("Stage at which a load metric is judged", default=None)
+    class_name: str | None = optional(
+        "Class of traffic that is judged. Without it `error_rate` (of all failures), and `goodput` if the class has "
+        "its own `slo`, also judge a class in the background, unless a check of either names it; all other metrics "
+        "judge such a class only by name",
+        alias="class",
+    )
+    per: Literal["accelerator"] | None = optional(
+        "With `output_throughput`, `request_throughput` and `capacity`: the value of each arm divided by its "
+        "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
+        "accelerator. Not with `over`",
+    )
+    over: PlaceName | None = optional(
+        "Stage whose value the candidate's value at `stage` is compared with: one stage over another"
+    )
+    task: str | None = key(
+        "Task at which `accuracy`, `score` and `flips` are judged; `each` makes one check per entry of "
+        "`quality.tasks`. A group of lm-eval's is one task: all of its items count alike",
+        default=None,
+    )
+    margin: Margin | None = key("Largest regression against the baseline that is allowed", default=None)
+    min_abs: LeastChange | None = optional(
+        "With the `margin` of a latency or throughput: a smaller change is no regression, however large its ratio "
+        "(below)",
+    )
+    direction: Direction = key(
+        "Direction of change that counts as a regression. `either`, with the `margin` of a latency, throughput or "
+        "`output_length`: PASS only if neither a rise nor a fall reaches the margin",
+        default_factory=lambda known: _usual_direction(known),
+        exclude_if=lambda value: value == "worse",
+    )
+    max: Bound | None = key("Upper bound of the candidate's own value", default=None)
+    min: Bound | None = key("Lower bound of the candidate's own value", default=None)
+    required: Flag = key(
+        "`false`: the check is shown and can warn, but never block",
+        default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS,
+    )
+    block_when: Literal["harm", "breach"] = key(
+        "BLOCK on proof of any regression (`harm`), or only of one beyond the margin (`breach`)", default="harm"
+    )
+    allow_underpowered: Flag = optional("The same as in `gate`, for this check alone", default=False)
 
     @field_validator("statistic", "of", "stage", "class_name", "per", "over", "task")
     @classmethod
@@ -259,13 +301,6 @@ class Check(StrictSection):
             raise ValueError(f'"{self.over}" would be held against itself; name another stage in `over`')
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_absent(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys that came after 0.1.0 are written only where they are used: a policy keeps its identity."""
-        written: dict[str, Any] = serialise(self)
-        usual = {**dict.fromkeys(_LATER_KEYS), "direction": "worse", "allow_underpowered": False}
-        return {key: value for key, value in written.items() if key not in usual or value != usual[key]}
-
     @property
     def place(self) -> str | None:
         """The name under which the load that it judges is stored, `stage` or `stage/class`; None for every stage."""
@@ -285,7 +320,6 @@ class Check(StrictSection):
         return None if self.min_abs is None else least_change(self.metric, self.min_abs)
 
 
-_LATER_KEYS = ("of", "class_name", "class", "per", "over", "min_abs")
 _OWNERS = {
     "statistic": LATENCY_METRICS,
     "of": ("error_rate",),

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, model_validator
 
 from benchgate.errors import UsageError
-from benchgate.suite.types import Expected, StrictSection, Text, Written, text
+from benchgate.suite.types import Expected, Section, Text, Written, key, text
 
 _UNIX = "unix:"
 _LONGEST_SOCKET = 107  # bytes, of what the operating system has room for with the zero that ends it
@@ -228,7 +228,7 @@ Reference = Annotated[
     str,
     AfterValidator(check_reference),
     Expected('a reference like "${env:NAME}"'),
-    Written.of(text(REFERENCE_PATTERN)),
+    Written(text(REFERENCE_PATTERN)),
 ]
 Headers = Annotated[
     dict[str, str], AfterValidator(check_headers), Expected('a mapping of header names to texts, like {x-team: "ml"}')
@@ -250,12 +250,12 @@ ProxyAddress = Annotated[
 ]
 
 
-class Tls(StrictSection):
+class Tls(Section):
     """Whose certificates are trusted and which one is shown. PEM files; paths are relative to the suite."""
 
-    ca: Text | None = None  # trusted instead of what the system trusts
-    cert: Text | None = None  # our own, with the chain to whoever vouches for it
-    key: Text | None = None  # of `cert`, without a passphrase; not needed when it stands in the same file
+    ca: Text | None = key("Trusted certificates, instead of the system's", default=None)
+    cert: Text | None = key("Client certificate, with its chain", default=None)
+    key: Text | None = key("The key of `cert`, without a passphrase", default=None)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from benchgate import units
 from benchgate.suite.checks import PlaceName
 from benchgate.suite.connection import Headers, Reference, check_address, reference_name, refuse_two_authorizations
-from benchgate.suite.types import Duration, Expected, StrictSection, Text, Written, is_stored, positive_share, text
+from benchgate.suite.types import Duration, Expected, Section, Text, Written, is_stored, key, positive_share, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
@@ -58,7 +58,7 @@ def _server(address: str) -> str:
     return check_address(address)
 
 
-_PERCENT = Written.of(text(units.PATTERNS[units.parse_percent_ratio]))
+_PERCENT = Written(text(units.PATTERNS[units.parse_percent_ratio]))
 Objective = Annotated[
     float, BeforeValidator(_objective), Expected('a percentage like "99.5%"', quantity=True), Field(gt=0, lt=1),
     _PERCENT,
@@ -73,13 +73,13 @@ PrometheusAddress = Annotated[
 ]
 
 
-class Prometheus(StrictSection):
+class Prometheus(Section):
     """A query that gives one number: the share of the budget that is spent, 0.4 for 40 %. Asked when a run starts."""
 
-    url: PrometheusAddress  # base address, without /api/v1
-    query: Text
-    api_key: Reference | None = None  # sent as a bearer token
-    headers: Headers = Field(default_factory=dict)
+    url: PrometheusAddress = key("Base address, without `/api/v1`")
+    query: Text = key("An instant query that returns one number, the share: 0.4 for 40 %")
+    api_key: Reference | None = key("Sent as a bearer token", default=None)
+    headers: Headers = key("Further headers", default_factory=dict)
 
     @model_validator(mode="after")
     def _one_authorization(self) -> Self:
@@ -87,12 +87,12 @@ class Prometheus(StrictSection):
         return self
 
 
-class Spent(StrictSection):
+class Spent(Section):
     """Who knows what production has spent; of a percentage alone the suite itself. Exactly one of the three."""
 
-    spent_ratio: SpentShare | None = Field(default=None, alias="share")
-    file: Text | None = None  # JSON like {"spent": "40%"}
-    prometheus: Prometheus | None = None
+    spent_ratio: SpentShare | None = key("The share itself", default=None, alias="share")
+    file: Text | None = key('A JSON file like `{"spent": "40%"}`', default=None)
+    prometheus: Prometheus | None = key("A Prometheus query", default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -115,15 +115,19 @@ class Spent(StrictSection):
         return "asked of Prometheus when a run starts"
 
 
-class ErrorBudget(StrictSection):
+class ErrorBudget(Section):
     """An objective for production with its window, and what is spent of what it lets fail."""
 
-    objective_ratio: Objective = Field(alias="objective")
-    window_s: Duration = Field(alias="window")
-    spent: Annotated[Spent, _PERCENT]
-    metric: BudgetMetric = "error_rate"  # which requests count as failed
-    stage: PlaceName | None = None  # the load most like production; `gate.operating`, or the only stage, unless said
-    when_blown: Literal["block", "warn"] = "block"
+    objective_ratio: Objective = key("Share of production requests that must not fail", alias="objective")
+    window_s: Duration = key("Period over which the objective holds", alias="window")
+    spent: Annotated[Spent, _PERCENT] = key("Share of the budget that production has spent")
+    metric: BudgetMetric = key(
+        "Requests that count as failed: those that failed, or those that were not good", default="error_rate"
+    )
+    stage: PlaceName | None = key("The stage most like production", default=None)
+    when_blown: Literal["block", "warn"] = key(
+        "With an exhausted budget, everything but a clean PASS blocks, or only warns", default="block"
+    )
 
     @property
     def told(self) -> str:

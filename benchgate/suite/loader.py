@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -11,10 +11,10 @@ from benchgate.errors import SuiteError
 from benchgate.suite.connection import resolve_secret
 from benchgate.suite.default_checks import with_usual_checks
 from benchgate.suite.messages import faults_of
-from benchgate.suite.rules.parts import MEASUREMENTS, sound_parts
-from benchgate.suite.rules.suite import broken_rules
+from benchgate.suite.rules.base import SECTIONS, sound_part, written_positions
+from benchgate.suite.rules.suite import broken_references, broken_rules
 from benchgate.suite.schema import Suite
-from benchgate.suite.yaml import Document, Fault, Path, Plain, read_text
+from benchgate.suite.yaml import Fault, Path, Plain, read_text
 
 __all__ = ["parse_suite", "resolve_secret"]
 
@@ -29,32 +29,51 @@ _PROMETHEUS = ("error_budget", "spent", "prometheus")
 
 
 def parse_suite(text: str, source: str) -> Suite:
-    """The suite a text declares. `source` is what to call the text in messages, usually its file name.
+    """Parse a suite. `source` is the name of the text in messages, usually a file.
 
-    Raises SuiteError with all problems: those of YAML first and alone, when it cannot be read at all; else those of
-    every key, every value and every rule between sections whose parts are sound.
+    Raises SuiteError with all problems: those of YAML alone if it cannot be read at all; else those of every key and
+    value, and those of every rule between sections whose parts are sound.
     """
     document = read_text(text, source)
     problems = document.problems + [document.problem(fault) for fault in _stray_references(document.data, ())]
-    told = {problem.path for problem in problems}  # what stands there is wrong anyhow; more words would not help
-    suite, faults = _validate(document)
-    problems += [problem for fault in faults if (problem := document.problem(fault)).path not in told]
+    reported = {problem.path for problem in problems}
+    suite, faults = _validate(document.data)
+    problems += [problem for fault in faults if (problem := document.problem(fault)).path not in reported]
     if problems or suite is None:
-        raise SuiteError(list(dict.fromkeys(problems)))  # a rule may say what pydantic says too
+        raise SuiteError(list(dict.fromkeys(problems)))  # a rule may repeat a finding of pydantic
     return suite
 
 
-def _validate(document: Document) -> tuple[Suite | None, list[Fault]]:
-    """The suite, unless a key or value is wrong, and every fault of keys, values and rules."""
-    parts = sound_parts(document.data)
+def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
+    """Return the suite, and every fault of its keys, values and rules."""
+    faults: list[Fault] = []
+    broken: frozenset[Path] = frozenset()
     try:
-        suite = with_usual_checks(Suite.model_validate(document.data))
+        suite: Suite | None = Suite.model_validate(data)
     except ValidationError as error:
-        return None, [*faults_of(error), *broken_rules(parts)]
-    broken = list(broken_rules(replace(parts, checks=suite.gate.checks)))
-    if not suite.gate.checks and parts.declared & MEASUREMENTS:
-        broken.append(Fault(("gate",), _NOTHING_USUAL))
-    return suite, broken
+        faults = faults_of(error)
+        suite, broken = sound_part(data)
+    if suite is None:
+        return None, faults
+    found = broken_references(suite, broken)
+    if not faults and not found:
+        suite = with_usual_checks(suite)
+        if not suite.gate.checks and any(getattr(suite, section) is not None for section in SECTIONS):
+            found.append(Fault(("gate",), _NOTHING_USUAL))
+    unread = {("prices",)} if suite.prices is not None else set[Path]()  # the file may have what is missing here
+    found += broken_rules(suite, broken | unread | {fault.path for fault in found})
+    positions = written_positions(data, broken)
+    return suite, [*faults, *(_as_written(fault, positions) for fault in found)]
+
+
+def _as_written(fault: Fault, positions: Sequence[int]) -> Fault:
+    """Return the fault with paths as in the text, where a stage with `each` is one entry of the sweep."""
+
+    def path(at: Path) -> Path:
+        in_sweep = at[:2] == ("load", "sweep") and len(at) > 2
+        return (*at[:2], positions[int(at[2])], *at[3:]) if in_sweep else at
+
+    return replace(fault, path=path(fault.path), other=None if fault.other is None else path(fault.other))
 
 
 def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:

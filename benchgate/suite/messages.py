@@ -6,8 +6,9 @@ pydantic's findings in our words: what was found, what was expected, what to do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -59,7 +60,8 @@ def key_of(name: str, field: FieldInfo) -> str:
     return field.alias or name
 
 
-def slots_of(model: type[BaseModel]) -> dict[str, Slot]:
+@cache
+def slots_of(model: type[BaseModel]) -> Mapping[str, Slot]:
     """The keys a section accepts, in order, and what fits each."""
     return {key_of(name, field): _slot(field.annotation, field.metadata) for name, field in model.model_fields.items()}
 
@@ -74,13 +76,13 @@ def slot_at(path: Path, root: Slot | None = None) -> Slot | None:
     return slot
 
 
-def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
+def sections(root: Slot = ROOT) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
 
-    One that stands in several places comes once, with the first of them.
+    A section with several places comes once, with the first of them.
     """
     met: set[type[BaseModel]] = set()
-    for place, model in _sections(ROOT, ""):
+    for place, model in _sections(root, ""):
         if model not in met:
             met.add(model)
             yield place, model

@@ -5,36 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import ValidationError, model_validator
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.suite.messages import Slot, faults_of, nearest, suggestion
 from benchgate.suite.pricing import PriceTerms, TokenPrices
-from benchgate.suite.types import Expected, Kind, Price, StrictSection, Text, Written, is_stored, text
-from benchgate.suite.waivers import parse_day
+from benchgate.suite.types import Day, Kind, Price, Section, Text, key
 from benchgate.suite.yaml import Document, Fault, read_text
 
 
-def _day(found: object, info: ValidationInfo) -> object:
-    return found if is_stored(info) or not isinstance(found, str) else parse_day(found)
-
-
-_WRITTEN_DAY = Written.of(text("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))
-Day = Annotated[date, BeforeValidator(_day), Expected("a day like 2026-12-31"), _WRITTEN_DAY]
-
-
-class ListedPrice(StrictSection):
+class ListedPrice(Section):
     """What a deployment costs, from a day on and until another one, both included: by the hour or by the token."""
 
-    deployment: Text | None = None  # by its name in the suites
-    accelerator: Kind | None = None  # or all deployments on accelerators that the suites call so
-    price: Price | None = None  # of one accelerator
-    price_terms: PriceTerms | None = None
-    token_prices: TokenPrices | None = None
-    begins: Day = Field(default=date.min, alias="from")
-    until: Day = date.max
+    deployment: Text | None = key("Name of the deployment in the suites; or give `accelerator`", default=None)
+    accelerator: Kind | None = key("Kind of accelerator, for deployments without a price by name", default=None)
+    price: Price | None = key("Price of one accelerator per hour; or give `token_prices`", default=None)
+    price_terms: PriceTerms | None = key(
+        "How the accelerators were bought, and what is paid beside the price", default=None
+    )
+    token_prices: TokenPrices | None = key("Prices per token of a hosted model, by its `deployment`", default=None)
+    begins: Day = key("First day, in UTC; all earlier days if left out", default=date.min, alias="from")
+    until: Day = key("Last day, in UTC; no end if left out", default=date.max)
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
@@ -73,10 +66,10 @@ class ListedPrice(StrictSection):
         return max((self.begins - day).days, (day - self.until).days, 0)
 
 
-class PriceFile(StrictSection):
+class PriceFile(Section):
     """What a file of prices holds."""
 
-    prices: tuple[ListedPrice, ...] = Field(min_length=1)
+    prices: tuple[ListedPrice, ...] = key("Prices of deployments, each from one day to another", min_length=1)
 
 
 @dataclass(frozen=True, slots=True)

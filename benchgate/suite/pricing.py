@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import ValidationInfo, model_validator
 
 from benchgate.model.price import serving_usd_per_hour
 from benchgate.suite.types import (
@@ -12,19 +12,22 @@ from benchgate.suite.types import (
     Factor,
     Percent,
     PositivePercent,
-    StrictSection,
+    Section,
     TokenPrice,
     Watts,
     is_stored,
+    key,
 )
 
 
-class Energy(StrictSection):
+class Energy(Section):
     """What one accelerator draws, with its share of the machine around it, and what that costs."""
 
-    draw_w: Watts = Field(alias="draw")
-    usd_per_kwh: EnergyPrice = Field(alias="price")
-    pue: Factor = 1.0  # power usage effectiveness: what the building draws for it
+    draw_w: Watts = key("Power of one accelerator, with its share of the machine around it", alias="draw")
+    usd_per_kwh: EnergyPrice = key("Price of energy", alias="price")
+    pue: Factor = key(
+        "Power usage effectiveness: power drawn by the building for each watt of the machine", default=1.0
+    )
 
     @property
     def usd_per_hour(self) -> float:
@@ -32,12 +35,14 @@ class Energy(StrictSection):
         return self.draw_w / 1000 * self.pue * self.usd_per_kwh
 
 
-class TokenPrices(StrictSection):
+class TokenPrices(Section):
     """What a hosted model costs by the token, each for a million."""
 
-    input_usd: TokenPrice = Field(alias="input")
-    cached_input_usd: TokenPrice | None = Field(default=None, alias="cached_input")  # as the rest of it unless said
-    output_usd: TokenPrice = Field(alias="output")
+    input_usd: TokenPrice = key("Price of prompt tokens", alias="input")
+    cached_input_usd: TokenPrice | None = key(
+        "Price of prompt tokens that the server reports as cached", default=None, alias="cached_input"
+    )
+    output_usd: TokenPrice = key("Price of answer tokens, reasoning included", alias="output")
 
     @model_validator(mode="after")
     def _costs_something(self) -> Self:
@@ -51,14 +56,33 @@ class TokenPrices(StrictSection):
         return {"input": self.input_usd, "cached_input": cached, "output": self.output_usd}
 
 
-class PriceTerms(StrictSection):
+class PriceTerms(Section):
     """The terms of a deployment's `price`; each that is not said costs nothing."""
 
-    commitment: Literal["on_demand", "reserved", "spot", "owned"] = "on_demand"
-    interruption_ratio: Percent = Field(default=0.0, alias="interruption")  # of paid time that is lost
-    energy: Energy | None = None
-    overhead_ratio: Percent = Field(default=0.0, alias="overhead")  # paid beside each dollar
-    utilisation_ratio: PositivePercent = Field(default=1.0, alias="utilisation")  # of paid time at the measured pace
+    commitment: Literal["on_demand", "reserved", "spot", "owned"] = key(
+        "How the accelerators were bought; shown beside the price", default="on_demand"
+    )
+    interruption_ratio: Percent = key(
+        "Share of the paid time that interruptions take. Only with `spot`, and required there (`0%` if nothing is "
+        "lost). An hour of serving costs `price` / (1 - interruption)",
+        default=0.0,
+        alias="interruption",
+    )
+    energy: Energy | None = key(
+        "Energy that an accelerator draws while it runs, added to `price`, which then covers wear. Only with `owned`",
+        default=None,
+    )
+    overhead_ratio: Percent = key(
+        "Paid in addition to each dollar: gateway, observability, idle replicas, on-call. Counts only in the costs in "
+        "use",
+        default=0.0,
+        alias="overhead",
+    )
+    utilisation_ratio: PositivePercent = key(
+        "Share of the paid time in which tokens flow at the measured pace. Counts only in the costs in use",
+        default=1.0,
+        alias="utilisation",
+    )
 
     @model_validator(mode="after")
     def _fits(self, info: ValidationInfo) -> Self:

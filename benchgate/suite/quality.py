@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from benchgate import units
 from benchgate.suite.types import (
@@ -13,12 +13,14 @@ from benchgate.suite.types import (
     Expected,
     Flag,
     Percent,
+    Section,
     Size,
-    StrictSection,
     Text,
     Tokens,
     Whole,
     Written,
+    key,
+    optional,
     text,
 )
 
@@ -27,11 +29,13 @@ GIB = 1024**3
 _ENTRY = 'a task file like "tasks/add.yaml", a task or group of lm-eval\'s own like "gsm8k", or a mapping with `task`'
 
 
-class Band(StrictSection):
+class Band(Section):
     """Between what values something is known to lie."""
 
-    least: Percent = Field(alias="min")
-    most: Percent = Field(alias="max")
+    least: Percent = key(
+        "A baseline below it makes the evidence INVALID: the harness is more likely wrong than the model", alias="min"
+    )
+    most: Percent = key("A baseline above it makes the evidence INVALID; not below `min`", alias="max")
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -41,25 +45,37 @@ class Band(StrictSection):
         return self
 
 
-class TaskEntry(StrictSection):
+class TaskEntry(Section):
     """One task, or one group of lm-eval's, and what is said of it here alone; without more, just its name."""
 
-    task: Text
-    few_shot: Whole | None = Field(default=None, ge=0, le=64)  # examples before the question; else what the task says
-    limit: Whole | None = Field(default=None, ge=1)  # items, the first ones; else `quality.limit`
-    filter: Text | None = None  # which of the task's filters is judged; its first unless said
-    metric: Text | None = None  # which of its metrics is judged; its first unless said
-    scale: Literal["binary", "continuous"] | None = None  # of a metric that benchgate does not know
-    cluster: Text | None = None  # the column that says which items are not independent
-    max_tokens: Tokens | None = Field(default=None, ge=1)  # longest answer; else what the task says
-    expect: Band | None = None  # where the baseline's score is known to lie
+    task: Text = key(
+        "Name or file of the task. A check calls `tasks/add.yaml` by its stem, `add`; a task of lm-eval's by its "
+        "name; a task of a group `group/task`, like `mmlu_pro/mmlu_pro_law`",
+    )
+    few_shot: Whole | None = optional("Number of examples before every question", ge=0, le=64)
+    limit: Whole | None = optional("Number of items, the first ones; for a group, of each of its tasks", ge=1)
+    filter: Text | None = optional("Filter of the task whose answers are judged")
+    metric: Text | None = optional("Metric of the task that is judged")
+    scale: Literal["binary", "continuous"] | None = optional(
+        "Right or wrong, or a score in between; required for a metric that benchgate does not know"
+    )
+    cluster: Text | None = optional(
+        "Column that groups items: items with the same value (a passage, a template, a person) are not independent, "
+        "and are judged as one group",
+    )
+    max_tokens: Tokens | None = optional(
+        "Longest answer; overrides the task's own `max_gen_toks` and `quality.max_tokens`", ge=1
+    )
+    expect: Band | None = optional(
+        "Known range of the baseline's score on the task or group, from a model card or from earlier runs. It also "
+        "permits a candidate that is far better",
+    )
 
     @model_serializer(mode="wrap")
-    def _only_what_is_said(self, serialise: SerializerFunctionWrapHandler) -> Any:
-        """A task of which nothing more is said is written as the text it is: suites without more keep their bytes."""
+    def _short(self, serialise: SerializerFunctionWrapHandler) -> Any:
+        """Store a task without further keys as its name alone."""
         written: dict[str, Any] = serialise(self)
-        said = {key: value for key, value in written.items() if value is not None}
-        return self.task if len(said) == 1 else said
+        return self.task if len(written) == 1 else written
 
     @property
     def is_file(self) -> bool:
@@ -81,38 +97,58 @@ def _entry(found: object) -> object:
     raise ValueError(f"found {units.show_found(found)}; expected {_ENTRY}")
 
 
-Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY), Written.of(text())]
-
-_LATER: dict[str, object] = {
-    "include": (), "few_shot": None, "system": None, "fewshot_as_turns": True, "allow_unsafe_code": False,
-    "memory_bytes": 8 * GIB, "repeat_baseline": False, "stop_early": False,
-}  # fmt: skip
+Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY), Written(text())]
 
 
-class Quality(StrictSection):
+class Quality(Section):
     """Evals by lm-eval; paths are relative to the suite."""
 
-    tasks: tuple[Task, ...] = Field(min_length=1)
-    include: tuple[Text, ...] = ()  # folders with more of lm-eval's task YAML, found by name
-    endpoint: Literal["chat", "completions"] = "chat"
-    few_shot: Whole | None = Field(default=None, ge=0, le=64)  # of every task; else what each says
-    system: Text | None = None  # a system prompt before everything
-    fewshot_as_turns: Flag = True  # examples as turns of the chat; else all in one message
-    allow_unsafe_code: Flag = False  # let tasks run code: their own, and what the model writes
-    limit: Whole | None = Field(default=None, ge=1)  # items per task, the first ones by file order
-    concurrency: Whole = Field(default=8, ge=2, le=1024)  # never 1: lm-eval then takes another code path
-    max_tokens: Tokens = Field(default=256, ge=1)
-    max_empty_ratio: Percent = 0.01  # empty answers above this make the evidence INVALID
-    timeout_s: Duration = Field(default=900.0, alias="timeout")
-    memory_bytes: Size = Field(default=8 * GIB, alias="memory")  # of each eval process
-    repeat_baseline: Flag = False  # ask the baseline once more at the same time: how much it differs from itself
-    stop_early: Flag = False  # end as soon as harm is certain
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
-        written: dict[str, Any] = serialise(self)
-        return {k: v for k, v in written.items() if k not in _LATER or getattr(self, k) != _LATER[k]}
+    tasks: tuple[Task, ...] = key(
+        "Your own task files (a path that ends in `.yaml`), or names of lm-eval's tasks and groups; each a text, or a "
+        "mapping with further keys",
+        min_length=1,
+    )
+    include: tuple[Text, ...] = optional(
+        "Folders with further lm-eval task YAML, found by name; they override lm-eval's own tasks of the same name",
+        default=(),
+    )
+    endpoint: Literal["chat", "completions"] = key(
+        "`/v1/chat/completions`, where the server applies its chat template, or `/v1/completions`, where there is "
+        "none. It changes scores by many points",
+        default="chat",
+    )
+    few_shot: Whole | None = optional("Number of examples before every question, for every task", ge=0, le=64)
+    system: Text | None = optional("System prompt before everything")
+    fewshot_as_turns: Flag = optional("Send examples as turns of the chat instead of in one user message", default=True)
+    allow_unsafe_code: Flag = optional(
+        "Let tasks run code on this machine: functions of your own task files, and code written by the model "
+        "(HumanEval); only together with `--allow-code` on the command line",
+        default=False,
+    )
+    limit: Whole | None = key("Items per task, the first ones of the file", default=None, ge=1)
+    concurrency: Whole = key("Requests in flight at each server", default=8, ge=2, le=1024)
+    max_tokens: Tokens = key("Longest answer if the task sets no limit", default=256, ge=1)
+    max_empty_ratio: Percent = key(
+        "More empty answers than this, and more than two, make the evidence INVALID. The same holds for wrong answers "
+        "of the baseline that were truncated by the token limit or could not be parsed (guards); `0%` allows none",
+        default=0.01,
+    )
+    timeout_s: Duration = key("Time limit for all tasks of one arm", default=900.0, alias="timeout")
+    memory_bytes: Size = optional(
+        "Address space of each eval process, on Linux; a process that needs more ends, and its tasks are INVALID",
+        default=8 * GIB,
+        alias="memory",
+    )
+    repeat_baseline: Flag = optional(
+        "Ask the baseline a second time, at the same time, to measure how far it differs from itself; `flips` needs "
+        "it. Both passes share `concurrency`, so that each server has as many requests in flight",
+        default=False,
+    )
+    stop_early: Flag = optional(
+        "Ask in rounds, in an order drawn by the seed, and end as soon as a regression is certain; it never ends "
+        "early to let a candidate pass",
+        default=False,
+    )
 
     @property
     def names(self) -> tuple[str, ...]:

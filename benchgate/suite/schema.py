@@ -88,12 +88,14 @@ from benchgate.suite.types import (
     PositivePercent,
     Price,
     Rate,
+    Section,
     SharedField,
-    StrictSection,
     Text,
     Whole,
     Written,
     is_stored,
+    key,
+    optional,
     text,
     word,
 )
@@ -150,16 +152,41 @@ Gpu = Annotated[
 ]
 
 
-class Divergence(StrictSection):
+class Divergence(Section):
     """Fixed texts (JSONL: `id`, `text`) that both arms read: given, not generated. Paths are relative to the suite."""
 
-    texts: Text
-    positions: Whole = Field(default=200, ge=10, le=100_000)  # in all; drawn by the suite's seed
-    top: Whole = Field(default=20, ge=2, le=10_000)  # the most probable tokens that are asked for at a position
-    way: Literal["auto", "n_probs", "echo", "cut"] = "auto"
-    window: Whole = Field(default=2048, ge=32, le=1_000_000)  # characters of a piece of a text; its second half counts
-    repeat_baseline: Flag = False  # ask the baseline once more: how far it lies from itself
-    concurrency: Whole = Field(default=8, ge=1, le=1024)
+    texts: Text = key(
+        "JSON Lines with a unique `id` and a `text` in each row. The plan and the store keep only their digests; an "
+        "error message of a server may quote a few words",
+    )
+    positions: Whole = key(
+        "Number of positions compared, spread evenly over the pieces of all texts and drawn by the seed; each needs "
+        "16 characters of text",
+        default=200,
+        ge=10,
+        le=100_000,
+    )
+    top: Whole = key(
+        "Number of most probable tokens requested per position; servers have limits (vLLM 20 unless `--max-logprobs` "
+        "is higher, OpenAI 5)",
+        default=20,
+        ge=2,
+        le=10_000,
+    )
+    way: Literal["auto", "n_probs", "echo", "cut"] = key(
+        "How servers are asked for log-probabilities; `auto` takes the first that a probe shows to work on both arms",
+        default="auto",
+    )
+    window: Whole = key(
+        "Characters per piece of text. Only its second half counts; a piece must fit the servers' context",
+        default=2048,
+        ge=32,
+        le=1_000_000,
+    )
+    repeat_baseline: Flag = key(
+        "Ask the baseline a second time, at the same time; its divergence from itself is subtracted", default=False
+    )
+    concurrency: Whole = key("Pieces read at once", default=8, ge=1, le=1024)
 
 
 _Bound = Annotated[  # above a second hardly any latency would still be the server's
@@ -167,15 +194,23 @@ _Bound = Annotated[  # above a second hardly any latency would still be the serv
 ]
 
 
-class ClientBounds(StrictSection):
+class ClientBounds(Section):
     """Beyond one of these, a stage execution measured its client. Why they are where they are: docs/decisions.md."""
 
-    send_lag_p99_s: _Bound = Field(default=0.005, alias="send_lag_p99")  # what any scheduler may cost
-    send_lag_max_s: _Bound = Field(default=0.050, alias="send_lag_max")  # of one single send
-    read_delay_p99_s: _Bound = Field(default=0.005, alias="read_delay_p99")  # of stages under 2 s the median
-    read_delay_max_s: _Bound = Field(default=0.050, alias="read_delay_max")
-    cpu_share: PositivePercent = Field(default=0.70, alias="cpu")  # of one core, by the busiest worker over 5 s
-    achieved_ratio: PositivePercent = Field(default=0.99, alias="achieved")  # of the offered rate
+    send_lag_p99_s: _Bound = key(
+        "99th percentile of the send lag, without the time to open a connection", default=0.005, alias="send_lag_p99"
+    )
+    send_lag_max_s: _Bound = key("Largest send lag of a request", default=0.050, alias="send_lag_max")
+    read_delay_p99_s: _Bound = key(
+        "99th percentile of the time that received data waited for the client; in a stage shorter than 2 s the median",
+        default=0.005,
+        alias="read_delay_p99",
+    )
+    read_delay_max_s: _Bound = key(
+        "Longest time that received data waited for the client", default=0.050, alias="read_delay_max"
+    )
+    cpu_share: PositivePercent = key("Share of one core used by the busiest worker over 5 s", default=0.70, alias="cpu")
+    achieved_ratio: PositivePercent = key("Achieved share of the offered rate", default=0.99, alias="achieved")
 
     def unusual(self) -> str:
         """Those that are not the usual ones, as a suite spells them: `send_lag_p99 30 ms`; empty when none."""
@@ -212,11 +247,16 @@ _MOST_LOOKS = 6
 _WITHOUT_SWEEP = 10  # a search alone has no blocks, and a number all the same: it stands in stored suites
 
 
-class LoadLimit(StrictSection):
+class LoadLimit(Section):
     """What the load may take: no next look is begun that would pass it. The first one is always taken."""
 
-    time_s: Duration | None = Field(default=None, alias="time")
-    cost_usd: Money | None = Field(default=None, alias="cost")  # by the prices of all deployments that are measured
+    time_s: Duration | None = key("Time from the beginning of the warm-up", default=None, alias="time")
+    cost_usd: Money | None = key(
+        "Cost by `price` and `accelerators` of all measured deployments for the duration of the load; each needs a "
+        "`price`",
+        default=None,
+        alias="cost",
+    )
 
     @model_validator(mode="after")
     def _limits_something(self) -> Self:
@@ -273,25 +313,29 @@ def _percent(found: object, info: ValidationInfo) -> object:
 
 Points = Annotated[
     float, BeforeValidator(_points), Expected('points like "5 points"', quantity=True),
-    Written.of(text(units.PATTERNS[units.parse_points_ratio])),
+    Written(text(units.PATTERNS[units.parse_points_ratio]), show=units.show_points),
 ]  # fmt: skip
 Percent = Annotated[
     float, BeforeValidator(_percent), Expected('a percentage like "10%"', quantity=True),
-    Written.of(text(units.PATTERNS[units.parse_percent_ratio])),
+    Written(text(units.PATTERNS[units.parse_percent_ratio]), show=units.show_percent),
 ]  # fmt: skip
 
 
-class Creep(StrictSection):
+class Creep(Section):
     """What the candidate may have lost since the release so many promotions ago, this one counted.
 
     Looked at of every required check that compares the arms and whose harm adds up: latencies, rates and perplexity in
     percent, shares of requests and of eval items in points. Advisory, unless it is `required`.
     """
 
-    releases: Whole = Field(default=10, ge=2, le=50)
-    margin: Percent = Field(default=0.10, gt=0, lt=1)
-    points: Points = Field(default=0.05, gt=0, lt=1)
-    required: Flag = False
+    releases: Whole = key("Largest number of promotions added up, this one included", default=10, ge=2, le=50)
+    margin: Percent = key("Largest total loss of latencies, rates, costs and perplexity", default=0.10, gt=0, lt=1)
+    points: Points = key("Largest total loss of shares of requests and of eval items", default=0.05, gt=0, lt=1)
+    required: Flag = key(
+        "`true`: an accumulated loss can block, a missing link warns, and if nothing can be added up although the "
+        "baseline changed the run is INCONCLUSIVE; `false`: it can only warn",
+        default=False,
+    )
 
 
 MOST_COUNTED = 10_000
@@ -307,10 +351,12 @@ def _command(text: str) -> str:
     return text
 
 
-class Ready(StrictSection):
+class Ready(Section):
     """The number of replicas, counted by at most one of `metrics` and `command`; by neither, the server is asked."""
 
-    replicas: Whole = Field(ge=1, le=MOST_COUNTED)
+    replicas: Whole = key(
+        "Number of replicas, no fewer and no more. For a `sim` it equals its own `replicas`", ge=1, le=MOST_COUNTED
+    )
     metrics: tuple[
         Annotated[
             str,
@@ -318,10 +364,15 @@ class Ready(StrictSection):
             Expected('the address of a replica\'s page like "http://host-1:8000/health"'),
         ],
         ...,
-    ] = Field(default=(), min_length=1)  # one of each replica
+    ] = optional(
+        "One page of each replica (metrics or health); a replica is ready if it answers with status 200 within 5 s. "
+        "Not with `command` or `sim`",
+        default=(),
+        min_length=1,
+    )
     command: (
         Annotated[Text, AfterValidator(_command), Expected("a command that prints how many replicas are ready")] | None
-    ) = None  # prints a whole number; run without a shell
+    ) = optional("A command that prints the number of ready replicas, a whole number. Not with `metrics`")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -333,11 +384,6 @@ class Ready(StrictSection):
             what = f"`metrics` names {len(self.metrics)} addresses, and there are {self.replicas} replicas"
             raise ValueError(f"{what}; name the address of every replica, or correct `replicas`")
         return self
-
-    @model_serializer(mode="wrap")
-    def _what_is_said(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value}
 
     @property
     def command_words(self) -> tuple[str, ...]:
@@ -363,7 +409,7 @@ def _workers(found: object) -> object:
 MOST_WORKERS = 64
 Workers = Annotated[
     int | Literal["auto"], BeforeValidator(_workers), Expected('a number of processes like 2, or "auto"'),
-    Written.of(word("auto"), {**WHOLE, "minimum": 1, "maximum": MOST_WORKERS}),
+    Written(word("auto"), {**WHOLE, "minimum": 1, "maximum": MOST_WORKERS}),
 ]  # fmt: skip
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
@@ -373,14 +419,18 @@ Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacp
 NOISE_MAX_AGE_S = 30 * 86_400.0
 
 
-class Embedded(StrictSection):
+class Embedded(Section):
     """The embedded engine: llama.cpp on this machine, with the model that ships with benchgate."""
 
-    weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k_mix", "q2_k"] = "f16"
-    extra_layers: Whole = Field(default=0, ge=0, le=64)  # layers that change the cost of a token and not its value
-    slots: Whole = Field(default=8, ge=1, le=64)
-    context_tokens: Whole = Field(default=256, ge=64, le=512)  # per slot
-    threads: Whole = Field(default=1, ge=1, le=64)
+    weights: Literal["f16", "q8_0", "q6_k", "q5_0", "q4_0", "q3_k", "q2_k_mix", "q2_k"] = key(
+        "How the model that comes with benchgate is quantised", default="f16"
+    )
+    extra_layers: Whole = key(
+        "Layers that change the cost of a token and not its value: the same answers, slower", default=0, ge=0, le=64
+    )
+    slots: Whole = key("Requests served at once", default=8, ge=1, le=64)
+    context_tokens: Whole = key("Prompt and answer together, per slot", default=256, ge=64, le=512)
+    threads: Whole = key("CPU threads of the engine", default=1, ge=1, le=64)
 
 
 def _usual_engine(known: dict[str, Any]) -> Engine:
@@ -390,43 +440,76 @@ def _usual_engine(known: dict[str, Any]) -> Engine:
     return "vllm" if known.get("sim") else "openai"
 
 
-class DeploymentSpec(StrictSection):
+class DeploymentSpec(Section):
     """Where an arm is served. Exactly one of `url`, `embedded` and `sim`."""
 
-    url: Address | None = None  # without a trailing slash
-    embedded: Embedded | None = None
-    sim: Practice | None = None
-    model: Text | None = None  # required with `url`
-    answers_as: tuple[Text, ...] = ()  # other names of the model that its answers may give
-    revision: Text | None = None  # of the model's weights; only a commit or a digest can be promoted
-    engine: Engine = Field(default_factory=lambda known: _usual_engine(known))
-    engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = None  # as the server says
-    api_key: Reference | None = None
-    headers: Headers = Field(default_factory=dict)  # of every request; a value may be a reference
-    tls: Tls | None = None
-    proxy: ProxyAddress | None = None  # none is ever taken from the environment
-    price: Price | None = None  # of one accelerator
-    price_terms: PriceTerms | None = None
-    token_prices: TokenPrices | None = None  # of a hosted model, instead of `price`
-    accelerator: Kind | None = None  # of which kind they are, as a file of prices calls it
-    accelerators: Whole = Field(default=1, ge=1)
-    extra: BodyFields = Field(default_factory=dict)  # fields of every request's body, as the server knows them
-    leave_out: tuple[OptionalField, ...] = ()  # fields that this server refuses
-    max_tokens_field: MaxTokensField = "max_tokens"
-    context_tokens: Count | None = Field(default=None, alias="context")  # that one request may hold
-    metrics: Metrics = AUTO  # the page of the server's own metrics; "auto": where its engine has one
-    gpu: Gpu | None = None  # who reads its accelerators
-    gpu_devices: tuple[Annotated[Whole, Field(ge=0)], ...] = ()  # which of them serve it; all unless said
-    ready: Ready | None = None  # how many replicas it has, counted throughout a run
-
-    @model_serializer(mode="wrap")
-    def _as_before_telemetry(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not said about telemetry is not written: suites without it keep their bytes."""
-        written: dict[str, Any] = handler(self)
-        usual = {"sim": None, "context_tokens": None, "metrics": AUTO, "gpu": None, "gpu_devices": ()}
-        usual |= {"answers_as": (), "revision": None, "price_terms": None, "token_prices": None, "accelerator": None}
-        usual |= {"engine_version": None, "ready": None}
-        return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+    url: Address | None = key(
+        "Base address of an OpenAI-compatible server, without `/v1`, credentials or query: `http://host:8000`, "
+        "`https://host/base`, `unix:/run/server.sock`",
+        default=None,
+    )
+    embedded: Embedded | None = key(
+        "The embedded engine, which benchgate starts on this machine; `{}` for all defaults", default=None
+    )
+    sim: Practice | None = optional("A practice server, which benchgate starts on this machine; `{}` for all defaults")
+    model: Text | None = key("The model name sent in every request. Not with `embedded` or `sim`", default=None)
+    answers_as: tuple[Text, ...] = optional(
+        "Other model names that answers may carry, exactly as the server writes them, where a gateway renames the "
+        "model. An answer with a name that is neither here nor the one requested turns a PASS into a WARN "
+        "(`model-names`)",
+        default=(),
+    )
+    revision: Text | None = optional(
+        "Revision of the weights: a commit of a model hub (40 hex digits), or the `sha256:…` of their file. A name "
+        "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`",
+    )
+    engine: Engine = key(
+        "Dialect of the server. If the arms use two engines, that is the declared change, with their versions and "
+        "flags",
+        default_factory=lambda known: _usual_engine(known),
+    )
+    engine_version: Annotated[Text, Expected('a version in quotes, like "0.10.1"')] | None = optional(
+        "Version of the engine as the server reports it. Two declared versions are the declared change; a server that "
+        "reports another one makes the run INVALID",
+    )
+    api_key: Reference | None = key("Sent as a bearer token; never stored. Not with `embedded` or `sim`", default=None)
+    headers: Headers = key("Headers of every request. Not with `embedded` or `sim`", default_factory=dict)
+    tls: Tls | None = key("Certificates, for `https` alone. Not with `embedded` or `sim`", default=None)
+    proxy: ProxyAddress | None = key(
+        "HTTP proxy to go through, like `http://proxy:3128`. Not with `embedded`, `sim` or a socket", default=None
+    )
+    price: Price | None = key("Price of one accelerator per hour. Without it there is no cost per token", default=None)
+    price_terms: PriceTerms | None = optional("How the accelerators were bought, and what is paid beside the price")
+    token_prices: TokenPrices | None = optional("Prices per token of a hosted model, instead of `price`")
+    accelerator: Kind | None = optional(
+        "Kind of accelerator, used to look up its price in a file of prices. Two kinds are the declared change if "
+        "`gpu` reports the same",
+    )
+    accelerators: Whole = key(
+        "Number of accelerators of the deployment. Two numbers are the declared change if the servers report the same",
+        default=1,
+        ge=1,
+    )
+    extra: BodyFields = key(
+        "Fields added to the body of every request, such as `{min_tokens: 16}`. They are stored as they stand, so no "
+        "secrets",
+        default_factory=dict,
+    )
+    leave_out: tuple[OptionalField, ...] = key("Request fields that this server refuses; they are not sent", default=())
+    max_tokens_field: MaxTokensField = key(
+        "Name of the field that limits the length of an answer", default="max_tokens"
+    )
+    context_tokens: Count | None = optional(
+        "Context length of the server: prompt and answer together. A longer request is an error before anything is "
+        "sent. Not with `embedded` and `sim`, which have their own",
+        alias="context",
+    )
+    metrics: Metrics = optional("Page of the server's own metrics, read around every stage: telemetry", default=AUTO)
+    gpu: Gpu | None = optional("Source of accelerator metrics, like `http://host:9400/metrics`")
+    gpu_devices: tuple[Annotated[Whole, Field(ge=0)], ...] = optional(
+        "Accelerators that serve this deployment. Only with `gpu`", default=()
+    )
+    ready: Ready | None = optional("Number of replicas, counted throughout a run. Not with `embedded`")
 
     _price_entry: dict[str, object] = PrivateAttr(default_factory=dict)  # beside the suite: no part of what it says
 
@@ -478,39 +561,62 @@ class DeploymentSpec(StrictSection):
         return self
 
 
-class Limits(StrictSection):
+class Limits(Section):
     """Time limits of every request, measured or not."""
 
-    connect_s: Duration = Field(default=5.0, alias="connect")
-    first_token_s: Duration = Field(default=60.0, alias="first_token")
-    stall_s: Duration = Field(default=30.0, alias="stall")  # the longest gap inside a stream
-    total_s: Duration = Field(default=300.0, alias="total")
-    ready_s: Duration = Field(default=120.0, alias="ready")  # waiting for a first real completion
+    connect_s: Duration = key("Time to open the connection", default=5.0, alias="connect")
+    first_token_s: Duration = key("Time from sending to the first output", default=60.0, alias="first_token")
+    stall_s: Duration = key("Longest time without output after the first", default=30.0, alias="stall")
+    total_s: Duration = key("Time of the whole request", default=300.0, alias="total")
+    ready_s: Duration = key(
+        "Wait for a deployment's first real completion, before anything is measured", default=120.0, alias="ready"
+    )
 
 
-class Load(StrictSection):
+class Load(Section):
     """The sweep: ordered stages, run in every block on both arms with the same prompts and schedule."""
 
-    workload: Workload  # of every stage and class that names no other
-    workloads: dict[Name, Workload] = Field(default_factory=dict)  # others, by name
-    sweep: Annotated[tuple[Stage, ...], AfterValidator(expanded)] = ()  # at least one stage, unless it has a capacity
-    blocks: Blocks = USUAL_LOOKS[-1]  # paired, at most; the order inside alternates A B B A
-    looks: tuple[Blocks, ...] = ()  # after how many the load may end; none: it has them all
-    limit: LoadLimit | None = None  # what all of it may take
-    warmup: Warmup = "auto"  # before the first block, per stage and arm, discarded
-    workers: Workers = "auto"  # load generator processes that share the schedule; what is asked stays the same
-    audit: Flag = False  # let the kernel stamp what arrives, and report how late the client read it
-    salt: Flag = True  # every run sends other words, so that none is answered from what an earlier one left in a cache
-    capacity: Capacity | None = None  # a search after the sweep
+    workload: Workload = key("Requests of every stage and class that names no other workload")
+    workloads: dict[Name, Workload] = optional("Further workloads, by name, for stages and classes", default={})
+    sweep: Annotated[tuple[Stage, ...], AfterValidator(expanded)] = key(
+        "Stages, in order; at least one unless there is a `capacity`", default=()
+    )
+    blocks: Blocks = key(
+        "Largest number of paired repetitions. Written without `looks` it is fixed, and the load is judged once, at "
+        "its end",
+        default=USUAL_LOOKS[-1],
+    )
+    looks: tuple[Blocks, ...] = optional(
+        "Interim analyses: after these numbers of blocks the load ends if its checks are decided (below)", default=()
+    )
+    limit: LoadLimit | None = optional("Time and money that the load may take")
+    warmup: Warmup = key(
+        "Requests sent before the first block, per stage and arm, and discarded. `auto` fills the batch and continues "
+        "until TTFT no longer falls (how); `0` sends none",
+        default="auto",
+    )
+    workers: Workers = key(
+        "Load generator processes that share one schedule; requests and send times do not depend on it. `auto` takes "
+        "as many as the offered load needs, on at most half the cores",
+        default="auto",
+    )
+    audit: Flag = key(
+        "Let the Linux kernel timestamp incoming data and report how late the client read it; refused for `https` and "
+        "Unix sockets",
+        default=False,
+    )
+    salt: Flag = optional(
+        "Send different words in every run (below); `false` sends the words that follow from the seed alone",
+        default=True,
+    )
+    capacity: Capacity | None = optional("Search for the capacity of each arm, after the blocks")
 
     @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
+    def _stored_warmup(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Store a number of warm-up requests under the key of the oldest stored runs."""
         written: dict[str, Any] = serialise(self)
-        usual: dict[str, object] = {"workloads": {}, "capacity": None, "looks": (), "limit": None, "salt": True}
-        written = {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
         if self.warmup != "auto":
-            written["warmup_requests"] = written.pop("warmup")  # as stored runs have it
+            written["warmup_requests"] = written.pop("warmup")
         return written
 
     @model_validator(mode="before")
@@ -545,31 +651,40 @@ class Load(StrictSection):
         )
 
 
-class Start(StrictSection):
+class Start(Section):
     """Starting each deployment's server over and over, before anything else is measured."""
 
-    times: Whole = Field(default=5, ge=2, le=100)
+    times: Whole = key("Number of starts of each deployment", default=5, ge=2, le=100)
 
 
-class Gate(StrictSection):
+class Gate(Section):
     """How evidence becomes a verdict."""
 
-    alpha: Annotated[float, Strict()] = Field(default=0.05, gt=0, lt=0.5)  # one-sided
-    warn_fraction: PositivePercent = 0.8  # past this share of an SLO the check is WARN
-    allow_different: tuple[SharedField, ...] = ()  # what of the arms is part of the change that is judged
-    client: ClientBounds = ClientBounds()
-    allow_underpowered: Flag = False  # measure although a required check cannot carry its margin
-    creep: Creep | None = None  # what may add up over promotions; nothing is added up unless said
-    noise_max_age_s: Duration = Field(default=NOISE_MAX_AGE_S, alias="noise_max_age")  # an older noise profile is stale
-    operating: PlaceName | None = None  # the stage at which the usual checks are required; every one unless said
-    checks: tuple[Check, ...] = Field(default=(), min_length=1)  # the usual ones unless said
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came after 0.1.0 is written only where it is used: a policy keeps its identity."""
-        written: dict[str, Any] = serialise(self)
-        usual = {"operating": None, "allow_underpowered": False, "noise_max_age_s": NOISE_MAX_AGE_S, "creep": None}
-        return {key: value for key, value in written.items() if key not in usual or getattr(self, key) != usual[key]}
+    alpha: Annotated[float, Strict()] = key("Error rate of each one-sided test", default=0.05, gt=0, lt=0.5)
+    warn_fraction: PositivePercent = key("A value beyond this share of an SLO is WARN", default=0.8)
+    allow_different: tuple[SharedField, ...] = key(
+        "Differences between the arms that are part of the change; any other of these differences makes every "
+        "comparison of speed INVALID (why). Differences that the deployments declare (`engine`, `engine_version`, "
+        "`accelerator`, `accelerators`) need no entry",
+        default=(),
+    )
+    client: ClientBounds = key("Bounds on the load generator's own delays", default=ClientBounds())
+    allow_underpowered: Flag = optional(
+        "`true`: measure even if required checks are known not to carry their margins, with a warning", default=False
+    )
+    creep: Creep | None = optional(
+        "Largest loss over several promotions together; nothing is added up without this section"
+    )
+    noise_max_age_s: Duration = optional(
+        "A noise profile older than this when a run ends is stale: it is mentioned beside a live baseline, and "
+        "without one it cannot support a decision",
+        default=NOISE_MAX_AGE_S,
+        alias="noise_max_age",
+    )
+    operating: PlaceName | None = optional(
+        "Stage at which the usual checks are required. Only if `checks` is not written"
+    )
+    checks: tuple[Check, ...] = key("The checks, at least one", default=(), min_length=1)
 
     @model_validator(mode="after")
     def _of_the_usual_checks(self, info: ValidationInfo) -> Self:
@@ -584,38 +699,42 @@ def _first_candidate(known: dict[str, Any]) -> str:
     return several[0] if several else "candidate"
 
 
-class Suite(StrictSection):
+class Suite(Section):
     """One declaration of what to measure and what is allowed."""
 
-    suite: Name
-    seed: Whole = Field(default=0, ge=0, lt=2**63)
-    deployments: dict[Name, DeploymentSpec] = Field(min_length=1)
-    prices: Text | None = None  # a file beside the suite: of deployments that say no price, filled in before a run
-    baseline: Name = "baseline"
-    candidates: tuple[Name, ...] = Field(default=(), min_length=1)  # several, each judged in a run of its own
-    candidate: Name = Field(default_factory=lambda known: _first_candidate(known))
-    change: Text | None = None  # in words: what the candidate is, for whoever reads the report
-    limits: Limits = Limits()
-    start: Start | None = None
-    slo: SloSpec | None = None
-    error_budget: ErrorBudget | None = None
-    load: Load | None = None
-    quality: Quality | None = None
-    divergence: Divergence | None = None
-    shadow: Shadow | None = None
-    gate: Gate = Gate()
+    suite: Name = key("Name of the suite; runs of one name form a trend")
+    seed: Whole = key(
+        "Seed of all prompts (before salting), arrival times and request seeds", default=0, ge=0, lt=2**63
+    )
+    deployments: dict[Name, DeploymentSpec] = key("The deployments that can be compared, by name", min_length=1)
+    prices: Text | None = optional(
+        "A file of prices by deployment and day, for deployments that have neither `price` nor `token_prices`"
+    )
+    baseline: Name = key("Name of the accepted reference. `--baseline` chooses another", default="baseline")
+    candidates: tuple[Name, ...] = optional(
+        "Several candidates, instead of `candidate`: each is judged by itself", default=(), min_length=1
+    )
+    candidate: Name = key(
+        "Name of the deployment to be judged. `--candidate` chooses another",
+        default_factory=lambda known: _first_candidate(known),
+    )
+    change: Text | None = optional(
+        "What the candidate changes, in words; the report shows it beside the differences it found"
+    )
+    limits: Limits = key("Time limits of every request", default=Limits())
+    start: Start | None = optional("Start the deployments repeatedly to measure their cold start")
+    slo: SloSpec | None = key("Latency bounds that a good request meets", default=None)
+    error_budget: ErrorBudget | None = optional("Error budget of production, and how much of it is spent")
+    load: Load | None = key("The load sweep", default=None)
+    quality: Quality | None = key("The evals: tasks with known answers", default=None)
+    divergence: Divergence | None = optional("Compare next-token probabilities on fixed texts")
+    shadow: Shadow | None = key("Compare answers to recorded prompts", default=None)
+    gate: Gate = key("The policy: which checks decide, and what they allow", default=Gate())
 
     @model_validator(mode="before")
     @classmethod
     def _classes_inherit_the_slo(cls, data: Any, info: ValidationInfo) -> Any:
         return data if is_stored(info) or not isinstance(data, dict) else with_inherited_slos(data)
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
-        written: dict[str, Any] = serialise(self)
-        later = ("prices", "change", "start", "candidates", "divergence", "error_budget")
-        return {key: value for key, value in written.items() if value or key not in later}
 
     @field_validator("candidates")
     @classmethod

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    Field,
-    SerializerFunctionWrapHandler,
     Strict,
-    model_serializer,
     model_validator,
 )
 
 from benchgate.suite.connection import Address, Headers, Reference, refuse_two_authorizations
 from benchgate.suite.formats import parse_path
-from benchgate.suite.types import Expected, Flag, PositivePercent, StrictSection, Text, Tokens, Whole
+from benchgate.suite.types import Expected, Flag, PositivePercent, Section, Text, Tokens, Whole, key, optional
 
 
 def _path(text: str) -> str:
@@ -37,14 +34,25 @@ JsonPath = Annotated[str, AfterValidator(_path), Expected('a path into JSON like
 SendText = Annotated[bool, Strict(), AfterValidator(_sent)]
 
 
-class Compare(StrictSection):
+class Compare(Section):
     """When two answers count as the same."""
 
-    by: Literal["auto", "normalised", "exact", "json", "tool_calls", "structure"] = "auto"
-    ignore_paths: tuple[JsonPath, ...] = ()  # of JSON answers, and of the arguments of calls
-    tolerance: Annotated[float, Strict()] = Field(default=0.0, ge=0, lt=1)  # of numbers in JSON, as a share
-    case: Flag = True  # whether upper and lower case differ
-    refusals: tuple[Text, ...] = ()  # more phrases that a refusal begins with
+    by: Literal["auto", "normalised", "exact", "json", "tool_calls", "structure"] = key(
+        "Method that decides whether two answers differ (all methods)", default="auto"
+    )
+    ignore_paths: tuple[JsonPath, ...] = key(
+        "Paths that are ignored in JSON answers and in arguments of tool calls", default=()
+    )
+    tolerance: Annotated[float, Strict()] = key(
+        "Relative tolerance of numbers in JSON: equal if they differ by at most this share of the larger",
+        default=0.0,
+        ge=0,
+        lt=1,
+    )
+    case: Flag = key("Compare upper and lower case", default=True)
+    refusals: tuple[Text, ...] = key(
+        "Further phrases with which a refusal begins, in other languages or specific to a service", default=()
+    )
 
     @model_validator(mode="after")
     def _rules_apply(self) -> Self:
@@ -56,15 +64,17 @@ class Compare(StrictSection):
         return self
 
 
-class Similarity(StrictSection):
+class Similarity(Section):
     """An embeddings endpoint that tells how near two texts are."""
 
-    url: Address
-    model: Text
-    api_key: Reference | None = None
-    headers: Headers = Field(default_factory=dict)
-    same_above: Annotated[float, Strict()] = Field(default=0.95, gt=0, le=1)  # cosine from which two texts are one
-    send_text: SendText
+    url: Address = key("Base address, without `/v1`")
+    model: Text = key("Name of the model at this server")
+    api_key: Reference | None = key("Sent as a bearer token", default=None)
+    headers: Headers = key("Further headers", default_factory=dict)
+    same_above: Annotated[float, Strict()] = key(
+        "Cosine similarity from which two texts count as the same", default=0.95, gt=0, le=1
+    )
+    send_text: SendText = key("Permission to send answers there; required, and must be `true`")
 
     @model_validator(mode="after")
     def _one_authorization(self) -> Self:
@@ -72,16 +82,20 @@ class Similarity(StrictSection):
         return self
 
 
-class Judge(StrictSection):
+class Judge(Section):
     """A model that says which of two answers is better, asked in both positions."""
 
-    url: Address
-    model: Text
-    api_key: Reference | None = None
-    headers: Headers = Field(default_factory=dict)
-    prompt: Text | None = None  # a file with {prompt}, {answer_a} and {answer_b} in it; a built-in one unless said
-    max_tokens: Tokens = Field(default=64, ge=1)
-    send_text: SendText
+    url: Address = key("Base address, without `/v1`")
+    model: Text = key("Name of the model at this server")
+    api_key: Reference | None = key("Sent as a bearer token", default=None)
+    headers: Headers = key("Further headers", default_factory=dict)
+    prompt: Text | None = key(
+        "File with the judge's prompt, with `{prompt}`, `{answer_a}` and `{answer_b}` in it; the built-in prompt "
+        "unless given",
+        default=None,
+    )
+    max_tokens: Tokens = key("Longest verdict", default=64, ge=1)
+    send_text: SendText = key("Permission to send prompts and answers there; required, and must be `true`")
 
     @model_validator(mode="after")
     def _one_authorization(self) -> Self:
@@ -89,23 +103,17 @@ class Judge(StrictSection):
         return self
 
 
-class Shadow(StrictSection):
+class Shadow(Section):
     """Recorded prompts (JSONL) sent to the baseline twice and to the candidate once."""
 
-    prompts: Text
-    limit: Whole | None = Field(default=None, ge=1)
-    concurrency: Whole = Field(default=8, ge=1, le=1024)
-    max_tokens: Tokens = Field(default=128, ge=1)
-    store_text: Flag = False  # keep the answers themselves, not only their digests
-    secondary_ratio: PositivePercent = Field(default=1.0, alias="secondary")  # of the prompts asked twice
-    compare: Compare = Compare()
-    similarity: Similarity | None = None
-    judge: Judge | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
-        written: dict[str, Any] = serialise(self)
-        usual = {"secondary_ratio": 1.0, "compare": Compare(), "similarity": None, "judge": None}
-        unsaid = {key for key, value in usual.items() if getattr(self, key) == value}
-        return {key: value for key, value in written.items() if key not in unsaid and (key != "secondary" or value < 1)}
+    prompts: Text = key("JSON Lines with a unique `id`, and a `prompt` or `messages`, in each row (rows)")
+    limit: Whole | None = key("Number of rows, the first ones of the file", default=None, ge=1)
+    concurrency: Whole = key("Requests in flight", default=8, ge=1, le=1024)
+    max_tokens: Tokens = key("Longest answer of a prompt without its own limit", default=128, ge=1)
+    store_text: Flag = key("Store prompts and answers, not only their digests", default=False)
+    secondary_ratio: PositivePercent = optional(
+        "Share of the prompts, drawn at random, that the baseline is asked twice", default=1.0, alias="secondary"
+    )
+    compare: Compare = optional("When two answers count as the same", default=Compare())
+    similarity: Similarity | None = optional("An embeddings endpoint that rates how similar two texts are")
+    judge: Judge | None = optional("A model that judges which of two answers is better")

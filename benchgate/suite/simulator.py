@@ -5,11 +5,11 @@ The keys are the options of `benchgate sim`; what is not said is as there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from benchgate.suite.types import Duration, Expected, Flag, Name, Percent, Span, StrictSection, Text, Whole
+from benchgate.suite.types import Duration, Expected, Flag, Name, Percent, Section, Span, Text, Whole, key, optional
 
 _Least0 = Annotated[Whole, Field(ge=0)]
 _Least1 = Annotated[Whole, Field(ge=1)]
@@ -26,53 +26,68 @@ Bounds = Annotated[tuple[Whole, Whole], AfterValidator(_bounds), Expected("the f
 MOST_REPLICAS = 16
 
 
-class Practice(StrictSection):
+class Practice(Section):
     """A practice server: it runs no model, and its answers come at the times and in the numbers that are said here."""
 
-    ttft_s: Span | None = Field(default=None, alias="ttft")
-    itl_s: Span | None = Field(default=None, alias="itl")
-    prefill_s: Span | None = Field(default=None, alias="prefill")
-    decode_s: Span | None = Field(default=None, alias="decode")
-    decode_per_sequence_s: Span | None = Field(default=None, alias="decode_per_sequence")
-    batch: _Least1 | None = None
-    kv_tokens: _Least1 | None = None
-    prefill_chunk_tokens: _Least1 | None = Field(default=None, alias="prefill_chunk")
-    queue: _Least0 | None = None
-    queue_status: Annotated[Whole, Field(ge=400, le=599)] | None = None
-    shed_above: _Least0 | None = None
-    shed_exempt: Whole | None = None
-    prefix_blocks: _Least0 | None = Field(default=None, alias="prefix_cache")
-    block_tokens: _Least1 | None = Field(default=None, alias="prefix_block")
-    adapter_s: Span | None = Field(default=None, alias="adapter_cost")
-    preempts: Flag | None = Field(default=None, alias="preempt")
-    leak_kv: Flag | None = None
-    service_s: Span | None = Field(default=None, alias="service")
-    servers: _Least1 | None = None
-    service_law: Literal["constant", "exponential"] | None = None
-    service_until: Literal["first-token", "last-token"] | None = None
-    jitter_ratio: Annotated[Percent, Field(lt=1)] | None = Field(default=None, alias="jitter")
-    chunk_tokens: _Least1 | None = None
-    adapters: tuple[Name, ...] = ()
-    context_tokens: _Least1 = Field(default=131_072, alias="context")
-    output_tokens: Bounds | None = None
-    reasoning_tokens: Bounds | None = None
-    invalid_json_ratio: Percent | None = Field(default=None, alias="invalid_json")
-    says_ratio: Percent | None = Field(default=None, alias="says")
-    image_tokens: _Least1 | None = None
-    embedding_size: _Least1 | None = None
-    faults: tuple[Text, ...] = ()
-    keep_alive_s: Duration | None = Field(default=None, alias="keep_alive")
-    ready_after_s: Span | None = Field(default=None, alias="ready_after")
-    load_time_s: Span | None = Field(default=None, alias="load_time")
-    replicas: Whole = Field(default=1, ge=1, le=MOST_REPLICAS)
-    lose_replica_after: _Least1 | None = None
-    affinity: Text | None = None
-    seed: _Least0 | None = None
-
-    @model_serializer(mode="wrap")
-    def _what_is_said(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None}
+    ttft_s: Span | None = optional("Paced: from the whole request to the first token", alias="ttft")
+    itl_s: Span | None = optional(
+        "Paced, and a queue with a service until the first token: from token to token", alias="itl"
+    )
+    prefill_s: Span | None = optional("Engine: cost of a prompt token", alias="prefill")
+    decode_s: Span | None = optional("Engine: cost of a step that decodes", alias="decode")
+    decode_per_sequence_s: Span | None = optional(
+        "Engine: added for every sequence that decodes in it", alias="decode_per_sequence"
+    )
+    batch: _Least1 | None = optional("Engine: most sequences at once")
+    kv_tokens: _Least1 | None = optional("Engine: tokens the KV cache has room for")
+    prefill_chunk_tokens: _Least1 | None = optional("Engine: most prompt tokens in a step", alias="prefill_chunk")
+    queue: _Least0 | None = optional("Engine: refuse a request if this many are waiting")
+    queue_status: Annotated[Whole, Field(ge=400, le=599)] | None = optional("Engine: status of such a refusal")
+    shed_above: _Least0 | None = optional("Engine: answer 429 if this many are waiting")
+    shed_exempt: Whole | None = optional("Engine: requests of this priority number and lower ones are never shed")
+    prefix_blocks: _Least0 | None = optional("Engine: number of prefix blocks that are kept", alias="prefix_cache")
+    block_tokens: _Least1 | None = optional("Engine: tokens in a block", alias="prefix_block")
+    adapter_s: Span | None = optional(
+        "Engine: added to a step for every sequence in it that runs with an adapter", alias="adapter_cost"
+    )
+    preempts: Flag | None = optional(
+        "Engine: take KV room token by token, and evict the least urgent sequence when it is full", alias="preempt"
+    )
+    leak_kv: Flag | None = optional("Engine: never free the KV room of a client that disconnects")
+    service_s: Span | None = optional("Queue: time a server works on a request", alias="service")
+    servers: _Least1 | None = optional("Queue: servers, each for one request at a time")
+    service_law: Literal["constant", "exponential"] | None = optional(
+        "Queue: constant service times, or exponential ones with this mean"
+    )
+    service_until: Literal["first-token", "last-token"] | None = optional("Queue: the token with which a service ends")
+    jitter_ratio: Annotated[Percent, Field(lt=1)] | None = optional(
+        "Spreads every one of these times, or every step, evenly over ± this share", alias="jitter"
+    )
+    chunk_tokens: _Least1 | None = optional("Tokens per event")
+    adapters: tuple[Name, ...] = key("LoRA adapters, requested in place of the model", default=())
+    context_tokens: _Least1 = key("Context length: prompt and answer together", default=131_072, alias="context")
+    output_tokens: Bounds | None = optional("Answers end by themselves within these bounds")
+    reasoning_tokens: Bounds | None = optional("Answers begin with this many tokens of reasoning")
+    invalid_json_ratio: Percent | None = optional(
+        "Share of the answers to a schema that are invalid JSON", alias="invalid_json"
+    )
+    says_ratio: Percent | None = optional(
+        "Of the prompts that end with a line `say: TEXT`, the share answered with that text; the others get another "
+        "last word",
+        alias="says",
+    )
+    image_tokens: _Least1 | None = optional("Tokens that an image costs")
+    embedding_size: _Least1 | None = optional("Dimensions of an embedding")
+    faults: tuple[Text, ...] = key("Faults of the answers", default=())
+    keep_alive_s: Duration | None = optional("Close connections that were idle for this long", alias="keep_alive")
+    ready_after_s: Span | None = optional("Refuse connections for this long after the start", alias="ready_after")
+    load_time_s: Span | None = optional(
+        "Time in which the first request loads the model, while every other one waits", alias="load_time"
+    )
+    replicas: Whole = key("Number of processes behind a router", default=1, ge=1, le=MOST_REPLICAS)
+    lose_replica_after: _Least1 | None = optional("The router kills its last replica after this many requests")
+    affinity: Text | None = optional("What requests to one replica have in common")
+    seed: _Least0 | None = optional("Seed of answers, jitter and faults")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

@@ -27,12 +27,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     Strict,
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -49,12 +47,14 @@ from benchgate.suite.types import (
     Name,
     PositivePercent,
     Rate,
+    Section,
     Span,
-    StrictSection,
     Text,
     Whole,
     Written,
     is_stored,
+    key,
+    optional,
     text,
     word,
 )
@@ -64,16 +64,18 @@ from benchgate.units import PATTERNS, as_written, parse_duration_s, show_duratio
 NO_BOUND = "none"
 """How a class of traffic says that a bound of the suite's `slo` is not for it."""
 
-_Bound = Annotated[Duration, Written.of(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
+_Bound = Annotated[Duration, Written(text(PATTERNS[parse_duration_s]), word(NO_BOUND))]
 
 
-class SloSpec(StrictSection):
+class SloSpec(Section):
     """What one request must meet to be good, and the share of scheduled requests that must be."""
 
-    ttft_s: _Bound | None = Field(default=None, alias="ttft")
-    tpot_s: _Bound | None = Field(default=None, alias="tpot")
-    e2e_s: _Bound | None = Field(default=None, alias="e2e")
-    target_ratio: PositivePercent = Field(default=0.95, alias="target")
+    ttft_s: _Bound | None = key("Time to the first output, from the intended send", default=None, alias="ttft")
+    tpot_s: _Bound | None = key("Time per output token after the first", default=None, alias="tpot")
+    e2e_s: _Bound | None = key("Time to the end of the answer, from the intended send", default=None, alias="e2e")
+    target_ratio: PositivePercent = key(
+        "The share of scheduled requests that must be good", default=0.95, alias="target"
+    )
 
     @field_validator("ttft_s", "tpot_s", "e2e_s", mode="before")
     @classmethod
@@ -126,14 +128,16 @@ def _class(spec: object, shared: Mapping[str, Any]) -> object:
 ServiceTimes = Annotated[float, Strict(), Field(ge=0, le=10_000)]
 
 
-class Each(StrictSection):
+class Each(Section):
     """One stage for every value of one key, named after the stage and the value: `in-128`, `in-512`."""
 
-    concurrency: tuple[Annotated[Whole, Field(ge=1, le=10_000)], ...] = ()
-    rate_rps: tuple[Rate, ...] = Field(default=(), alias="rate")
-    input_tokens: tuple[Count, ...] = Field(default=(), alias="input")
-    output_tokens: tuple[Count, ...] = Field(default=(), alias="output")
-    prefix_share: tuple[PositivePercent, ...] = ()
+    concurrency: tuple[Annotated[Whole, Field(ge=1, le=10_000)], ...] = key(
+        "Numbers of requests in flight, closed loop", default=()
+    )
+    rate_rps: tuple[Rate, ...] = key("Rates, open loop", default=(), alias="rate")
+    input_tokens: tuple[Count, ...] = key("Lengths of prompts", default=(), alias="input")
+    output_tokens: tuple[Count, ...] = key("Lengths of answers", default=(), alias="output")
+    prefix_share: tuple[PositivePercent, ...] = key("Shares of each prompt that all prompts have in common", default=())
 
     @model_validator(mode="after")
     def _one_key(self) -> Self:
@@ -157,29 +161,32 @@ class Each(StrictSection):
         return found
 
 
-class ClassSpec(StrictSection):
+class ClassSpec(Section):
     """One class of traffic beside others in a stage: its own workload, arrivals, SLO and priority.
 
     It takes a stage's plainest forms: a closed loop, an open one at a level rate, and a trace.
     """
 
-    workload: Name | None = None  # of `load.workloads`; the default one unless said
-    concurrency: Whole | None = Field(default=None, ge=1, le=10_000)
-    rate_rps: Rate | None = Field(default=None, alias="rate")
-    trace: Text | None = None
-    speed: Annotated[float, Strict(), Field(gt=0, le=1000)] | None = None
-    arrival: ArrivalText = "poisson"
-    ramp: ServiceTimes | None = None  # of a level rate, in mean service times
-    duration_s: Duration | None = Field(default=None, alias="for")
-    requests: Whole | None = Field(default=None, ge=1, le=1_000_000)  # per block and arm
-    background: Flag = False  # goes on until the other classes are done
-    slo: SloSpec | None = None  # that of the suite unless said
-    priority: Annotated[int, Strict()] | None = Field(default=None, ge=-1000, le=1000)
-
-    @model_serializer(mode="wrap")
-    def _what_is_said(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None}
+    workload: Name | None = optional("Name of one of `load.workloads`")
+    concurrency: Whole | None = optional("Closed loop: this many requests in flight", ge=1, le=10_000)
+    rate_rps: Rate | None = optional("Open loop at this rate", alias="rate")
+    trace: Text | None = optional("Open loop at the send times of a recorded file: traces")
+    speed: Annotated[float, Strict(), Field(gt=0, le=1000)] | None = optional("Replay a `trace` this many times faster")
+    arrival: ArrivalText = key("Arrival process of the `rate`", default="poisson")
+    ramp: ServiceTimes | None = optional("Length of the ramp of the `rate`, in mean service times; `0` for none")
+    duration_s: Duration | None = optional("Duration of the `rate`, instead of `requests`", alias="for")
+    requests: Whole | None = optional("Requests per block and arm", ge=1, le=1_000_000)
+    background: Flag = key(
+        "A closed loop that runs until the other classes are done; requests in flight are then cancelled and not "
+        "counted, unless the server had forgotten them. `requests` is the number of different ones before it starts "
+        "over (64, or 4 for each in flight)",
+        default=False,
+    )
+    slo: SloSpec | None = optional(
+        "SLO of this class. Keys that are left out are those of the suite's `slo`, `target` included; a bound that "
+        "does not apply to this class is written `none` (`{e2e: 60s, ttft: none}`)",
+    )
+    priority: Annotated[int, Strict()] | None = optional("Priority of every request of the class", ge=-1000, le=1000)
 
 
 MOST_REQUESTS = 1_000_000
@@ -416,24 +423,21 @@ def _bursts_complaint(spikes: Bursts, duration_s: float) -> str | None:
 _Replica = Annotated[Whole, Field(ge=0, lt=MOST_REPLICAS)]
 
 
-class Action(StrictSection):
+class Action(Section):
     """One thing at one instant: a replica killed, a replica started, or a command run."""
 
-    at_s: Span = Field(alias="at")  # after the start of the stage
-    kill: _Replica | None = None  # its number, of a `sim` deployment; by SIGKILL
-    start: _Replica | None = None
-    run: tuple[Text, ...] | None = Field(default=None, min_length=1)  # a command and its arguments, without a shell
+    at_s: Span = key("Time after the start of the stage", alias="at")
+    kill: _Replica | None = optional("Number of the replica of a `sim` whose process gets SIGKILL")
+    start: _Replica | None = optional("Number of the replica that is started again")
+    run: tuple[Text, ...] | None = optional(
+        'A command and its arguments, run without a shell: `["kubectl", "delete", "pod", "vllm-1"]`', min_length=1
+    )
 
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
         if sum(what is not None for what in (self.kill, self.start, self.run)) != 1:
             raise ValueError("an action is exactly one of `kill`, `start` and `run`")
         return self
-
-    @model_serializer(mode="wrap")
-    def _what_is_said(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None}
 
     @property
     def shown(self) -> str:
@@ -450,49 +454,55 @@ RAMP_SERVICE_TIMES = 5.0
 """Length of the ramp of an open loop at a level rate, in mean service times, unless the suite says another one."""
 
 
-class Step(StrictSection):
+class Step(Section):
     """One rate held for a while."""
 
-    rate_rps: Rate = Field(alias="rate")
-    duration_s: Duration = Field(alias="for")
+    rate_rps: Rate = key("Rate of this step", alias="rate")
+    duration_s: Duration = key("Duration of this step", alias="for")
 
 
-class Bursts(StrictSection):
+class Bursts(Section):
     """The last `for` of every `every` carry the stage's rate times the next factor, over and over."""
 
-    factors: tuple[Factor, ...] = Field(min_length=1)
-    every_s: Duration = Field(alias="every")
-    duration_s: Duration = Field(alias="for")
+    factors: tuple[Factor, ...] = key("Multiples of `rate`, one per burst, repeated in order", min_length=1)
+    every_s: Duration = key("Time from the end of one burst to the end of the next", alias="every")
+    duration_s: Duration = key("Length of a burst; shorter than `every`", alias="for")
 
 
-class Stage(StrictSection):
+class Stage(Section):
     """One load level held, or one course of the load run through.
 
     A closed loop (`concurrency` in flight) or an open one, whose requests come whether or not earlier ones are done: at
     a `rate` (level, on a ramp, or with bursts), in `steps`, or at the instants of a `trace`.
     """
 
-    name: Name = Field(alias="stage")
-    concurrency: Whole | None = Field(default=None, ge=1, le=10_000)
-    rate_rps: Rate | None = Field(default=None, alias="rate")
-    ramp_to_rps: Rate | None = Field(default=None, alias="ramp_to")
-    bursts: Bursts | None = None
-    steps: tuple[Step, ...] | None = Field(default=None, min_length=1)
-    trace: Text | None = None  # a path relative to the suite
-    speed: Factor | None = None  # of the replay; as recorded unless said
-    block_tokens: Count | None = Field(default=None, alias="block")  # that one hash of the trace stands for
-    arrival: ArrivalText = "poisson"
-    ramp: ServiceTimes | None = None  # of a level rate; `RAMP_SERVICE_TIMES` unless said, 0 for none
-    duration_s: Duration | None = Field(default=None, alias="for")
-    workload: Name | None = None  # of `load.workloads`; the default one unless said
-    input_tokens: Length | None = Field(default=None, alias="input")  # that of the workload unless said
-    output_tokens: Length | None = Field(default=None, alias="output")
-    prefix: Prefix | None = None
-    each: Each | None = None  # never of a stage that was read: it becomes several
-    classes: dict[Name, ClassSpec] | None = Field(default=None, min_length=1)
-    actions: tuple[Action, ...] | None = Field(default=None, min_length=1)  # done to the deployment meanwhile
+    name: Name = key("Name of the stage in checks and reports; each differs", alias="stage")
+    concurrency: Whole | None = key("Closed loop: this many requests in flight", default=None, ge=1, le=10_000)
+    rate_rps: Rate | None = key("Open loop at this rate", default=None, alias="rate")
+    ramp_to_rps: Rate | None = optional(
+        "The rate changes linearly from `rate` to this one; needs `for`", alias="ramp_to"
+    )
+    bursts: Bursts | None = optional("Bursts on top of `rate`; needs `for`")
+    steps: tuple[Step, ...] | None = optional("Open loop at one rate after another", min_length=1)
+    trace: Text | None = optional("Open loop at the send times of a recorded file: traces")
+    speed: Factor | None = optional("Replay a `trace` this many times faster; `2` halves every gap")
+    block_tokens: Count | None = optional("Tokens that one of the `hash_ids` of a `trace` stands for", alias="block")
+    arrival: ArrivalText = key("Arrival process of an open loop; not with `trace`", default="poisson")
+    ramp: ServiceTimes | None = optional("Length of the ramp of a level `rate`, in mean service times; `0` for none")
+    duration_s: Duration | None = optional("Duration of a stage at a `rate`, instead of `requests`", alias="for")
+    workload: Name | None = optional("Name of one of `load.workloads`")
+    input_tokens: Length | None = optional("Length of each prompt in this stage", alias="input")
+    output_tokens: Length | None = optional("Length of each answer in this stage", alias="output")
+    prefix: Prefix | None = optional("Shared beginning of the prompts in this stage")
+    each: Each | None = optional("One stage for every value of one key")
+    classes: dict[Name, ClassSpec] | None = optional(
+        "Several classes of traffic at once, judged separately", min_length=1
+    )
+    actions: tuple[Action, ...] | None = optional("Actions on the deployment during the stage", min_length=1)
     # Per block and arm. What follows from a rate over a time is filled in, so that everything downstream just reads it.
-    requests: Whole = Field(default_factory=lambda known: requests_of(known), ge=1, le=MOST_REQUESTS)
+    requests: Whole = key(
+        "Requests per block and arm", default_factory=lambda known: requests_of(known), ge=1, le=MOST_REQUESTS
+    )
 
     @model_validator(mode="after")
     def _one_form(self, info: ValidationInfo) -> Self:
@@ -503,12 +513,6 @@ class Stage(StrictSection):
             if complaint is not None:
                 raise ValueError(complaint)
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys that came after 0.1.0 are written only where they are used: what was asked keeps its identity."""
-        written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None or key not in _LATER_KEYS}
 
     @property
     def is_open(self) -> bool:
@@ -550,14 +554,6 @@ class Stage(StrictSection):
     def offered(self) -> str:
         """What is offered, in a few words for a person: `8/s poisson`, `2/s to 20/s in 60 s poisson`."""
         return offered_by(self)
-
-
-_LATER_KEYS = frozenset(
-    {
-        "ramp_to_rps", "bursts", "steps", "trace", "speed", "duration_s",
-        "block_tokens", "workload", "input_tokens", "output_tokens", "prefix", "each", "classes", "actions", "ramp",
-    }
-)  # fmt: skip
 
 
 def stage_of_class(spec: ClassSpec, name: str) -> Stage:
@@ -656,7 +652,7 @@ def parse_warmup(found: object) -> int | Literal["auto"]:
 
 Warmup = Annotated[
     int | Literal["auto"], BeforeValidator(parse_warmup), Expected('"auto", or a number of requests like 8'),
-    Written.of(word(AUTO), {**WHOLE, "minimum": 0, "maximum": _MOST_REQUESTS}),
+    Written(word(AUTO), {**WHOLE, "minimum": 0, "maximum": _MOST_REQUESTS}),
 ]  # fmt: skip
 
 

@@ -13,10 +13,8 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     Strict,
     ValidationInfo,
-    model_serializer,
     model_validator,
 )
 
@@ -28,12 +26,14 @@ from benchgate.suite.types import (
     Expected,
     Flag,
     PositivePercent,
-    StrictSection,
+    Section,
     Text,
     Tokens,
     Whole,
     Written,
     is_stored,
+    key,
+    optional,
     text,
 )
 from benchgate.units import PATTERNS, parse_duration_s, parse_tokens, show_found
@@ -44,13 +44,13 @@ Count = Annotated[Tokens, Field(ge=1, le=MOST_TOKENS)]
 Spread = Annotated[float, Strict(), Field(gt=0, le=10)]
 
 
-class Normal(StrictSection):
+class Normal(Section):
     """A normal distribution, rounded to whole tokens and held between its bounds."""
 
-    mean_tokens: Count = Field(alias="mean")
-    sd_tokens: Count = Field(alias="sd")
-    least_tokens: Count = Field(default=1, alias="min")
-    most_tokens: Count = Field(default=MOST_TOKENS, alias="max")
+    mean_tokens: Count = key("Mean", alias="mean")
+    sd_tokens: Count = key("Standard deviation", alias="sd")
+    least_tokens: Count = key("Smallest value", default=1, alias="min")
+    most_tokens: Count = key("Largest value", default=MOST_TOKENS, alias="max")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -58,13 +58,15 @@ class Normal(StrictSection):
         return self
 
 
-class LogNormal(StrictSection):
+class LogNormal(Section):
     """A lognormal distribution: half the values are below `median`, and `sigma` is the spread of their logarithms."""
 
-    median_tokens: Count = Field(alias="median")
-    sigma: Spread
-    least_tokens: Count = Field(default=1, alias="min")
-    most_tokens: Count = Field(default=MOST_TOKENS, alias="max")
+    median_tokens: Count = key("Median", alias="median")
+    sigma: Spread = key(
+        "Standard deviation of the natural logarithm: at 1, one in six is more than 2.7 times the median"
+    )
+    least_tokens: Count = key("Smallest value", default=1, alias="min")
+    most_tokens: Count = key("Largest value", default=MOST_TOKENS, alias="max")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -72,13 +74,16 @@ class LogNormal(StrictSection):
         return self
 
 
-class Lengths(StrictSection):
+class Lengths(Section):
     """Numbers of tokens by a distribution: exactly one of these."""
 
-    uniform: tuple[Count, Count] | None = None  # least and most, both among them
-    normal: Normal | None = None
-    lognormal: LogNormal | None = None
-    file: Text | None = None  # a CSV with a header: lengths that were seen, each as likely as the next
+    uniform: tuple[Count, Count] | None = optional("Uniform distribution; both ends are included")
+    normal: Normal | None = optional("Normal distribution")
+    lognormal: LogNormal | None = optional("Lognormal distribution: a long tail, as lengths of real traffic have")
+    file: Text | None = optional(
+        "A CSV with a header and the column `input_tokens`, `output_tokens`, or `tokens` for either; each row is "
+        "equally likely. Input and output from one file are drawn together",
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -88,11 +93,6 @@ class Lengths(StrictSection):
         if self.uniform is not None and self.uniform[0] >= self.uniform[1]:
             raise ValueError("`uniform` is the least and the most, like [64, 512]")
         return self
-
-    @model_serializer(mode="wrap")
-    def _only_its_kind(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialise(self)
-        return {key: value for key, value in written.items() if value is not None}
 
     @property
     def most_tokens(self) -> int | None:
@@ -122,18 +122,18 @@ class Lengths(StrictSection):
         return f"as in {self.file}"
 
 
-class LogNormalPause(StrictSection):
+class LogNormalPause(Section):
     """A lognormal distribution of pauses."""
 
-    median_s: Duration = Field(alias="median")
-    sigma: Spread
+    median_s: Duration = key("Median", alias="median")
+    sigma: Spread = key("Standard deviation of the natural logarithm")
 
 
-class Pauses(StrictSection):
+class Pauses(Section):
     """Pauses by a distribution: exactly one of these."""
 
-    uniform: tuple[Duration, Duration] | None = None
-    lognormal: LogNormalPause | None = None
+    uniform: tuple[Duration, Duration] | None = key("Uniform distribution", default=None)
+    lognormal: LogNormalPause | None = key("Lognormal distribution, with a long tail", default=None)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -169,13 +169,13 @@ def _pause(found: object, info: ValidationInfo) -> object:
     return found if is_stored(info) else parse_duration_s(found)
 
 
-def _section(model: type[StrictSection], found: object, info: ValidationInfo) -> StrictSection:
+def _section(model: type[Section], found: object, info: ValidationInfo) -> Section:
     """A suite from the store spells fields by their names, one from a file by their keys."""
     stored = is_stored(info)
     return model.model_validate(found, context=info.context, by_name=stored, by_alias=not stored)
 
 
-_COUNTED = Written.of({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
+_COUNTED = Written({**WHOLE, "minimum": 1, "maximum": MOST_TOKENS}, text(PATTERNS[parse_tokens]))
 Length = Annotated[
     int | Lengths,
     BeforeValidator(_length),
@@ -192,7 +192,7 @@ Pause = Annotated[
     float | Pauses,
     BeforeValidator(_pause),
     Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}'),
-    Written.of(text(PATTERNS[parse_duration_s])),
+    Written(text(PATTERNS[parse_duration_s])),
 ]
 
 
@@ -223,12 +223,12 @@ BodyFields = Annotated[
 ]
 JsonSchema = Annotated[
     Text | dict[str, Any], BeforeValidator(lambda found: _mapping_or_file(found)),
-    Expected("a JSON schema, or the file of one"), Written.of(text(), MAPPING),
+    Expected("a JSON schema, or the file of one"), Written(text(), MAPPING),
 ]  # fmt: skip
 Tools = Annotated[
     Text | list[dict[str, Any]], BeforeValidator(lambda found: _list_or_file(found)),
     Expected("a list of tools as OpenAI spells them, or the JSON file of one"),
-    Written.of(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
+    Written(text(), {"type": "array", "items": {"type": "object"}, "minItems": 1}),
 ]  # fmt: skip
 
 
@@ -261,12 +261,18 @@ def _after(found: object, info: ValidationInfo) -> object:
     return str(found)
 
 
-class Prefix(StrictSection):
+class Prefix(Section):
     """The beginning that prompts share. It is part of their `input`."""
 
-    groups: Whole = Field(default=1, ge=1, le=100_000)  # different beginnings; each prompt has one of them, by chance
-    prefix_tokens: Count | None = Field(default=None, alias="tokens")  # of a beginning
-    share_ratio: PositivePercent | None = Field(default=None, alias="share")  # or this share of each prompt
+    groups: Whole = key(
+        "Number of different beginnings; each prompt gets one of them at random", default=1, ge=1, le=100_000
+    )
+    prefix_tokens: Count | None = key(
+        "Length of a beginning; a shorter prompt shares all but one token", default=None, alias="tokens"
+    )
+    share_ratio: PositivePercent | None = key(
+        "Length of a beginning as a share of each prompt", default=None, alias="share"
+    )
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
@@ -277,21 +283,25 @@ class Prefix(StrictSection):
         return self
 
 
-class Session(StrictSection):
+class Session(Section):
     """Conversations: each turn repeats what was said before, the model's own answers included."""
 
-    turns: Turns
-    think: Pause | None = None  # from the end of an answer to the next turn
+    turns: Turns = key("Requests of a conversation. `input` and `output` hold for each turn")
+    think: Pause | None = key("Pause from the end of an answer to the next turn", default=None)
 
 
-class LeaveSpec(StrictSection):
+class LeaveSpec(Section):
     """Clients that disconnect on purpose before their answer is whole."""
 
-    share_ratio: PositivePercent = Field(alias="share")  # of the requests
+    share_ratio: PositivePercent = key(
+        "Share of the requests, the same number in every block; of conversations, in their last turn", alias="share"
+    )
     after: Annotated[
-        str, BeforeValidator(_after), Expected("`20 tokens` or `500ms`"),
-        Written.of(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
-    ]  # fmt: skip
+        str,
+        BeforeValidator(_after),
+        Expected("`20 tokens` or `500ms`"),
+        Written(WHOLE, text(PATTERNS[parse_tokens]), text(PATTERNS[parse_duration_s])),
+    ] = key("Number of received output chunks, or time after the request was due")
 
     @property
     def after_tokens(self) -> int | None:
@@ -307,48 +317,59 @@ class LeaveSpec(StrictSection):
         return None if self.after_tokens is not None else parse_duration_s(self.after)
 
 
-class Images(StrictSection):
+class Images(Section):
     """Pictures beside the text of each chat request: of noise, or files taken in turn."""
 
-    count: Whole = Field(default=1, ge=1, le=64)
-    width: Whole = Field(default=224, ge=1, le=4096)
-    height: Whole = Field(default=224, ge=1, le=4096)
-    files: tuple[Text, ...] = ()  # PNG, JPEG, WebP or GIF
+    count: Whole = key("Images per request; in a conversation, in its first turn", default=1, ge=1, le=64)
+    width: Whole = key("Width of a generated noise image, in pixels; all images differ", default=224, ge=1, le=4096)
+    height: Whole = key("Height of a generated noise image, in pixels", default=224, ge=1, le=4096)
+    files: tuple[Text, ...] = key("PNG, JPEG, WebP or GIF files, used in turn instead of noise", default=())
 
 
-class Workload(StrictSection):
+class Workload(Section):
     """What the requests of a stage or a class ask for: made-up texts of stated lengths, or recorded ones."""
 
-    endpoint: Endpoint = "chat"
-    input_tokens: Length | None = Field(default=None, alias="input")  # required but with `prompts`
-    text: Literal["words", "letters"] = "words"  # one short common word a token; letters for byte-level models
-    output_tokens: Length | None = Field(default=None, alias="output")  # required where text is generated
-    ignore_eos: Flag = True  # where the engine knows it; answers of equal length make tokens/s comparable
-    tokenizer: Text | None = None  # "server", or a tokenizer.json beside the suite: lengths are then exact
-    prompts: Text | None = None  # a file of recorded requests beside the suite
-    prefix: Prefix | None = None
-    session: Session | None = None
-    leave: LeaveSpec | None = None
-    stream: Flag = True
-    documents: Whole = Field(default=8, ge=1, le=1000)  # that a rerank request ranks, each of `input` tokens
-    images: Images | None = None
-    tools: Tools | None = None
-    answer_schema: JsonSchema | None = Field(default=None, alias="schema")  # answers are held to it
-    constrained: Flag = True  # the engine is told the schema too, and does not only get judged by it
-    adapter: Text | None = None  # the name under which the server knows a LoRA adapter
-    priority: Annotated[int, Strict()] | None = Field(default=None, ge=-1000, le=1000)
-    body: BodyFields = Field(default_factory=dict)  # further fields of every body
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came after 0.1.0 is written only where it is used: suites without it keep their bytes."""
-        written: dict[str, Any] = serialise(self)
-        usual = {"stream": True, "documents": 8, "constrained": True, "body": {}}
-        return {
-            key: value
-            for key, value in written.items()
-            if key in _FIRST_KEYS or value != usual.get(key)
-        }  # fmt: skip
+    endpoint: Endpoint = key("API endpoint: `/v1/chat/completions` and so on", default="chat")
+    input_tokens: Length | None = key("Length of each prompt; all prompts differ", default=None, alias="input")
+    text: Literal["words", "letters"] = key(
+        "One short common word per token; letters for byte-level models", default="words"
+    )
+    output_tokens: Length | None = key("Length of each answer", default=None, alias="output")
+    ignore_eos: Flag = key(
+        "Request the full length where the engine supports it; answers of equal length make tokens/s comparable",
+        default=True,
+    )
+    tokenizer: Text | None = optional(
+        "Make up prompts from words that are one token each for this tokenizer, so that lengths are exact"
+    )
+    prompts: Text | None = optional("Recorded requests instead of made-up ones")
+    prefix: Prefix | None = optional("A shared beginning of the prompts")
+    session: Session | None = optional("Conversations instead of single requests")
+    leave: LeaveSpec | None = optional("Clients that disconnect before the end of their answer")
+    stream: Flag = optional("Stream answers; without streaming there is no TTFT and no TPOT", default=True)
+    documents: Whole = optional(
+        "Documents that a rerank request ranks, each `input` tokens long, against a query of 16 tokens",
+        default=8,
+        ge=1,
+        le=1000,
+    )
+    images: Images | None = optional("Images beside the text, as content parts; endpoint `chat`")
+    tools: Tools | None = optional(
+        "Tools that the model may call, in OpenAI's format; endpoint `chat`. `validity` is the share of right calls"
+    )
+    answer_schema: JsonSchema | None = optional(
+        "JSON schema of the answers; the share that satisfies it is the metric `validity`", alias="schema"
+    )
+    constrained: Flag = optional(
+        "Send the `schema` to the engine too (`response_format`), instead of only judging by it", default=True
+    )
+    adapter: Text | None = optional("Name of a LoRA adapter, sent as the model")
+    priority: Annotated[int, Strict()] | None = optional(
+        "Sent as `priority` to vLLM (lower is earlier) and SGLang (as it was started)", ge=-1000, le=1000
+    )
+    body: BodyFields = optional(
+        "Further fields of every request body; they override what benchgate sends itself", default={}
+    )
 
     @property
     def generates(self) -> bool:
@@ -375,9 +396,6 @@ class Workload(StrictSection):
     def most_output_tokens(self) -> int | None:
         """The longest answer that is asked for; None where files say it, and where no text is generated."""
         return _most(self.output_tokens)
-
-
-_FIRST_KEYS = frozenset({"endpoint", "input_tokens", "text", "output_tokens", "ignore_eos"})
 
 
 def _most(length: int | Lengths | None) -> int | None:

@@ -51,11 +51,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong at a path; `at_key` when it is the key and not its value."""
+    """A mistake at a path; `at_key` if it is the key and not its value. `{other}` in the message is another path."""
 
     path: Path
     message: str
     at_key: bool = False
+    other: Path | None = None
+
+    @property
+    def text(self) -> str:
+        """The message with the other path in it."""
+        return self.message if self.other is None else self.message.replace("{other}", show_path(self.other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class Document:
             nearest = nearest[:-1]
         place = known.get(nearest)
         line, column = (place.line, place.column) if place else (None, None)
-        return Problem(self.source, line, column, show_path(fault.path), fault.message)
+        return Problem(self.source, line, column, show_path(fault.path), fault.text)
 
 
 def show_path(path: Path) -> str:

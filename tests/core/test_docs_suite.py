@@ -54,6 +54,14 @@ def test_documented_default_is_the_one_of_the_schema(place: str, model: type[Sui
             assert TypeAdapter(field.rebuild_annotation()).validate_python(written) == field.default, rows[name]
 
 
+@pytest.mark.parametrize(("place", "model"), SECTIONS, ids=[place or "top" for place, _ in SECTIONS])
+def test_the_page_explains_a_key_in_the_words_of_its_field(place: str, model: type[Suite]) -> None:
+    rows = keys_documented(place)
+    for name, field in model.model_fields.items():
+        meaning = rows[key_of(name, field)].rstrip(" |").split(" | ")[-1]
+        assert re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", meaning) == field.description
+
+
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_example_of_the_page_loads(text: str) -> None:
     parse_suite(text, "docs/suites.md")

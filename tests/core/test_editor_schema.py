@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterator
 from datetime import date
@@ -12,11 +11,12 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import TypeAdapter
 
 from benchgate.errors import SuiteError
-from benchgate.suite.json_schema import meanings_of, prices_schema, suite_schema, waivers_schema
+from benchgate.suite.json_schema import prices_schema, suite_schema, waivers_schema
 from benchgate.suite.loader import parse_suite
-from benchgate.suite.messages import sections, slot_at, slots_of
+from benchgate.suite.messages import key_of, sections, slot_at, slots_of
 from benchgate.suite.price_file import parse_prices
 from benchgate.suite.waivers import parse_waivers
 from benchgate.suite.yaml import read_text
@@ -24,10 +24,10 @@ from benchgate.suite.yaml import read_text
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SCHEMA = suite_schema(meanings_of(PAGE))
+SCHEMA = suite_schema()
 SUITES = Draft202012Validator(SCHEMA)
 WAIVERS = Draft202012Validator(waivers_schema())
-PRICES = Draft202012Validator(prices_schema(meanings_of(PAGE)))
+PRICES = Draft202012Validator(prices_schema())
 WHOLE = read_text(EXAMPLES[1].replace("# start:", "start:"), "docs/suites.md").data
 SMALL = """\
 suite: small
@@ -43,7 +43,7 @@ gate:
 
 
 def test_all_are_schemas_of_the_draft_they_name() -> None:
-    for schema in (SCHEMA, waivers_schema(), prices_schema(meanings_of(PAGE))):
+    for schema in (SCHEMA, waivers_schema(), prices_schema()):
         Draft202012Validator.check_schema(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     names = [model.__name__ for _, model in sections()]
@@ -159,14 +159,19 @@ def test_mistake_of_shape_is_refused_by_the_loader_and_by_the_schema(right: str,
     assert not SUITES.is_valid(read_text(broken, "small.yaml").data)
 
 
-def test_every_key_of_the_language_is_described_by_what_the_page_says() -> None:
-    meanings = meanings_of(PAGE)
-    assert set(meanings) == {(place, key) for place, model in sections() for key in slots_of(model)}
-    assert SCHEMA["$defs"]["Limits"]["properties"]["connect"]["description"] == (
-        "Until the connection stands. Value: duration. Unless said: 5s."
-    )
-    assert "Required." in SCHEMA["properties"]["suite"]["description"]
-    assert "](" not in json.dumps(SCHEMA)
+def test_every_key_has_its_description_and_its_default_as_a_suite_writes_it() -> None:
+    defined = {model.__name__: SCHEMA["$defs"].get(model.__name__, SCHEMA) for _, model in sections()}
+    for _, model in sections():
+        properties = defined[model.__name__]["properties"]
+        assert list(properties) == list(slots_of(model))
+        for name, field in model.model_fields.items():
+            described = properties[key_of(name, field)]
+            assert described["description"] == field.description
+            if "default" in described:
+                adapter = TypeAdapter(field.rebuild_annotation())
+                assert adapter.validate_python(described["default"]) == pytest.approx(field.default)
+    assert SCHEMA["$defs"]["Limits"]["properties"]["connect"]["description"] == "Time to open the connection"
+    assert SCHEMA["$defs"]["Limits"]["properties"]["connect"]["default"] == "5 s"
 
 
 WAIVED = """\
@@ -229,6 +234,6 @@ def test_files_of_prices_are_taken_and_refused_as_the_commands_do() -> None:
         with pytest.raises(SuiteError):
             parse_prices(broken, "p.yaml")
         assert not PRICES.is_valid(read_text(broken, "p.yaml").data), wrong
-    schema = prices_schema(meanings_of(PAGE))
+    schema = prices_schema()
     for section in (schema, *schema["$defs"].values()):
         assert all("description" in value for value in section["properties"].values())

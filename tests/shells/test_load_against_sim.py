@@ -9,7 +9,7 @@ import pytest
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request_metrics import Slo
-from benchgate.sim.faults import KINDS
+from benchgate.sim.faults import METRICS
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import SimSettings
 from tests.shells.load_helpers import closed, limits, run
@@ -100,7 +100,7 @@ def stage() -> Stage:
 
 def test_every_kind_of_fault_is_expected_to_be_something() -> None:
     named = {name.partition(":")[0].partition("+")[0] for name in EXPECTED if name}
-    assert {kind.name for kind in KINDS} - OF_NUMBERS - OF_CONTENT == named
+    assert {kind.name for kind in METRICS} - OF_NUMBERS - OF_CONTENT == named
 
 
 def test_every_request_has_one_record_and_every_fault_was_met(stage: Stage) -> None:

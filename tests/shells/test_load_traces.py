@@ -33,7 +33,7 @@ MOONCAKE = """\
 OWN_JSONL = '{"at_s": 0.25}\n\n{"at_s": 1, "input_tokens": 7}\n{"at_s": 1, "output_tokens": 9}\n'
 OWN_CSV = "at_s,output_tokens,input_tokens\n1e-3,5,\n2,,8\n"
 
-KINDS = [
+METRICS = [
     ("azure.csv", AZURE, [(0, 4808, 10), (52_000_000, 3180, 8), (98_189_000, 110, 27)]),
     ("azure.CSV", AZURE.replace("\n", "\r\n"), [(0, 4808, 10), (52_000_000, 3180, 8), (98_189_000, 110, 27)]),
     ("azure-2024.csv", AZURE_2024, [(0, 4808, 10), (2_000_000, 3180, 8)]),
@@ -56,7 +56,7 @@ def problems_of(path: Path, limit: int = 100) -> list[str]:
     return [str(problem).removeprefix(f"{path}") for problem in caught.value.problems]
 
 
-@pytest.mark.parametrize(("name", "text", "rows"), KINDS, ids=[name for name, *_ in KINDS])
+@pytest.mark.parametrize(("name", "text", "rows"), METRICS, ids=[name for name, *_ in METRICS])
 def test_known_kind_is_read_with_instants_since_its_first_row(
     tmp_path: Path, name: str, text: str, rows: list[tuple[int, int | None, int | None]]
 ) -> None:

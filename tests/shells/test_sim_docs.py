@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.cli.sim_command import sim as command
-from benchgate.sim.faults import KINDS
+from benchgate.sim.faults import METRICS
 from benchgate.sim.options import list_faults, parse_settings
 from benchgate.sim.settings import BatchingCosts, SimSettings
 from benchgate.sim.truth import Truth
@@ -31,8 +31,8 @@ def test_every_option_is_on_the_page() -> None:
 
 
 def test_table_of_faults_is_the_list_of_faults() -> None:
-    assert rows("fault") == [[f"`{kind.usage}`", kind.what] for kind in KINDS]
-    assert len(list_faults().splitlines()) == len(KINDS)
+    assert rows("fault") == [[f"`{kind.usage}`", kind.what] for kind in METRICS]
+    assert len(list_faults().splitlines()) == len(METRICS)
 
 
 def test_every_key_of_the_truth_is_on_the_page() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import UsageError
-from benchgate.sim.faults import KINDS, SHAPES, parse_faults
+from benchgate.sim.faults import METRICS, SHAPES, parse_faults
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import SimSettings
 from tests.shells.sim_client import COMPLETIONS, Raw, asking, request_bytes, talk
@@ -226,7 +226,7 @@ def test_error_body_has_each_of_the_five_shapes(sim: Sim, shape: str) -> None:
 
 def test_every_fault_there_is_has_a_test_here() -> None:
     tested = {part.partition(":")[0] for spec in (*STREAMED, *SILENT, *DOCUMENTS) for part in spec.split("+")}
-    assert {kind.name for kind in KINDS} - tested == {"endless", "too-few", "not-a-number"}
+    assert {kind.name for kind in METRICS} - tested == {"endless", "too-few", "not-a-number"}
 
 
 def test_numbers_can_be_missing_or_wrong(sim: Sim) -> None:

@@ -12,12 +12,12 @@ from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Run, RunStatus
 from benchgate.site.cost_badge import cost_badge
-from benchgate.site.trends import KINDS, trends
+from benchgate.site.trends import METRICS, trends
 from benchgate.sizing.candidates import StoredRun
 from tests.fakes.right_sized import candidate
 from tests.shells.test_site_trends import TTFT, changed, glance, points
 
-COST = next(kind for kind in KINDS if kind.metric == "usd_per_million_output_tokens")
+COST = next(kind for kind in METRICS if kind.metric == "usd_per_million_output_tokens")
 SPOT: dict[str, Any] = {
     "list_usd_per_hour": 2.0,
     "commitment": "spot",

@@ -16,11 +16,11 @@ from benchgate.report.trend_chart import MOST_SERIES
 from benchgate.site import names, trends
 from benchgate.site.badge import badge_of
 from benchgate.site.inputs import ReportInputs
-from benchgate.site.trends import KINDS, MOST_DRAWN, Kind
+from benchgate.site.trends import METRICS, MOST_DRAWN, Kind
 from benchgate.store.overview import Glance, Overview, Said
 from tests.fakes import evidence as fake
 
-TTFT, THROUGHPUT = KINDS[0], KINDS[3]
+TTFT, THROUGHPUT = METRICS[0], METRICS[3]
 
 
 def glance(number: int, outcome: Outcome | None = Outcome.PASS, **changes: Any) -> Glance:

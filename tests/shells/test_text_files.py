@@ -16,7 +16,7 @@ from benchgate.pricing import read_prices
 from benchgate.shadow.sample import load_prompts
 from benchgate.text_files import RECORDED_BYTES, text_of
 
-KINDS: dict[str, Callable[[Path], object]] = {
+METRICS: dict[str, Callable[[Path], object]] = {
     "suite": read_suite,
     "waivers": lambda file: read_waivers(file, today()),
     "prices": read_prices,
@@ -25,7 +25,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", METRICS)
 def test_no_file_without_an_end_or_of_any_size_is_read(kind: str, tmp_path: Path) -> None:
     file = tmp_path / kind
     for made, told in (
@@ -36,7 +36,7 @@ def test_no_file_without_an_end_or_of_any_size_is_read(kind: str, tmp_path: Path
     ):
         made()
         with pytest.raises(BenchgateError) as caught:
-            KINDS[kind](file)
+            METRICS[kind](file)
         assert told in str(caught.value)
         file.unlink()
 

@@ -1,11 +1,4 @@
-"""Where the checks of a suite look: places of its load, tasks of its evals.
-
-What checks of the load must be to the load: enough requests, values that exist there, failures that are judged.
-
-What checks of evals and of recorded prompts must be to them: no task and no judge that nobody looks at.
-
-What the lines of a policy must be to what is measured, and to each other.
-"""
+"""Rules of the checks: each is measured, names what exists, can be decided, and says something new."""
 
 from __future__ import annotations
 
@@ -24,114 +17,139 @@ from benchgate.model.metric import (
 )
 from benchgate.suite.checks import Check, looks_at, looks_at_background
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.parts import MEASUREMENTS, Parts, task_stem
-from benchgate.suite.stages import Level, NamedPlace, Stage, places_of
+from benchgate.suite.rules.base import SECTIONS, levels, rule, stage_names
+from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Level
 from benchgate.suite.yaml import Fault
-
-
-def all_places(parts: Parts) -> list[NamedPlace]:
-    """Every place of the stages that are sound, in order."""
-    return [place for stage in parts.stages if stage is not None for place in places_of(stage)]
-
-
-def place_names(parts: Parts) -> list[str]:
-    """Of every place, in order; of a stage that is itself wrong, its own."""
-    names: list[str] = []
-    for stage, name in zip(parts.stages, parts.stage_names, strict=True):
-        names += [name] if stage is None and name is not None else []
-        names += [place.name for place in places_of(stage)] if stage is not None else []
-    return names
-
-
-def judged_places(parts: Parts, check: Check) -> list[NamedPlace]:
-    """The places that a check judges."""
-    return [place for place in all_places(parts) if _judges(parts, check, place)]
-
-
-def _judges(parts: Parts, check: Check, place: NamedPlace) -> bool:
-    stage, name = place.stage.name, place.class_name
-    if place.requests is not None:
-        return looks_at(check, stage, name)
-    return looks_at_background(check, parts.checks, stage, name, own_slo=own_slo(place))
-
-
-def own_slo(place: NamedPlace) -> bool:
-    """Whether its class says itself what a good request is."""
-    classes = place.stage.classes
-    return classes is not None and place.class_name is not None and classes[place.class_name].slo is not None
-
-
-def looked_at_by(parts: Parts, check: Check) -> list[str]:
-    """Where a check looks: places of the load, tasks for accuracy (pooled is a place of its own)."""
-    if check.metric in STAGE_METRICS:
-        judged = [place.name for place in judged_places(parts, check)]
-        broken = [n for s, n in zip(parts.stages, parts.stage_names, strict=True) if s is None and n is not None]
-        return judged + [name for name in broken if check.stage in (None, name)]
-    if check.task == "each" or (check.metric, check.task) == ("score", None):
-        return [task_stem(task) for task in parts.tasks]
-    return [check.task or ""]
-
 
 _LEAST_LEVELS = 5
 _OF_TOKENS = ("output_throughput", "output_length", "validity")
 _OF_STREAMS = ("tpot", "itl", "ttfot")
+_OF_GOOD = ("goodput", "usd_per_million_good_tokens")
+_MEASURED = tuple(f"{section}.*" for section in SECTIONS)
 
 
-def failures_are_judged(parts: Parts) -> Iterator[Fault]:
-    """Medians and throughput hardly move when a third of the requests fails, so they never decide alone.
-
-    Every place that a required load check looks at needs a required error_rate or goodput check of its own as well:
-    over all failures, and not over those of another place. So does what runs in the background there: a server that
-    drops it is faster for the rest.
-    """
-    names = {None, *place_names(parts)}
-    stages = {name.split("/")[0] for name in names if name is not None}
-    if any(check is None or check.stage not in names | stages or check.over not in names for check in parts.checks):
-        return  # the broken one may be the one that is missed
-    required = [(n, c) for n, c in enumerate(parts.checks) if c and c.required and c.metric in STAGE_METRICS]
-    bounding = [c for _, c in required if c.metric in FAILURE_METRICS and c.of is None and c.over is None]
-    covered = {place for check in bounding for place in looked_at_by(parts, check)}
-    for number, check in required:
-        looked_at = _looked_at(parts, check)
-        uncovered = [place for place in (*looked_at, *_behind(parts, looked_at)) if place not in covered]
-        covered.update(uncovered)  # said once
-        if uncovered:
-            named = " and ".join(f'"{place}"' for place in uncovered)
-            named_one = check.stage is not None or uncovered[0] not in looked_at
-            where = f", stage: {uncovered[0]}" if named_one else ""
-            yield Fault(
-                ("gate", "checks", number),
-                f"requests of stage {named} could fail unjudged: no required check bounds `error_rate` or `goodput` "
-                f"there; add {{metric: error_rate{where}, max: 1%}}",
+def judged_levels(suite: Suite, check: Check) -> list[Level]:
+    """Return the levels at which a check judges."""
+    return [
+        level
+        for level in levels(suite)
+        if (
+            looks_at_background(
+                check, suite.gate.checks, level.stage, level.group or None, own_slo=level.slo is not None
             )
+            if level.background
+            else looks_at(check, level.stage, level.group or None)
+        )
+    ]
 
 
-def _looked_at(parts: Parts, check: Check) -> list[str]:
-    """The same, with the place that its value is held over."""
-    return [*looked_at_by(parts, check), *([check.over] if check.over is not None else [])]
+def _judged_names(suite: Suite, check: Check) -> list[str]:
+    """Return the levels or tasks at which a check judges; one empty name where it judges all tasks together."""
+    if check.metric in STAGE_METRICS:
+        return [level.name for level in judged_levels(suite, check)]
+    if (check.task == "each" or (check.metric, check.task) == ("score", None)) and suite.quality is not None:
+        return list(suite.quality.names)
+    return [check.task or ""]
 
 
-def _behind(parts: Parts, looked_at: list[str]) -> list[str]:
-    """The classes in the background of the stages that are looked at."""
-    stages = {name.split("/")[0] for name in looked_at}
-    behind = [place for place in all_places(parts) if place.requests is None and place.stage.name in stages]
-    return [place.name for place in behind if place.name not in looked_at]
+def _measures(suite: Suite) -> set[str]:
+    return {section for section in SECTIONS if getattr(suite, section) is not None}
 
 
-def is_defined(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """Judged where requests have no such value, a check would only ever be INVALID."""
-    wanted = {place for place in (*looked_at_by(parts, check), check.over) if place is not None}
-    for level in parts.levels:
-        why = _undefined(check.metric, level) if level.name in wanted else None
-        if why is not None:
-            where = f'stage "{level.name}"'
-            message = f"{check.metric} is undefined for {why}, as {where} asks for; change the workload or the check"
+@rule(*_MEASURED)
+def check_is_measured(suite: Suite) -> Iterator[Fault]:
+    """The section that measures the metric of a check is there."""
+    measures = _measures(suite)
+    for number, check in enumerate(suite.gate.checks):
+        section, path = METRICS[check.metric].family, ("gate", "checks", number, "metric")
+        if section not in measures and measures:
+            message = f"{check.metric} is measured by `{section}`, which this suite has not; add it or remove the check"
+            yield Fault(path, message)
+        elif section == "load" and check.metric != "capacity" and suite.load is not None and not suite.load.sweep:
+            message = f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`"
+            yield Fault(path, message)
+
+
+@rule("slo.*", "load.*", "load.sweep")
+def good_requests_are_defined(suite: Suite) -> Iterator[Fault]:
+    """A check that counts good requests has an SLO, of the suite or of every class that it judges."""
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric not in _OF_GOOD or suite.slo is not None:
+            continue
+        judged = judged_levels(suite, check)
+        lacking = next((level.name for level in judged if level.slo is None and level.group), None)
+        if not judged or any(level.slo is None for level in judged):
+            whose = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
+            message = f"{check.metric} counts the requests that meet the `slo`, which {whose}; add it"
             yield Fault(("gate", "checks", number, "metric"), message)
-            return
+
+
+@rule("load.sweep", "load.capacity", names=True)
+def stage_exists(suite: Suite) -> Iterator[Fault]:
+    """The stages and classes that checks and `gate.operating` name exist."""
+    names, stages = [level.name for level in levels(suite)], stage_names(suite)
+    everywhere = list(dict.fromkeys([*stages, *names]))
+    operating, path = suite.gate.operating, ("gate", "operating")
+    if operating is not None and everywhere and operating not in everywhere:
+        yield Fault(path, f'no stage of the sweep is named "{operating}"; {suggestion(operating, everywhere)}')
+    elif operating is not None and not everywhere:
+        yield Fault(path, "is a stage of `load.sweep`, which this suite has not; remove it")
+    for number, check in enumerate(suite.gate.checks):
+        # A whole stage may be judged, class by class; `over` is one level. A server's own metrics are of a stage.
+        of_server = check.metric in TELEMETRY_METRICS
+        options = {"stage": stages if of_server else everywhere, "over": stages if of_server else names}
+        for key, known in options.items():
+            name = getattr(check, key)
+            if name is not None and known and name not in known:
+                message = f'no stage of the sweep is named "{name}"; {suggestion(name, known)}'
+                yield Fault(("gate", "checks", number, key), message)
+        classes = [level.group for level in levels(suite) if level.group and check.stage in (None, level.stage)]
+        if check.class_name is not None and check.class_name not in classes:
+            where = "this suite" if check.stage is None else f'stage "{check.stage}"'
+            hint = suggestion(check.class_name, classes) if classes else "it has no `classes` at all: remove `class`"
+            message = f'{where} has no class "{check.class_name}"; {hint}'
+            yield Fault(("gate", "checks", number, "class"), message)
+
+
+@rule("quality.tasks", names=True)
+def task_exists(suite: Suite) -> Iterator[Fault]:
+    """The tasks that checks name exist. The tasks of an lm-eval group are known only when it is read."""
+    tasks = suite.quality.names if suite.quality is not None else ()
+    for number, check in enumerate(suite.gate.checks):
+        group = (check.task or "").split("/")[0]
+        known = check.task in (None, "each", *tasks) or (group != check.task and group in tasks)
+        if check.task is not None and tasks and not known:
+            message = f'no task of `quality` is named "{check.task}"; {suggestion(check.task, [*tasks, "each"])}'
+            yield Fault(("gate", "checks", number, "task"), message)
+
+
+@rule("deployments", "candidate", "candidates")
+def server_reports_the_metric(suite: Suite) -> Iterator[Fault]:
+    """A metric that the server reports is read from the candidate."""
+    candidate = suite.deployments.get(suite.candidate)
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
+            message = f'{check.metric} is what the server says of itself, and "{suite.candidate}" has `metrics: off`'
+            yield Fault(("gate", "checks", number, "metric"), f"{message}; remove one of them")
+
+
+@rule("load.workload", "load.workloads", "load.sweep")
+def metric_is_defined(suite: Suite) -> Iterator[Fault]:
+    """The requests that a check judges have its metric; otherwise the check could only be INVALID."""
+    for number, check in enumerate(suite.gate.checks):
+        judged = {*_judged_names(suite, check), check.over}
+        for level in levels(suite):
+            why = _undefined(check.metric, level) if level.name in judged else None
+            if why is not None:
+                asked = f'{why}, as stage "{level.name}" asks for'
+                message = f"{check.metric} is undefined for {asked}; change the workload or the check"
+                yield Fault(("gate", "checks", number, "metric"), message)
+                break
 
 
 def _undefined(metric: str, level: Level) -> str | None:
-    """What of its workload leaves a level without this metric; None when it has it."""
+    """Return the property of a level's workload that leaves it without this metric; None if it has it."""
     workload = level.workload
     if not workload.generates and metric in (*_OF_TOKENS, *_OF_STREAMS):
         return f"{workload.endpoint}, which make no text"
@@ -145,74 +163,159 @@ def _undefined(metric: str, level: Level) -> str | None:
     return None
 
 
-def has_enough_requests(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """Below ln(alpha) / ln(q) requests no observation is an upper limit of quantile q: at 5 %, 59 for p95, 299 for p99.
+@rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
+def quantile_has_enough_requests(suite: Suite) -> Iterator[Fault]:
+    """A check of a quantile q has at least ln(alpha) / ln(q) requests: at 5 %, 59 for p95 and 299 for p99.
 
-    The largest of n observations lies above quantile q with probability 1 - q**n, which must reach 1 - alpha.
+    The largest of n observations lies above quantile q with probability 1 - q**n, which must reach 1 - alpha. With
+    fewer requests no observation is an upper bound.
     """
-    q = QUANTILES.get(check.statistic or "p50", 0.5)
-    if q == 0.5 or check.metric not in LATENCY_METRICS or parts.alpha is None or parts.blocks is None:
-        return
-    needed = math.ceil(math.log(parts.alpha) / math.log(q))
-    judged = [place for place in judged_places(parts, check) if place.requests is not None]
-    short = [place for place in judged if (place.requests or 0) * parts.blocks < needed]
-    if short:
-        found = ", ".join(f'"{place.name}" has {parts.blocks} * {place.requests}' for place in short)
-        looks = " (and some more where it is looked at several times, as `plan` says)" if parts.several_looks else ""
-        message = (
-            f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}, and {found}; "
-            f"{_longer(short[0].course, math.ceil(needed / parts.blocks))}, or choose a lower statistic"
-        )
-        yield Fault(("gate", "checks", number, "statistic"), message)
-
-
-def has_pairs(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """A mean is judged request by request, and in the background the arms do not ask the same ones."""
-    if check.statistic != MEAN:
-        return
-    for place in judged_places(parts, check):
-        if place.requests is None:
+    load = suite.load
+    for number, check in enumerate(suite.gate.checks):
+        q = QUANTILES.get(check.statistic or "p50", 0.5)
+        if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
+            continue
+        needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
+        judged = [level for level in judged_levels(suite, check) if not level.background]
+        short = [level for level in judged if level.course.requests * load.blocks < needed]
+        if short:
+            found = ", ".join(f'"{level.name}" has {load.blocks} * {level.course.requests}' for level in short)
+            looks = " (and some more where it is looked at several times, as `plan` says)" if load.looks else ""
+            each = math.ceil(needed / load.blocks)
+            longer = f"make the stage longer or its rates higher, to {each} requests or more"
+            remedy = f"write `requests: {each}` or more" if short[0].course.profile is None else longer
             message = (
-                f'mean is judged request by request, and of "{place.name}", which runs in the background, each arm '
+                f"{check.statistic} needs at least {needed} requests in a stage over all blocks{looks}, and {found}"
+            )
+            yield Fault(("gate", "checks", number, "statistic"), f"{message}; {remedy}, or choose a lower statistic")
+
+
+@rule("load.sweep", "gate.checks")
+def mean_has_pairs(suite: Suite) -> Iterator[Fault]:
+    """A mean is judged pair by pair; in the background the arms do not send the same requests."""
+    for number, check in enumerate(suite.gate.checks):
+        judged = judged_levels(suite, check) if check.statistic == MEAN else []
+        background = next((level.name for level in judged if level.background), None)
+        if background is not None:
+            message = (
+                f'mean is judged request by request, and of "{background}", which runs in the background, each arm '
                 "asks as many as the others leave time for; choose p50"
             )
             yield Fault(("gate", "checks", number, "statistic"), message)
-            return
 
 
-def _longer(stage: Stage, requests: int) -> str:
-    """How a stage comes to have so many requests."""
-    if stage.profile is None:
-        return f"write `requests: {requests}` or more"
-    return f"make the stage longer or its rates higher, to {requests} requests or more"
-
-
-def has_levels(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """A knee is where a curve bends: it needs points on either side, and one of each level."""
-    if check.metric != "knee" or None in parts.stages:
-        return
-    levels = [p.stage.concurrency for p in all_places(parts) if p.stage.concurrency is not None]
+@rule("load.sweep")
+def knee_has_enough_levels(suite: Suite) -> Iterator[Fault]:
+    """A knee needs at least five closed-loop stages with different numbers in flight."""
+    in_flight = [
+        stage.concurrency
+        for stage in (suite.load.sweep if suite.load is not None else ())
+        if stage.concurrency is not None
+    ]
     remedy = "sweep at least 5 with `each: {concurrency: [1, 2, 4, 8, 16]}`"
-    if len(set(levels)) < len(levels):
-        message = f"a knee is looked for over all closed-loop stages, of which two keep as many in flight; {remedy}"
-        yield Fault(("gate", "checks", number, "metric"), message)
-    elif len(levels) < _LEAST_LEVELS:
-        message = f"a knee needs stages with at least {_LEAST_LEVELS} numbers of requests in flight, and there are "
-        yield Fault(("gate", "checks", number, "metric"), f"{message}{len(levels)}; {remedy}")
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric != "knee":
+            continue
+        message = None
+        if len(set(in_flight)) < len(in_flight):
+            message = "a knee is looked for over all closed-loop stages, of which two keep as many in flight"
+        elif len(in_flight) < _LEAST_LEVELS:
+            need = f"a knee needs stages with at least {_LEAST_LEVELS} numbers of requests in flight"
+            message = f"{need}, and there are {len(in_flight)}"
+        if message is not None:
+            yield Fault(("gate", "checks", number, "metric"), f"{message}; {remedy}")
 
 
-def has_its_floor(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """Greedy answers of one server differ from run to run, so flips mean nothing without the baseline's own."""
-    if check.metric == "flips" and parts.tasks and parts.repeat_baseline is False:
-        message = "flips are counted beyond those of the baseline against itself; set `quality.repeat_baseline: true`"
-        yield Fault(("gate", "checks", number, "metric"), message)
+@rule("quality")
+def flips_have_a_floor(suite: Suite) -> Iterator[Fault]:
+    """Flips are counted beyond the baseline's own: greedy answers of one server differ from run to run."""
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric == "flips" and suite.quality is not None and not suite.quality.repeat_baseline:
+            message = (
+                "flips are counted beyond those of the baseline against itself; set `quality.repeat_baseline: true`"
+            )
+            yield Fault(("gate", "checks", number, "metric"), message)
 
 
-def early_stop_is_judged(parts: Parts) -> Iterator[Fault]:
-    """Evals end early when a required check shows harm; without one that can, they never would."""
-    if not parts.stop_early or None in parts.checks or not parts.checks:
-        return
-    if not any(c and c.required and c.margin and c.metric in ("accuracy", "score") for c in parts.checks):
+@rule("gate.checks", "load.sweep")
+def check_is_new(suite: Suite) -> Iterator[Fault]:
+    """No quantity is bounded twice in one way; a margin and an SLO are two ways."""
+    first: dict[tuple[object, ...], int] = {}
+    for number, check in enumerate(suite.gate.checks):
+        quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, _kind_of_bound(check))
+        for name in _judged_names(suite, check):
+            earlier = first.setdefault((*quantity, name), number)
+            if earlier != number:
+                message = f"{_described(check, name)} is already judged by gate.checks[{earlier}]; keep one of them"
+                yield Fault(("gate", "checks", number), message)
+                break
+
+
+def _kind_of_bound(check: Check) -> str:
+    if check.margin is not None:
+        return "margin"
+    either = check.over is not None or len(METRICS[check.metric].bounds) > 1
+    return ("max" if check.max is not None else "min") if either else "slo"
+
+
+def _described(check: Check, name: str) -> str:
+    statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
+    where = f' of "{name}"' if name else ""
+    over = f' over "{check.over}"' if check.over else ""
+    per = f" per {check.per}" if check.per else ""
+    return f"the {'margin' if check.margin is not None else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"
+
+
+@rule("gate.checks", "load.sweep")
+def failures_are_judged(suite: Suite) -> Iterator[Fault]:
+    """Every level with a required load check has a required check of all its failures too.
+
+    Medians and throughput hardly move when a third of the requests fails. The same holds for classes in the background
+    of a judged stage: a server that drops them is faster for the rest.
+    """
+    every = levels(suite)
+    names = {None, *(level.name for level in every)}
+    if any(
+        c.stage not in {*names, *(level.stage for level in every)} or c.over not in names for c in suite.gate.checks
+    ):
+        return  # a misnamed check may be the one that is missed
+    required = [(n, c) for n, c in enumerate(suite.gate.checks) if c.required and c.metric in STAGE_METRICS]
+    bounding = [c for _, c in required if c.metric in FAILURE_METRICS and c.of is None and c.over is None]
+    covered = {name for check in bounding for name in _judged_names(suite, check)}
+    for number, check in required:
+        judged = [*_judged_names(suite, check), *([check.over] if check.over is not None else [])]
+        behind = [
+            level.name
+            for level in every
+            if level.background and any(name.split("/")[0] == level.stage for name in judged)
+        ]
+        uncovered = [name for name in dict.fromkeys([*judged, *behind]) if name not in covered]
+        covered.update(uncovered)  # reported once
+        if uncovered:
+            named = " and ".join(f'"{name}"' for name in uncovered)
+            where = f", stage: {uncovered[0]}" if check.stage is not None or uncovered[0] not in judged else ""
+            yield Fault(
+                ("gate", "checks", number),
+                f"requests of stage {named} could fail unjudged: no required check bounds `error_rate` or `goodput` "
+                f"there; add {{metric: error_rate{where}, max: 1%}}",
+            )
+
+
+@rule("gate.checks")
+def something_decides(suite: Suite) -> Iterator[Fault]:
+    """At least one check is required; otherwise nothing would ever be promoted."""
+    checks = suite.gate.checks
+    if checks and all(c.metric in ADVISORY_METRICS and "required" not in c.model_fields_set for c in checks):
+        message = f"{checks[0].metric} is advisory unless it says `required: true`, and no other check decides anything"
+        yield Fault(("gate", "checks", 0), f"{message}; write it, or add a check that is required")
+
+
+@rule("gate.checks", "quality.stop_early")
+def early_stop_is_judged(suite: Suite) -> Iterator[Fault]:
+    """Evals that end early have a required check that can show a regression; otherwise they never end early."""
+    checks = suite.gate.checks
+    decisive = any(c.required and c.margin and c.metric in ("accuracy", "score") for c in checks)
+    if suite.quality is not None and suite.quality.stop_early and checks and not decisive:
         message = (
             "ends the evals when a required check on `accuracy` or `score` with a `margin` shows harm, and there is "
             "none; add {metric: accuracy, task: each, margin: 5 points}"
@@ -220,20 +323,18 @@ def early_stop_is_judged(parts: Parts) -> Iterator[Fault]:
         yield Fault(("quality", "stop_early"), message)
 
 
-def tasks_are_judged(parts: Parts) -> Iterator[Fault]:
-    """Where evals are judged at all, every task is: one that no check looks at could be lost without a word.
-
-    A check that says `required: false` is a decision too, and it warns. Flips do not tell a loss from a gain.
-    """
-    if None in parts.checks or not any(c and METRICS[c.metric].family == "quality" for c in parts.checks):
+@rule("gate.checks", "quality.tasks")
+def task_is_judged(suite: Suite) -> Iterator[Fault]:
+    """Where evals are judged at all, every task is, required or not. Flips do not tell a loss from a gain."""
+    if suite.quality is None or not any(METRICS[check.metric].family == "quality" for check in suite.gate.checks):
         return
-    looked_at = {c.task for c in parts.checks if c and c.metric in ("accuracy", "score")}
-    stems = [task_stem(task) for task in parts.tasks]
-    misnamed = {task.split("/")[0] for task in looked_at if task is not None} - {*stems, "each"}
-    if looked_at & {None, "each"} or misnamed:  # the misnamed one may be the one that is missed
+    tasks = suite.quality.names
+    judged = {check.task for check in suite.gate.checks if check.metric in ("accuracy", "score")}
+    misnamed = {task.split("/")[0] for task in judged if task is not None} - {*tasks, "each"}
+    if judged & {None, "each"} or misnamed:  # the misnamed one may be the one that is missed
         return
-    for number, task in enumerate(stems):
-        if task not in looked_at:
+    for number, task in enumerate(tasks):
+        if task not in judged:
             message = (
                 f'"{task}" could be lost unjudged: no check looks at its `accuracy` or `score`; add {{metric: '
                 f"accuracy, task: {task}, margin: 5 points}}, with `required: false` if it is only to warn"
@@ -241,11 +342,12 @@ def tasks_are_judged(parts: Parts) -> Iterator[Fault]:
             yield Fault(("quality", "tasks", number), message)
 
 
-def judge_is_heard(parts: Parts) -> Iterator[Fault]:
-    """Texts are sent to a judge for its verdict: one that no check looks at could find every answer worse."""
-    if parts.shadow is None or parts.shadow.judge is None or None in parts.checks or not parts.checks:
-        return
-    if not any(c and c.metric == "judge_loss" for c in parts.checks):
+@rule("gate.checks", "shadow")
+def judge_is_heard(suite: Suite) -> Iterator[Fault]:
+    """A check uses the verdicts of the judge, to which texts are sent."""
+    checks = suite.gate.checks
+    heard = any(check.metric == "judge_loss" for check in checks)
+    if suite.shadow is not None and suite.shadow.judge is not None and checks and not heard:
         message = (
             "is sent texts, and no check looks at what it says; add {metric: judge_loss, margin: 5 points}, with "
             "`required: false` if it is only to warn, or remove `judge`"
@@ -253,152 +355,8 @@ def judge_is_heard(parts: Parts) -> Iterator[Fault]:
         yield Fault(("shadow", "judge"), message, at_key=True)
 
 
-_OF_GOOD = ("goodput", "usd_per_million_good_tokens")
-
-
-def broken_checks(parts: Parts) -> Iterator[Fault]:
-    """Every check that does not fit what the suite measures, or another check."""
-    yield from _operating_exists(parts)
-    yield from failures_are_judged(parts)
-    yield from _something_decides(parts)
-    yield from early_stop_is_judged(parts)
-    yield from tasks_are_judged(parts)
-    yield from judge_is_heard(parts)
-    first: dict[tuple[object, ...], int] = {}
-    for number, check in enumerate(parts.checks):
-        if check is not None:
-            yield from _has_its_section(parts, number, check)
-            yield from _names_what_exists(parts, number, check)
-            yield from has_its_floor(parts, number, check)
-            yield from _is_told(parts, number, check)
-            yield from is_defined(parts, number, check)
-            yield from has_enough_requests(parts, number, check)
-            yield from has_pairs(parts, number, check)
-            yield from has_levels(parts, number, check)
-            yield from _is_new(parts, number, check, first)
-        elif number in parts.readable:
-            yield from _has_its_section(parts, number, parts.readable[number])
-            yield from _names_what_exists(parts, number, parts.readable[number])
-
-
-def _operating_exists(parts: Parts) -> Iterator[Fault]:
-    names = place_names(parts)
-    known = list(dict.fromkeys([*(name.split("/")[0] for name in names), *names]))
-    if parts.operating is None or parts.operating in known:
-        return
-    if known:
-        message = f'no stage of the sweep is named "{parts.operating}"; {suggestion(parts.operating, known)}'
-        yield Fault(("gate", "operating"), message)
-    elif "load" not in parts.declared or parts.searches:
-        yield Fault(("gate", "operating"), "is a stage of `load.sweep`, which this suite has not; remove it")
-
-
-def _something_decides(parts: Parts) -> Iterator[Fault]:
-    """Checks that are advisory unless they say otherwise are not all there can be: nothing would ever be promoted."""
-    sound = [check for check in parts.checks if check is not None]
-    if not sound or len(sound) < len(parts.checks):
-        return
-    if all(check.metric in ADVISORY_METRICS and "required" not in check.model_fields_set for check in sound):
-        message = f"{sound[0].metric} is advisory unless it says `required: true`, and no other check decides anything"
-        yield Fault(("gate", "checks", 0), f"{message}; write it, or add a check that is required")
-
-
-def _have_their_own_slo(parts: Parts, check: Check) -> bool:
-    """Whether all classes of traffic that a check judges say themselves what a good request is."""
-    judged = judged_places(parts, check)
-    return bool(judged) and all(map(own_slo, judged))
-
-
-def _without_slo(parts: Parts, check: Check) -> str:
-    """What lacks one, where the suite has none for all."""
-    lacking = [place for place in judged_places(parts, check) if place.class_name is not None and not own_slo(place)]
-    return f'this suite has not, nor class "{lacking[0].name}"' if lacking else "this suite has not"
-
-
-def _has_its_section(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    section = METRICS[check.metric].family
-    path = ("gate", "checks", number, "metric")
-    if section not in parts.declared and parts.declared & MEASUREMENTS:
-        yield Fault(
-            path, f"{check.metric} is measured by `{section}`, which this suite has not; add it or remove the check"
-        )
-    if section == "load" and check.metric != "capacity" and parts.searches and not parts.stages:
-        yield Fault(path, f"{check.metric} is measured in stages, and this load only has a `capacity`; add a `sweep`")
-    if check.metric in _OF_GOOD and "slo" not in parts.declared and not _have_their_own_slo(parts, check):
-        yield Fault(
-            path, f"{check.metric} counts the requests that meet the `slo`, which {_without_slo(parts, check)}; add it"
-        )
-
-
-def _names_what_exists(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    names = place_names(parts)
-    stages = list(dict.fromkeys(name.split("/")[0] for name in names))
-    for key, place in (("stage", check.stage), ("over", check.over)):
-        # A whole stage may be judged, class by class; what it is held over must be one place.
-        known = list(dict.fromkeys([*stages, *names])) if key == "stage" else names
-        if check.metric in TELEMETRY_METRICS:  # of the server, which is that of the whole stage
-            known = stages
-        if place is not None and known and place not in known:
-            message = f'no stage of the sweep is named "{place}"; {suggestion(place, known)}'
-            yield Fault(("gate", "checks", number, key), message)
-    yield from _class_exists(parts, number, check)
-    stems = [task_stem(task) for task in parts.tasks]
-    group = (check.task or "").split("/")[0]  # whether lm-eval's group has such a task is seen when it is read
-    if (
-        check.task is not None
-        and stems
-        and check.task not in (*stems, "each")
-        and (group == check.task or group not in stems)
-    ):
-        message = f'no task of `quality` is named "{check.task}"; {suggestion(check.task, [*stems, "each"])}'
-        yield Fault(("gate", "checks", number, "task"), message)
-
-
-def _class_exists(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    if check.class_name is None or None in parts.stages:
-        return
-    classes = [p.class_name for p in all_places(parts) if p.class_name and check.stage in (None, p.stage.name)]
-    if check.class_name in classes:
-        return
-    where = "this suite" if check.stage is None else f'stage "{check.stage}"'
-    message = f'{where} has no class "{check.class_name}"; ' + (
-        suggestion(check.class_name, classes) if classes else "it has no `classes` at all: remove `class`"
-    )
-    yield Fault(("gate", "checks", number, "class"), message)
-
-
-def _is_told(parts: Parts, number: int, check: Check) -> Iterator[Fault]:
-    """What a server says of itself cannot be judged where nobody asks it."""
-    candidate = parts.deployments.get(parts.candidate) if parts.candidate is not None else None
-    if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
-        message = f'{check.metric} is what the server says of itself, and "{parts.candidate}" has `metrics: off`'
-        yield Fault(("gate", "checks", number, "metric"), f"{message}; remove one of them")
-
-
-def _is_new(parts: Parts, number: int, check: Check, first: dict[tuple[object, ...], int]) -> Iterator[Fault]:
-    """Two checks may bound one quantity in two ways (a margin and an SLO), not twice in the same way."""
-    quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, _way(check))
-    for place in looked_at_by(parts, check):
-        earlier = first.setdefault((*quantity, place), number)
-        if earlier != number:
-            yield Fault(
-                ("gate", "checks", number),
-                f"{_described(check, place)} is already judged by gate.checks[{earlier}]; keep one of them",
-            )
-            return
-
-
-def _way(check: Check) -> str:
-    """How it bounds: by a margin, from above or from below where both are possible, or by its one SLO."""
-    if check.margin is not None:
-        return "margin"
-    either = check.over is not None or len(METRICS[check.metric].bounds) > 1
-    return ("max" if check.max is not None else "min") if either else "slo"
-
-
-def _described(check: Check, place: str) -> str:
-    statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
-    where = f' of "{place}"' if place else ""
-    over = f' over "{check.over}"' if check.over else ""
-    per = f" per {check.per}" if check.per else ""
-    return f"the {'margin' if check.margin is not None else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"
+RULES = (
+    check_is_measured, good_requests_are_defined, stage_exists, task_exists, server_reports_the_metric,
+    metric_is_defined, quantile_has_enough_requests, mean_has_pairs, knee_has_enough_levels, flips_have_a_floor,
+    check_is_new, failures_are_judged, something_decides, early_stop_is_judged, task_is_judged, judge_is_heard,
+)  # fmt: skip

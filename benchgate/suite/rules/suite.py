@@ -1,137 +1,134 @@
-"""What means nothing for a deployment that benchgate starts itself, and what can be done to one during a stage.
-
-What the shadow comparison must be to the rest of a suite, and a suite that is nothing else.
-
-What an `error_budget` must be to the load whose failures it is held against.
-
-What the sections of a suite must be to each other. Each rule reads the sound parts and yields what it finds.
-"""
+"""All rules between sections, among them those of deployments, prices and error budgets; suites with other arms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from benchgate.errors import Problem, UsageError
 from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.connection import written_out
-from benchgate.suite.error_budget import (
-    BURN_ALARM,
-    ErrorBudget,
-    fewest_requests,
-    show_objective,
-    stage_of,
-)
+from benchgate.suite.error_budget import BURN_ALARM, fewest_requests, show_objective, stage_of
 from benchgate.suite.messages import suggestion
-from benchgate.suite.rules.checks import all_places, broken_checks, own_slo, place_names
-from benchgate.suite.rules.load import broken_capacity, broken_workloads
-from benchgate.suite.rules.parts import MEASUREMENTS, Parts, parts_of, task_stem
+from benchgate.suite.rules import checks, load
+from benchgate.suite.rules.base import SECTIONS, Rule, arms, levels, rule, stage_names
 from benchgate.suite.schema import DeploymentSpec, Suite
-from benchgate.suite.stages import NamedPlace, Stage, places_of
+from benchgate.suite.stages import Level
 from benchgate.suite.yaml import Fault, Path, show_path
 
 _OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
+_ARMS = ("deployments", "baseline", "candidate", "candidates")
+_BUDGET = ("error_budget",)
 
 
-def broken_deployments(parts: Parts) -> Iterator[Fault]:
-    """Everything about deployments that does not fit together, beyond their own keys."""
-    yield from _ours(parts)
-    yield from _replicas(parts)
-    yield from _starts(parts)
-    yield from _prices(parts)
-    yield from _counted(parts)
-    for position, stage in zip(parts.stage_at, parts.stages, strict=True):
-        if stage is not None:
-            yield from _actions(parts, stage, ("load", "sweep", position, "actions"))
+@rule(*(f"{section}.*" for section in SECTIONS))
+def something_is_measured(suite: Suite) -> Iterator[Fault]:
+    """A suite measures something."""
+    if all(getattr(suite, section) is None for section in SECTIONS):
+        yield Fault((), "nothing to measure; add at least one of `start`, `load`, `quality`, `divergence` and `shadow`")
 
 
-def _ours(parts: Parts) -> Iterator[Fault]:
-    for name, spec in parts.deployments.items():
-        if spec is None or spec.url is not None:
+def _place_of_candidate(suite: Suite) -> Path:
+    if suite.candidate in suite.candidates:
+        return ("candidates", suite.candidates.index(suite.candidate))
+    return ("candidate",)
+
+
+@rule("deployments.*")
+def arms_exist(suite: Suite) -> Iterator[Fault]:
+    """Baseline and candidate are deployments of the suite."""
+    for path, name in ((("baseline",), suite.baseline), (_place_of_candidate(suite), suite.candidate)):
+        if name not in suite.deployments:
+            yield Fault(path, f'no deployment is named "{name}"; {suggestion(name, suite.deployments)}')
+
+
+@rule(*_ARMS)
+def arms_differ(suite: Suite) -> Iterator[Fault]:
+    """Two names are two endpoints. One name for both arms compares a deployment with itself, on purpose."""
+    one, other = suite.deployments.get(suite.baseline), suite.deployments.get(suite.candidate)
+    if suite.baseline == suite.candidate or one is None or other is None or one.url is None:
+        return
+    if _endpoint(one) == _endpoint(other):
+        yield Fault(
+            _place_of_candidate(suite),
+            f'"{suite.baseline}" and "{suite.candidate}" are the same endpoint in both arms: same `url`, same `model`; '
+            "correct one of them, or give both arms one name to compare a deployment with itself",
+        )
+
+
+def _endpoint(spec: DeploymentSpec) -> tuple[object, ...]:
+    """Return what distinguishes endpoints; a gateway may route by a header, but not by a credential."""
+    return spec.url, spec.model, written_out(spec.headers)
+
+
+@rule("deployments.*")
+def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
+    """A deployment that benchgate starts has no keys of an address, and counts replicas only if it has several."""
+    for name, spec in suite.deployments.items():
+        if spec.url is not None:
             continue
+        path = ("deployments", name)
         kind, engine = ("an embedded deployment", "llamacpp") if spec.embedded else ("a practice server", "vllm")
         if spec.engine != engine:
             what = "the embedded engine is llamacpp" if spec.embedded else "the practice server speaks as vllm"
-            yield Fault(("deployments", name, "engine"), f"{what}, not {spec.engine}; remove it")
+            yield Fault((*path, "engine"), f"{what}, not {spec.engine}; remove it")
         for key in _OF_A_URL:
             if getattr(spec, key):
-                yield Fault(("deployments", name, key), f"means nothing for {kind}; remove it")
+                yield Fault((*path, key), f"means nothing for {kind}; remove it")
+        replicas, ready = spec.sim.replicas if spec.sim is not None else 1, spec.ready
+        if ready is not None and spec.embedded is not None:
+            message = "means nothing for an embedded deployment, which is one process; remove it"
+            yield Fault((*path, "ready"), message, at_key=True)
+        elif ready is not None:
+            if replicas == 1:
+                message = "counts replicas, and this practice server has one; give `sim` some `replicas`"
+                yield Fault((*path, "ready"), message, at_key=True)
+            elif replicas != ready.replicas:
+                message = f"this practice server has {replicas} replicas; write that number"
+                yield Fault((*path, "ready", "replicas"), message)
+            if ready.metrics:
+                message = "means nothing for a practice server, which reports them itself; remove it"
+                yield Fault((*path, "ready", "metrics"), message)
 
 
-def _replicas(parts: Parts) -> Iterator[Fault]:
-    """Of what benchgate starts itself, only a practice server has replicas, and it reports them itself."""
-    for name, spec in parts.deployments.items():
-        if spec is None or spec.url is not None or spec.ready is None:
-            continue
-        place = ("deployments", name, "ready")
-        if spec.embedded is not None:
-            yield Fault(place, "means nothing for an embedded deployment, which is one process; remove it", at_key=True)
-            continue
-        replicas = spec.sim.replicas if spec.sim is not None else 1
-        if replicas == 1:
-            yield Fault(
-                place, "counts replicas, and this practice server has one; give `sim` some `replicas`", at_key=True
-            )
-        elif replicas != spec.ready.replicas:
-            yield Fault((*place, "replicas"), f"this practice server has {replicas} replicas; write that number")
-        if spec.ready.metrics:
-            yield Fault(
-                (*place, "metrics"), "means nothing for a practice server, which reports them itself; remove it"
-            )
+@rule(*_ARMS, "start.*")
+def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
+    """Only deployments that benchgate starts itself can be started repeatedly."""
+    other = next(((arm, name) for arm, name, spec in arms(suite) if spec.url is not None), None)
+    if suite.start is not None and other is not None:
+        whose = f'the {other[0]} "{other[1]}" is not started by benchgate'
+        yield Fault(("start",), f"{whose}, so how long that takes is not known; remove it", at_key=True)
 
 
-def _starts(parts: Parts) -> Iterator[Fault]:
-    """Only what benchgate starts itself can be started over and over."""
-    for arm, name, spec in _deployed_arms(parts):
-        if "start" in parts.declared and spec.url is not None:
-            message = f'the {arm} "{name}" is not started by benchgate, so how long that takes is not known; remove it'
-            yield Fault(("start",), message, at_key=True)
-            return
-
-
-def _prices(parts: Parts) -> Iterator[Fault]:
-    """A deployment has one kind of price, and terms of nothing but that."""
-    for name, spec in parts.deployments.items():
-        if spec is not None and spec.price_terms is not None and spec.price is None:
+@rule("deployments.*")
+def deployment_has_one_price(suite: Suite) -> Iterator[Fault]:
+    """A deployment is paid by the hour or by the token, and terms belong to a price by the hour."""
+    for name, spec in suite.deployments.items():
+        if spec.price_terms is not None and spec.price is None:
             remedy = "add it, like price: $4/h (of owned hardware its wear)"
-            if parts.awaits_prices:
+            if suite.prices is not None:
                 remedy = "where a file has the price, write them there, in the same entry of `prices`"
             message = f"are the terms of a `price`, which is missing; {remedy}"
             yield Fault(("deployments", name, "price_terms"), message)
-        if spec is not None and spec.token_prices is not None and (spec.price or spec.price_terms) is not None:
+        if spec.token_prices is not None and (spec.price or spec.price_terms) is not None:
             message = "a deployment is paid by the hour or by the token; keep `price` or `token_prices`"
             yield Fault(("deployments", name, "token_prices"), message)
-    if not parts.awaits_prices:
-        yield from _lacking_prices(parts)
 
 
-def _counted(parts: Parts) -> Iterator[Fault]:
-    """What is divided by accelerators needs their number written: the usual 1 would change nothing in silence."""
-    for number, check in enumerate(parts.checks):
-        if check is None or check.per is None:
-            continue
-        for arm, name, spec in _deployed_arms(parts):
-            if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
-                message = f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
-                yield Fault(("gate", "checks", number, "per"), message)
-                break
-
-
-def _lacking_prices(parts: Parts) -> Iterator[Fault]:
-    """What the load costs, and what its tokens do, is known only of deployments that have a price."""
-    for number, check in enumerate(parts.checks):
-        if check is None or check.metric not in COST_METRICS:
-            continue
-        for arm, name, spec in _deployed_arms(parts):
-            priced = spec.price is not None or spec.token_prices is not None
-            if not priced and (check.margin is not None or arm == "candidate"):
-                has = "has no `price`; add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
-                message = f'what its tokens cost is not known: the {arm} "{name}" {has}'
-                yield Fault(("gate", "checks", number, "metric"), message)
-                break
-    if parts.limit is None or parts.limit.cost_usd is None:
+@rule(*_ARMS, "prices")
+def cost_has_a_price(suite: Suite) -> Iterator[Fault]:
+    """A check of costs, and a limit of the load's cost, have prices."""
+    for number, check in enumerate(suite.gate.checks):
+        concerned = [
+            (arm, name, spec) for arm, name, spec in arms(suite) if check.margin is not None or arm != "baseline"
+        ]
+        unpriced = next(((arm, name) for arm, name, spec in concerned if not spec.is_priced), None)
+        if check.metric in COST_METRICS and unpriced is not None:
+            has = "has no `price`; add it, like price: $4/h, or name a file that has it, like prices: prices.yaml"
+            message = f'what its tokens cost is not known: the {unpriced[0]} "{unpriced[1]}" {has}'
+            yield Fault(("gate", "checks", number, "metric"), message)
+    if suite.load is None or suite.load.limit is None or suite.load.limit.cost_usd is None:
         return
-    for arm, name, spec in _deployed_arms(parts):
+    for arm, name, spec in arms(suite):
         if spec.price is None:
             why = "has no `price`; add it, or remove `cost`"
             if spec.token_prices is not None:
@@ -141,161 +138,150 @@ def _lacking_prices(parts: Parts) -> Iterator[Fault]:
             return
 
 
-def _actions(parts: Parts, stage: Stage, path: Path) -> Iterator[Fault]:
-    """Replicas are those of practice servers; what else is to be done is a command's."""
-    for position, action in enumerate(stage.actions or ()):
-        if action.run is not None:
-            continue
-        key, number = ("kill", action.kill) if action.kill is not None else ("start", action.start)
-        for arm, name, spec in _deployed_arms(parts):
-            replicas = spec.sim.replicas if spec.sim is not None else 1
-            if number is not None and number >= (replicas if replicas > 1 else 0):
-                has = f"the replicas 0 to {replicas - 1}" if replicas > 1 else "no replicas"
-                remedy = "name one of them" if replicas > 1 else "give a `sim` some `replicas`, or `run` a command"
-                yield Fault((*path, position, key), f'the {arm} "{name}" has {has}; {remedy}')
+@rule(*_ARMS)
+def accelerators_are_counted(suite: Suite) -> Iterator[Fault]:
+    """A check per accelerator has their number written: the default of 1 would change nothing, unnoticed."""
+    for number, check in enumerate(suite.gate.checks):
+        for arm, name, spec in arms(suite) if check.per is not None else ():
+            if "accelerators" not in spec.model_fields_set and (check.margin is not None or arm == "candidate"):
+                message = f'divides by `accelerators`, which the {arm} "{name}" does not say; add it there'
+                yield Fault(("gate", "checks", number, "per"), message)
                 break
 
 
-def _deployed_arms(parts: Parts) -> Iterator[tuple[str, str, DeploymentSpec]]:
-    for arm, name in (("baseline", parts.baseline), ("candidate", parts.candidate)):
-        spec = parts.deployments.get(name) if name is not None else None
-        if name is not None and spec is not None:
-            yield arm, name, spec
+@rule(*_ARMS)
+def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
+    """An action kills or starts a replica that both practice servers have."""
+    for position, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
+        for at, action in enumerate(stage.actions or ()):
+            key, number = ("kill", action.kill) if action.kill is not None else ("start", action.start)
+            for arm, name, spec in arms(suite):
+                replicas = spec.sim.replicas if spec.sim is not None else 1
+                if number is not None and number >= (replicas if replicas > 1 else 0):
+                    has = f"the replicas 0 to {replicas - 1}" if replicas > 1 else "no replicas"
+                    remedy = "name one of them" if replicas > 1 else "give a `sim` some `replicas`, or `run` a command"
+                    path = ("load", "sweep", position, "actions", at, key)
+                    yield Fault(path, f'the {arm} "{name}" has {has}; {remedy}')
+                    break
 
 
-def broken_shadow(parts: Parts) -> Iterator[Fault]:
-    """Everything in which a sound `shadow` does not fit the checks and the deployments."""
-    shadow = parts.shadow
-    if shadow is None:
+@rule("load.sweep.*", "quality.tasks.*")
+def names_are_unique(suite: Suite) -> Iterator[Fault]:
+    """Every stage and every task has its own name."""
+    stages, tasks = stage_names(suite), suite.quality.names if suite.quality is not None else ()
+    listed: tuple[tuple[Path, Path, tuple[str, ...], str], ...] = (
+        (("load", "sweep"), ("stage",), tuple(stages), "name each stage differently"),
+        (("quality", "tasks"), (), tasks, "name each task file differently"),
+    )
+    for path, key, names, remedy in listed:
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                message = f'the name "{name}" is taken by {{other}}; {remedy}'
+                yield Fault((*path, number, *key), message, other=(*path, names.index(name)))
+
+
+@rule(*_ARMS, "shadow")
+def judge_is_another_model(suite: Suite) -> Iterator[Fault]:
+    """A check of the judge's verdicts has a judge, and the judge is none of the deployments that it judges."""
+    if suite.shadow is None:
         return
-    for number, check in enumerate(parts.checks):
-        if check is not None and check.metric == "judge_loss" and shadow.judge is None:
+    judge = suite.shadow.judge
+    for number, check in enumerate(suite.gate.checks):
+        if check.metric == "judge_loss" and judge is None:
             message = "judge_loss is what a judge says of the answers, and `shadow` has none; add `shadow.judge`"
             yield Fault(("gate", "checks", number, "metric"), message)
-    arms = {name: parts.deployments.get(name) for name in (parts.baseline, parts.candidate, *parts.candidates) if name}
-    for name, spec in arms.items():
-        judge = shadow.judge
+    for name in dict.fromkeys((suite.baseline, suite.candidate, *suite.candidates)):
+        spec = suite.deployments.get(name)
         if judge is not None and spec is not None and (spec.url, spec.model) == (judge.url, judge.model):
             message = f'the judge is "{name}" itself, which it would judge too; name another model as judge'
             yield Fault(("shadow", "judge"), message)
 
 
-def only_shadow(suite: Suite) -> Suite:
-    """The suite without anything but its shadow comparison and the checks on it, as if nothing else had been written.
-
-    Raises UsageError where it has no such thing, or no check that rests on it.
-    """
-    if suite.shadow is None:
-        raise UsageError(f"{suite.suite} has no `shadow`; add it (docs/shadow.md), or run the whole suite")
-    checks = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == "shadow")
-    if not checks:
-        raise UsageError(
-            f"no check of {suite.suite} rests on its shadow comparison; add one, like "
-            "{metric: shadow_excess, margin: 3 points}"
-        )
-    absent = dict.fromkeys(("start", "slo", "error_budget", "load", "quality", "divergence"))
-    return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": checks})})
+@rule("load.sweep", "load.capacity", names=True)
+def stage_of_the_error_budget_exists(suite: Suite) -> Iterator[Fault]:
+    """The stage or class that an error budget names exists."""
+    stage = suite.error_budget.stage if suite.error_budget is not None else None
+    known = list(dict.fromkeys([*stage_names(suite), *(level.name for level in levels(suite))]))
+    if stage is not None and known and stage not in known:
+        yield Fault((*_BUDGET, "stage"), f'no stage of the sweep is named "{stage}"; {suggestion(stage, known)}')
 
 
-_AT = ("error_budget",)
-
-
-def burn_places(suite: Suite) -> tuple[NamedPlace, ...]:
-    """Where the failures are counted that a budget goes by; of a class in the background as checks of failures do."""
-    budget, sweep = suite.error_budget, suite.load.sweep if suite.load is not None else ()
-    if budget is None:
-        return ()
-    name = stage_of(budget, suite.gate.operating, [stage.name for stage in sweep])
-    return tuple(
-        place
-        for stage in sweep
-        for place in places_of(stage)
-        if place.name == name
-        or (stage.name == name and (place.requests is not None or own_slo(place) or budget.metric == "error_rate"))
-    )
-
-
-def broken_budget(parts: Parts) -> Iterator[Fault]:
-    """Everything in which a sound `error_budget` does not fit the load."""
-    budget = parts.budget
+@rule("error_budget", "load.sweep", "load.capacity", "gate.operating", "slo.*")
+def error_budget_has_its_stage(suite: Suite) -> Iterator[Fault]:
+    """An error budget goes by a stage whose failed, or good, requests are defined."""
+    budget, stages = suite.error_budget, stage_names(suite)
     if budget is None:
         return
-    if "load" not in parts.declared or (parts.searches and not parts.stages):
-        yield Fault(_AT, "goes by the failures of a stage, and this suite has none; add a `load` with a `sweep`")
+    stage = stage_of(budget, suite.gate.operating, stages)
+    if not stages:
+        yield Fault(_BUDGET, "goes by the failures of a stage, and this suite has none; add a `load` with a `sweep`")
+    elif stage is None:
+        message = f"does not say which stage is most like production; write `stage: {stages[0]}`, or another"
+        yield Fault(_BUDGET, message)
+    elif budget.metric == "goodput" and suite.slo is None:
+        lacking = next((level.name for level in _of_stage(suite, stage) if level.slo is None), None)
+        if lacking is not None:
+            message = f"goodput counts the requests that meet the `slo`, which this suite has not for {lacking}; add it"
+            yield Fault((*_BUDGET, "metric"), message)
+
+
+def _of_stage(suite: Suite, stage: str) -> list[Level]:
+    """Return the levels of a stage that are not in the background, or the one of this name."""
+    found = [level for level in levels(suite) if stage in (level.name, level.stage)]
+    return [level for level in found if not level.background or level.name == stage]
+
+
+@rule("error_budget", "load.sweep", "load.blocks", "gate.operating", "gate.alpha")
+def error_budget_has_enough_requests(suite: Suite) -> Iterator[Fault]:
+    """The stage of an error budget has enough requests to rule out a fast burn."""
+    budget, load = suite.error_budget, suite.load
+    if budget is None or load is None:
         return
-    names = place_names(parts)
-    stages = list(dict.fromkeys(name.split("/")[0] for name in names))
-    stage = stage_of(budget, parts.operating, stages)
-    known = list(dict.fromkeys([*stages, *names]))
-    if stage is None and stages:
-        yield Fault(_AT, f"does not say which stage is most like production; write `stage: {stages[0]}`, or another")
-    elif stage is not None and budget.stage is not None and stage not in known:
-        yield Fault((*_AT, "stage"), f'no stage of the sweep is named "{stage}"; {suggestion(stage, known)}')
-    elif stage is not None:
-        yield from _goodput_is_defined(parts, budget, stage)
-        yield from _has_enough_requests(parts, budget, stage)
-
-
-def _goodput_is_defined(parts: Parts, budget: ErrorBudget, stage: str) -> Iterator[Fault]:
-    """A request is good by an SLO of its own class, or by the suite's."""
-    if budget.metric != "goodput" or "slo" in parts.declared:
-        return
-    judged = [place for place in all_places(parts) if stage in (place.name, place.stage.name)]
-    asked = [place for place in judged if place.requests is not None or place.name == stage]
-    lacking = next((place.name for place in asked if not own_slo(place)), None)
-    if lacking is not None:
-        message = f"goodput counts the requests that meet the `slo`, which this suite has not for {lacking}; add it"
-        yield Fault((*_AT, "metric"), message)
-
-
-def _has_enough_requests(parts: Parts, budget: ErrorBudget, stage: str) -> Iterator[Fault]:
-    """With fewer requests the line could never pass, whatever the candidate does."""
-    if "objective_ratio" not in budget.model_fields_set or parts.alpha is None or parts.blocks is None:
-        return  # each is wrong itself
-    needed = fewest_requests(budget.objective_ratio, parts.alpha)
-    for place in all_places(parts):
-        if stage in (place.name, place.stage.name) and (place.requests or needed) * parts.blocks < needed:
+    stage = stage_of(budget, suite.gate.operating, stage_names(suite))
+    needed = fewest_requests(budget.objective_ratio, suite.gate.alpha)
+    for level in levels(suite):
+        sent = level.course.requests * load.blocks
+        if stage in (level.name, level.stage) and not level.background and sent < needed:
             message = (
                 f"an objective of {show_objective(budget.objective_ratio)} needs at least {needed:,} requests over all "
-                f'blocks to rule out a burn of {BURN_ALARM}x, and "{place.name}" has {parts.blocks} * {place.requests}'
+                f'blocks to rule out a burn of {BURN_ALARM}x, and "{level.name}" has '
+                f"{load.blocks} * {level.course.requests}; measure more of them, or name a stage that has as many"
             )
-            yield Fault(_AT, f"{message}; measure more of them, or name a stage that has as many")
+            yield Fault(_BUDGET, message)
             return
 
 
-def broken_rules(parts: Parts) -> Iterator[Fault]:
-    """Everything in which the sound parts of a suite do not fit together, whichever of its candidates is judged."""
-    told: set[Fault] = set()
-    for candidate in parts.candidates or (parts.candidate,):
-        for fault in _broken(replace(parts, candidate=candidate)):
-            if fault not in told:
-                told.add(fault)
-                yield fault
+RULES: tuple[Rule, ...] = (
+    something_is_measured, arms_exist, arms_differ, own_deployment_has_no_keys_of_an_address,
+    started_deployment_is_own, deployment_has_one_price, cost_has_a_price, accelerators_are_counted,
+    replica_of_an_action_exists, names_are_unique, *load.RULES, *checks.RULES, judge_is_another_model,
+    stage_of_the_error_budget_exists, error_budget_has_its_stage, error_budget_has_enough_requests,
+)  # fmt: skip
 
 
-def _broken(parts: Parts) -> Iterator[Fault]:
-    yield from _something_to_measure(parts)
-    yield from _arms(parts)
-    yield from broken_deployments(parts)
-    yield from _stage_names(parts)
-    yield from _task_names(parts)
-    yield from broken_workloads(parts)
-    yield from broken_checks(parts)
-    yield from broken_shadow(parts)
-    yield from broken_capacity(parts)
-    yield from broken_budget(parts)
+def broken_references(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
+    """Return every name of a workload that does not exist; the workloads of levels rest on these."""
+    return [fault for rule in load.REFERENCES for fault in rule.found(suite, broken)]
+
+
+def broken_rules(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
+    """Return every fault of the rules whose needs are sound, for each candidate; none at a broken part."""
+    return list(dict.fromkeys(fault for rule in RULES for one in _judged(suite) for fault in rule.found(one, broken)))
+
+
+def _judged(suite: Suite) -> list[Suite]:
+    return [suite.model_copy(update={"candidate": name}) for name in suite.candidates] or [suite]
 
 
 def rule_problems(suite: Suite) -> list[Problem]:
-    """The same for a suite whose text is not at hand, such as one with another gate put in: problems without place."""
-    return [
-        Problem(suite.suite, None, None, show_path(fault.path), fault.message)
-        for fault in broken_rules(parts_of(suite))
-    ]
+    """Return the problems of a suite whose text is not at hand: they have no line and no column."""
+    references = broken_references(suite)
+    faults = [*references, *broken_rules(suite, frozenset(fault.path for fault in references))]
+    return [Problem(suite.suite, None, None, show_path(fault.path), fault.text) for fault in faults]
 
 
 def with_arms(suite: Suite, baseline: str | None, candidate: str | None) -> Suite:
-    """The suite with other deployments as its arms; None keeps the suite's own, a candidate takes the place of several.
+    """Return the suite with other deployments as arms; None keeps the suite's own.
 
     Raises UsageError for a name that the suite does not have, with the nearest one it has.
     """
@@ -304,67 +290,41 @@ def with_arms(suite: Suite, baseline: str | None, candidate: str | None) -> Suit
     if candidate is not None:
         update["candidates"] = ()
     changed = suite.model_copy(update=update)
-    parts = parts_of(changed)
-    arms = [replace(parts, candidate=name) for name in changed.candidates] or [parts]
-    faults = [f"{show_path(fault.path)}: {fault.message}" for one in arms for fault in _arms(one)]
+    faults = [fault for one in _judged(changed) for rule in (arms_exist, arms_differ) for fault in rule.faults(one)]
     if faults:
-        raise UsageError("\n".join(dict.fromkeys(faults)))
+        raise UsageError("\n".join(dict.fromkeys(f"{show_path(fault.path)}: {fault.message}" for fault in faults)))
     return changed
 
 
 def each_candidate(suite: Suite) -> tuple[Suite, ...]:
-    """A suite for each of its candidates, in order, as if it named that one alone: each is a run of its own."""
+    """Return a suite for each of its candidates, in order, as if it named that one alone: each has its own run."""
     several = (suite.model_copy(update={"candidate": name, "candidates": ()}) for name in suite.candidates)
     return tuple(several) or (suite,)
 
 
-def _something_to_measure(parts: Parts) -> Iterator[Fault]:
-    if not parts.declared & MEASUREMENTS:
-        yield Fault((), "nothing to measure; add at least one of `start`, `load`, `quality`, `divergence` and `shadow`")
-
-
-def _arms(parts: Parts) -> Iterator[Fault]:
-    candidate = _place_of_candidate(parts)
-    for arm, name in ((("baseline",), parts.baseline), (candidate, parts.candidate)):
-        if parts.deployments and name is not None and name not in parts.deployments:
-            yield Fault(arm, f'no deployment is named "{name}"; {suggestion(name, parts.deployments)}')
-    if parts.baseline is None or parts.candidate is None or parts.baseline == parts.candidate:
-        return  # one name for both arms is a comparison of a deployment with itself, on purpose
-    one, other = parts.deployments.get(parts.baseline), parts.deployments.get(parts.candidate)
-    if one is not None and other is not None and one.url is not None and _endpoint(one) == _endpoint(other):
-        yield Fault(
-            candidate,
-            f'"{parts.baseline}" and "{parts.candidate}" are the same endpoint in both arms: same `url`, same `model`; '
-            "correct one of them, or give both arms one name to compare a deployment with itself",
+def only_shadow(suite: Suite) -> Suite:
+    """Return the suite with nothing but its shadow comparison and the checks of it. Raises UsageError without any."""
+    if suite.shadow is None:
+        raise UsageError(f"{suite.suite} has no `shadow`; add it (docs/shadow.md), or run the whole suite")
+    kept = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == "shadow")
+    if not kept:
+        raise UsageError(
+            f"no check of {suite.suite} rests on its shadow comparison; add one, like "
+            "{metric: shadow_excess, margin: 3 points}"
         )
+    absent = dict.fromkeys(("start", "slo", "error_budget", "load", "quality", "divergence"))
+    return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": kept})})
 
 
-def _place_of_candidate(parts: Parts) -> Path:
-    if parts.candidate in parts.candidates:
-        return ("candidates", parts.candidates.index(parts.candidate))
-    return ("candidate",)
-
-
-def _endpoint(spec: DeploymentSpec) -> tuple[object, ...]:
-    """What tells deployments apart before any of them is asked: a gateway may go by a header, a credential is none."""
-    return spec.url, spec.model, written_out(spec.headers)
-
-
-def _stage_names(parts: Parts) -> Iterator[Fault]:
-    for number, name in enumerate(parts.stage_names):
-        if name is not None and name in parts.stage_names[:number]:
-            first = parts.stage_at[parts.stage_names.index(name)]
-            yield Fault(
-                ("load", "sweep", parts.stage_at[number], "stage"),
-                f'the name "{name}" is taken by load.sweep[{first}]; name each stage differently',
-            )
-
-
-def _task_names(parts: Parts) -> Iterator[Fault]:
-    stems = [task_stem(task) for task in parts.tasks]
-    for number, stem in enumerate(stems):
-        if stem in stems[:number]:
-            yield Fault(
-                ("quality", "tasks", number),
-                f'the name "{stem}" is taken by quality.tasks[{stems.index(stem)}]; name each task file differently',
-            )
+def burn_places(suite: Suite) -> tuple[Level, ...]:
+    """Return the levels whose failures an error budget counts; background classes count as in checks of failures."""
+    budget = suite.error_budget
+    if budget is None:
+        return ()
+    name = stage_of(budget, suite.gate.operating, stage_names(suite))
+    return tuple(
+        level
+        for level in levels(suite)
+        if level.name == name
+        or (level.stage == name and (not level.background or level.slo is not None or budget.metric == "error_rate"))
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchgate.errors import Problem
-from benchgate.suite.rules.parts import sound_parts
+from benchgate.suite.rules.base import written_positions
 from benchgate.suite.schema import Load, Suite
 from benchgate.suite.yaml import Fault, Path, read_text, show_path
 from benchgate.units import as_written, show_number
@@ -19,7 +19,7 @@ def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
     if suite.load is None:
         return []
     document = read_text(text, source)
-    written_at = sound_parts(document.data).stage_at  # a stage that varies a value is several in the sweep
+    written_at = written_positions(document.data)  # a stage that varies a value is several in the sweep
     found = dict.fromkeys(_few_per_slot(suite.load, written_at))
     return [
         replace(document.problem(Fault(path, "")), path="", message=f"warning: {show_path(path)}: {message}")
@@ -27,7 +27,7 @@ def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
     ]
 
 
-def _few_per_slot(load: Load, written_at: tuple[int, ...]) -> Iterator[tuple[Path, str]]:
+def _few_per_slot(load: Load, written_at: list[int]) -> Iterator[tuple[Path, str]]:
     """Closed loops whose slots send fewer than ten requests in a block. With one slot there is no batch to fill."""
     for stage, at in zip(load.sweep, written_at, strict=True):
         place: Path = ("load", "sweep", at)

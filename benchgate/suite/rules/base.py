@@ -1,0 +1,145 @@
+"""What a rule between sections is, and the sound part of a suite on which rules run while keys are still wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from benchgate.suite.schema import DeploymentSpec, Suite
+from benchgate.suite.stages import Level, level_of, workload_name
+from benchgate.suite.yaml import Fault, Path
+
+SECTIONS = ("start", "load", "quality", "divergence", "shadow")
+"""The sections that measure something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule over a whole suite. It is skipped while one of the parts that it needs is wrong itself.
+
+    A need like `load.sweep` is met if nothing in it is wrong; `load.sweep.*` is met if it is a list of any entries.
+    A rule of `names` is checked for parts that are wrong too: a stand-in keeps the names that it refers to.
+    """
+
+    faults: Callable[[Suite], Iterator[Fault]]
+    needs: tuple[Path, ...]
+    names: bool
+
+    def found(self, suite: Suite, broken: frozenset[Path]) -> Iterator[Fault]:
+        """Yield the faults of a suite of which some parts are stand-ins."""
+        if any(need[: len(path)] == path or path[: len(need)] == need for need in self.needs for path in broken):
+            return
+        for fault in self.faults(suite):
+            if self.names or not any(fault.path[: len(path)] == path for path in broken):
+                yield fault
+
+
+def rule(*needs: str, names: bool = False) -> Callable[[Callable[[Suite], Iterator[Fault]]], Rule]:
+    """Make a rule of a function that yields the faults of a suite."""
+    return lambda faults: Rule(faults, tuple(tuple(need.split(".")) for need in needs), names)
+
+
+_WORKLOAD = {"input": 1, "output": 1}
+_STAND_INS: dict[Path, Any] = {
+    ("suite",): "unnamed",
+    ("deployments",): {"unnamed": {"sim": {}}},
+    ("deployments", "*"): {"sim": {}},
+    ("load", "workload"): _WORKLOAD,
+    ("load", "workloads", "*"): _WORKLOAD,
+    ("load", "sweep", "*"): {"concurrency": 1, "requests": 1},
+    ("quality", "tasks"): ["unnamed"],
+    ("quality", "tasks", "*"): "unnamed",
+    ("gate", "checks", "*"): {"metric": "error_rate", "max": "1%", "required": False},
+    ("error_budget",): {"objective": "99%", "window": "30d", "spent": "0%"},
+}
+"""Sound data in place of what is wrong, so that names and positions stay."""
+_OF_A_TASK = {"metric": "accuracy", "min": "1%", "required": False}
+
+
+def sound_part(data: Mapping[str, Any]) -> tuple[Suite | None, frozenset[Path]]:
+    """Return the suite without its broken parts, and where those stand; None where too little is sound.
+
+    The smallest part around a mistake (a deployment, a workload, a stage, a task, a check, else a key of a section) is
+    replaced by a stand-in or removed; where that does not help, so is the part around it.
+    """
+    sound = copy.deepcopy(dict(data))
+    broken: set[Path] = set()
+    while True:
+        try:
+            return Suite.model_validate(sound), frozenset(broken)
+        except ValidationError as error:
+            wrong = {_untried(_part_around(detail["loc"]), broken) for detail in error.errors(include_url=False)}
+            if () in wrong:
+                return None, frozenset()
+            innermost = {part for part in wrong if not any(other[: len(part)] == part for other in wrong - {part})}
+            for part in innermost:
+                _replace(sound, part)
+            broken |= innermost
+
+
+def _untried(part: Path, broken: set[Path]) -> Path:
+    return _untried(part[:-1], broken) if part in broken else part
+
+
+def _part_around(place: Path) -> Path:
+    listed = (length for length in (3, 2) if len(place) >= length and (*place[: length - 1], "*") in _STAND_INS)
+    return place[: next(listed, 2)]
+
+
+def _replace(data: dict[str, Any], part: Path) -> None:
+    *above, last = part
+    holder: Any = data
+    for key in above:
+        holder = holder[key]
+    stand_in = _STAND_INS.get((*above, "*"), _STAND_INS.get(part))
+    if stand_in is None:
+        holder.pop(last, None)
+        return
+    written = holder.get(last) if isinstance(holder, dict) else holder[last]
+    keys = written.items() if isinstance(written, dict) else ()
+    names = {key: name for key, name in keys if key in ("stage", "task") and isinstance(name, str)}
+    match part:
+        case ("load", "sweep", _):
+            stand_in = {**stand_in, "stage": names.get("stage", f"unnamed-{last}")}
+        case ("quality", "tasks", _):
+            stand_in = f"{stand_in}-{last}"
+        case ("gate", "checks", _) | ("error_budget",):
+            stand_in = {**(_OF_A_TASK if "task" in names else stand_in), **names}
+    holder[last] = stand_in
+
+
+def written_positions(data: Mapping[str, Any], broken: frozenset[Path] = frozenset()) -> list[int]:
+    """Return for each stage its position in the sweep as written, where a stage with `each` is one entry."""
+    load = data.get("load")
+    sweep = load.get("sweep") if isinstance(load, Mapping) else None
+    positions = []
+    for at, entry in enumerate(sweep if isinstance(sweep, list) else ()):
+        each = entry.get("each") if isinstance(entry, Mapping) and ("load", "sweep", at) not in broken else None
+        positions += [at] * (len(next(iter(each.values()))) if each else 1)
+    return positions
+
+
+def arms(suite: Suite) -> Iterator[tuple[str, str, DeploymentSpec]]:
+    """Yield baseline and candidate, each with its name and its deployment, as far as the suite has it."""
+    for arm, name in (("baseline", suite.baseline), ("candidate", suite.candidate)):
+        if name in suite.deployments:
+            yield arm, name, suite.deployments[name]
+
+
+def levels(suite: Suite) -> tuple[Level, ...]:
+    """Return the levels of the sweep. One with an unknown workload, a fault of its own, has the default workload."""
+    load = suite.load
+    if load is None:
+        return ()
+    placed = [(stage, group) for stage in load.sweep for group in stage.parts]
+    named = {name: load.workload for stage, group in placed if (name := workload_name(stage, group)) is not None}
+    return tuple(level_of(stage, group, load.workload, {**named, **load.workloads}) for stage, group in placed)
+
+
+def stage_names(suite: Suite) -> list[str]:
+    """Return the names of all stages."""
+    return [stage.name for stage in suite.load.sweep] if suite.load is not None else []
