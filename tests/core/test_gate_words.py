@@ -149,7 +149,7 @@ def test_prompts_that_share_their_beginnings_leave_the_cache_guard_nothing_to_lo
     shared = suite.from_stored(stored)
     one = Reading(0.0, {Gauge.WAITING: 0.0})
     windows = tuple(TelemetryWindow("c4", arm, 0, 0, "vllm", 1.0, drained=True, readings=(one,)) for arm in Arm)
-    for asked, known_why in ((shared, "share what they begin with"), (suite, "so this is not known")):
+    for asked, known_why in ((shared, "the prompts share prefixes on purpose"), (suite, "not known")):
         evidence = replace(measured(asked), telemetry=windows)
         cold = next(g for g in judge(asked, evidence).guards if g.id == "cache-cold")
         assert (cold.known, known_why in cold.reason) == (False, True), cold.reason
