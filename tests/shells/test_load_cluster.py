@@ -25,7 +25,7 @@ from benchgate.load.worker import Shard, run_shard, stage_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.schedule import PlannedStage
 from benchgate.targets.route import Route
-from tests.e2e.command import benchgate, latest_evidence
+from tests.e2e.command import here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
@@ -335,7 +335,7 @@ def test_run_that_loses_a_worker_is_invalid_by_its_name(two: Cluster, tmp_path: 
 
     with ScriptedServer(respond) as server, ScriptedServer(answer) as baseline:
         (tmp_path / "suite.yaml").write_text(SUITE.format(baseline=baseline.url, candidate=server.url))
-        done = benchgate(tmp_path, "run", "suite.yaml", "--cluster", two.address, "--format", "json")
+        done = here(tmp_path, "run", "suite.yaml", "--cluster", two.address, "--format", "json")
     assert done.returncode == ExitCode.INVALID, done.stderr
     evidence = latest_evidence(tmp_path)
     assert [len(seen.requests) for seen in evidence.load] == [20] * 4

@@ -182,7 +182,7 @@ def test_what_is_written_beside_a_verdict_is_what_report_writes_of_it_later(
         assert quick_command.told("report", run_id, "--format", form, "-o", "later", *link).exit_code == 0
         assert Path("later").read_bytes() == Path(f"now/{form}").read_bytes()
     with Store.open(store) as opened:
-        warned, _ = judged(opened, Effect(slowdown=1.08))
+        warned, _ = judged(opened, Effect(slowdown=1.05))
     arguments = ["report", warned, "--format", "junit", "-o", "warned.xml", "--store", store]
     for strict, tag in ([], "system-out"), (["--strict"], "failure"):
         assert quick_command.told(*arguments, *strict).exit_code == 0
